@@ -1,0 +1,188 @@
+"""`ragc search`, `ask` and `eval`: retrieval, answers, and how good they are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optimize.cli.show import Json, number, percent, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from program.rag import AgenticRAG
+
+Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
+Artifacts = Annotated[str, typer.Option(help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
+Point = Annotated[str, typer.Option(help="Operating point: quality, balanced or economy.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs."""
+    app.command()(search)
+    app.command()(ask)
+    app.command("eval")(evaluate)
+
+
+def opened(target: str, artifacts: str, point: str, quiet: bool) -> AgenticRAG:
+    """The program a target names: a version, or a project's latest version, or the project uncompiled."""
+    from program.artifact import load, open_latest
+
+    with progress("indexing", quiet) as advance:
+        if (Path(target) / "ragc.toml").is_file() or (Path(target).is_dir() and "@" not in target
+                                                      and not (Path(target) / "manifest.json").is_file()):
+            return open_latest(target, point=point or None, progress=advance)
+        return load(target, artifacts=artifacts or None, point=point or None, progress=advance)
+
+
+def search(
+    project: Annotated[Path, typer.Argument(help="The project folder.")],
+    question: Annotated[str, typer.Argument(help="What to look for.")],
+    k: Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages.")] = 8,
+    strategy: Annotated[str, typer.Option(help="vector, keyword or hybrid.")] = "hybrid",
+    json: Json = False,
+) -> None:
+    """Retrieval only: the best passages for a question."""
+    from program.artifact import open_library
+    from program.errors import RagcError
+    from program.settings import Project
+
+    weights = {"vector": 1.0, "keyword": 0.0, "hybrid": 0.5, "auto": 0.5}
+    if strategy not in weights:
+        raise RagcError(f"There is no strategy {strategy!r}.", f"Use one of: {', '.join(weights)}.")
+    library = open_library(Project.open(project))
+    names = [card.name for card in library.describe()]
+    found = library.search(question, names, k, weights[strategy])
+    if json:
+        print_json(
+            [
+                {"id": p.id, "source": p.source, "title": p.title, "score": round(p.score, 4), "method": p.method,
+                 "as_of": p.as_of.isoformat() if p.as_of else None, "text": p.text}
+                for p in found
+            ]
+        )
+        return
+    rows = [[p.id, p.title, f"{p.score:.3f}", p.method] for p in found]
+    print_table(question, ["passage", "title", "score", "found by"], rows)
+
+
+def ask(
+    target: Target,
+    question: Annotated[str, typer.Argument(help="The question; without one, a question a line is read.")] = "",
+    trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
+    stream: Annotated[bool, typer.Option(help="Print the answer as it is written.")] = False,
+    point: Point = "",
+    artifacts: Artifacts = "",
+    json: Json = False,
+) -> None:
+    """One answer with its citations."""
+    rag = opened(target, artifacts, point, quiet=json)
+    if question or sys.stdin.isatty():
+        _answer(rag, question, trace, stream, json)
+        return
+    from program.errors import QuestionError
+
+    failed = False
+    for line in sys.stdin:
+        if not line.strip():
+            continue
+        try:
+            _answer(rag, line, trace, stream, json, compact=True)
+        except QuestionError as error:
+            failed = True
+            typer.echo(f"error: {error}", err=True)
+    if failed:
+        raise typer.Exit(2)
+
+
+def _answer(rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False) -> None:
+    if stream and not json:
+        import asyncio
+
+        answer = asyncio.run(_streamed(rag, question))
+    else:
+        answer = rag(question)
+    if json:
+        import orjson
+
+        typer.echo(orjson.dumps(answer.as_dict(), option=0 if compact else orjson.OPT_INDENT_2).decode())
+        return
+    if not stream:
+        typer.echo(answer.text)
+    for citation in answer.citations:
+        typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
+    usage = answer.usage
+    typer.echo(
+        f"  {answer.outcome} | confidence {answer.confidence:.2f} | {usage.calls} model calls | {usage.seconds:.2f} s",
+        err=True,
+    )
+    if trace:
+        typer.echo(f"  path: {answer.trace}")
+        for step in answer.trace.steps:
+            typer.echo(f"    {step.milliseconds:8.1f} ms  {step.name}: {step.output}")
+
+
+async def _streamed(rag: AgenticRAG, question: str) -> Any:
+    """The answer; its drafted text goes to stdout as it comes. A withheld draft is followed by what replaces it."""
+    from program.answer import Answer
+    from program.drivers import Progress
+
+    drafted = ""
+    answer: Answer | None = None
+    async for event in rag.stream(question):
+        if isinstance(event, Answer):
+            answer = event
+        elif not isinstance(event, Progress):
+            drafted += event.text
+            typer.echo(event.text, nl=False)
+    assert answer is not None
+    typer.echo("" if drafted.split() == answer.text.split() else f"\n{answer.text}")
+    return answer
+
+
+def evaluate(
+    target: Target,
+    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    questions: Annotated[Path | None, typer.Option(help="Another file of labelled questions, all of it used.")] = None,
+    point: Point = "",
+    artifacts: Artifacts = "",
+    json: Json = False,
+) -> None:
+    """Every metric with its 95 % interval (clustered by topic), plain RAG beside it."""
+    from optimize.dataset import read_labelled, splits
+    from optimize.evaluate import evaluate as evaluate_
+    from program.artifact import project_of
+    from program.errors import RagcError
+
+    rag = opened(target, artifacts, point, quiet=json)
+    project = project_of(target, artifacts or None)
+    if questions is not None:
+        asked, split = read_labelled(questions), questions.name
+    else:
+        parts = splits(read_labelled(project.labelled))
+        if split not in parts:
+            raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
+        asked = parts[split]
+    with progress("asking", quiet=json) as advance:
+        found = evaluate_(rag, asked, project.settings.utility, advance)
+        plain = evaluate_(rag.plain(), asked, project.settings.utility, advance)
+    metrics, control = found.metrics(), plain.metrics()
+    if json:
+        print_json(
+            {"version": rag.runtime.version, "split": split, "n": len(asked), "metrics": metrics, "plain": control,
+             "by_tag": found.by_tag()}
+        )
+        return
+    rows = [
+        [name, show(metrics.get(name)), show(control.get(name)), str(metrics[name]["n"])]
+        for name in metrics
+        for show in (_formatter(name),)
+    ]
+    title = f"{rag.runtime.version or project.name + ' (uncompiled)'} on {split}: {len(asked)} questions"
+    print_table(title, ["metric", "this program", "plain RAG", "n"], rows)
+
+
+def _formatter(name: str) -> Any:
+    plain_numbers = {"utility", "model_calls", "tokens", "usd", "seconds_p50", "seconds_p95", "answer_relevancy"}
+    return number if name in plain_numbers else percent

@@ -1,0 +1,114 @@
+"""`ragc compile`: a live view while it works, a table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optimize.cli.show import Json, number, percent, print_json, print_table
+
+if TYPE_CHECKING:
+    from optimize.compile import Compiled
+    from optimize.study import Live, Watch
+
+TRIALS = 250
+SHOWN = ("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "source_f1",
+         "retrieval_recall", "context_precision", "fact_recall", "supported", "utility", "model_calls")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb."""
+    app.command("compile")(compile_)
+
+
+def compile_(
+    project: Annotated[Path, typer.Argument(help="The project folder.")],
+    trials: Annotated[int, typer.Option(min=1, help="Settings proposed by the search.")] = TRIALS,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    max_seconds: Annotated[float | None, typer.Option(min=1, help="Stop searching after this long.")] = None,
+    json: Json = False,
+) -> None:
+    """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
+    from optimize.compile import compile_project
+    from program.settings import Project
+
+    opened = Project.open(project)
+    with _live(quiet=json) as watch:
+        done = compile_project(opened, trials=trials, seed=seed, max_seconds=max_seconds, watch=watch)
+    if json:
+        print_json(_shape(done))
+    else:
+        _table(done)
+    if not done.improved:
+        raise typer.Exit(3)
+
+
+def _shape(done: Compiled) -> dict[str, Any]:
+    return {
+        "version": done.reference,
+        "parent": done.parent,
+        "verdict": done.verdict,
+        "gain": {"difference": done.against_parent.difference, "ci": list(done.against_parent.ci)},
+        "metrics": done.evaluation.metrics(),
+        "plain": done.plain.metrics(),
+        "before": done.before.metrics(),
+        "trials": done.trials,
+        "seconds": round(done.seconds, 1),
+    }
+
+
+def _table(done: Compiled) -> None:
+    columns = [e.metrics() for e in (done.plain, done.before, done.evaluation)]
+    rows = []
+    for name in SHOWN:
+        if name not in columns[-1]:
+            continue
+        show = number if name in {"utility", "model_calls"} else percent
+        rows.append([name, *(show(column.get(name)) for column in columns), str(columns[-1][name]["n"])])
+    title = f"{done.reference} on {len(done.evaluation.grades)} test questions (95 % intervals, clustered by topic)"
+    print_table(title, ["metric", "plain RAG", f"before ({done.parent})", "compiled", "n"], rows)
+    gain = done.against_parent
+    typer.echo(
+        f"utility {gain.difference:+.3f} [{gain.ci[0]:+.3f}, {gain.ci[1]:+.3f}] over {done.parent}: {done.verdict}\n"
+        f"{done.trials} settings tried in {done.seconds:.0f} s. Ask it: ragc ask {done.reference} \"your question\""
+    )
+
+
+@contextmanager
+def _live(quiet: bool) -> Iterator[Watch]:
+    """A view on stderr: stage, trial, best so far, calls, seconds left. Plain stage lines when no terminal."""
+    from rich.console import Console
+    from rich.live import Live as Screen
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        last = ""
+
+        def tell(live: Live) -> None:
+            nonlocal last
+            if live.stage != last and not quiet:
+                typer.echo(live.stage, err=True)
+            last = live.stage
+
+        yield tell
+        return
+    with Screen(console=console, refresh_per_second=4, transient=True) as screen:
+        yield lambda live: screen.update(_view(live))
+
+
+def _view(live: Live) -> Any:
+    from rich.table import Table
+
+    view = Table.grid(padding=(0, 2))
+    left = live.seconds_left
+    view.add_row("stage", live.stage)
+    view.add_row("done", f"{live.done}/{live.of}" if live.of else "")
+    view.add_row("uncompiled", "" if live.baseline is None else f"{live.baseline:.3f}")
+    view.add_row("best so far", "" if live.best is None else f"{live.best:.3f}")
+    view.add_row("model calls", f"{live.calls}")
+    view.add_row("seconds left", "" if left is None else f"{left:.0f}")
+    return view

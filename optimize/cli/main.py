@@ -1,0 +1,55 @@
+"""`ragc`: the command line. Each group of verbs is a file of its own; none has logic of its own."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import typer
+
+from optimize.cli import ab, ask, compile_, data, project, registry
+from program.errors import RagcError
+
+DEBUG = "--debug"
+
+app = typer.Typer(
+    name="ragc",
+    help="Compile agentic question answering over your own knowledge. Add --debug to any verb for tracebacks.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for verbs in (project, ask, data, compile_, registry, ab):
+    verbs.register(app)
+
+
+def main() -> NoReturn:
+    """Runs the command line: an error is one sentence what, one how to mend it, and its exit code."""
+    debug = DEBUG in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != DEBUG]
+    try:
+        app(args=arguments, prog_name="ragc")
+    except RagcError as error:
+        if debug:
+            raise
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        typer.echo(
+            f"error: {type(error).__name__}: {error} This is a fault of ragc's own. Add {DEBUG} for the traceback.",
+            err=True,
+        )
+        sys.exit(1)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""`ragc init`, `doctor` and `index`: a project folder, what it needs, and its index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from optimize.cli.show import Json, print_json, print_table, progress
+
+Folder = Annotated[Path, typer.Argument(help="The project folder.")]
+
+TOML = """name = "{name}"
+artifacts = "artifacts"
+
+[models]                       # "local/..." needs no key and no download; any LiteLLM name works too
+decide = "local/minilm"
+write = "local/extract"
+embed = "local/minilm"
+
+[knowledge.docs]               # one table for each knowledge base; its text is what the router goes by
+kind = "documents"             # documents | tables | web
+path = "knowledge/docs"        # .md .txt .csv .jsonl, folders too
+about = "what this knowledge base holds"
+asks = ["A question it answers?"]
+not = []                       # boundary cases: "invoices and refunds: billing"
+
+[labelled]
+path = "labelled.jsonl"        # one JSON object a line: see the README
+"""
+DOCUMENT = """---
+title: Opening hours
+as_of: 2026-01-01
+authority: official
+---
+# Opening hours
+Replace this with your own documents. The shop is open from 9 to 17 on working days.
+"""
+LABELLED = (
+    '{"id":"q1","question":"When do you open?","topic":"hours","outcome":"answered","route":"simple",'
+    '"sources":["docs"],"evidence":["docs/hours.md#opening-hours"],"facts":["9 to 17"],"tags":["single-fact"]}\n'
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs."""
+    app.command()(init)
+    app.command()(doctor)
+    app.command()(index)
+
+
+def init(folder: Folder, json: Json = False) -> None:
+    """A project folder to fill in."""
+    from program.errors import SettingsError
+
+    if (folder / "ragc.toml").exists():
+        raise SettingsError(f"{folder} is a project already.", "Edit its ragc.toml, or choose another folder.")
+    name = "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-") or "project"
+    files = {
+        "ragc.toml": TOML.format(name=name),
+        "knowledge/docs/hours.md": DOCUMENT,
+        "labelled.jsonl": LABELLED,
+        ".gitignore": ".ragc/\n",
+    }
+    for path, text in files.items():
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not place.exists():
+            place.write_text(text, encoding="utf-8")
+    if json:
+        print_json({"project": str(folder), "files": list(files)})
+        return
+    typer.echo(f"Made {folder}: " + ", ".join(files))
+    typer.echo(f"Next: put documents into {folder / 'knowledge/docs'}, then: ragc ask {folder} \"your question\"")
+
+
+def index(folder: Folder, json: Json = False) -> None:
+    """Index what changed; safe to interrupt."""
+    from dataclasses import asdict
+
+    from program.artifact import index_project
+    from program.settings import Project
+
+    project = Project.open(folder)
+    with progress("embedding", quiet=json) as advance:
+        report = index_project(project, advance)
+    if json:
+        print_json(asdict(report))
+        return
+    state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
+    typer.echo(f"{report.passages} passages of {report.documents} documents in {report.seconds:.1f} s: {state}")
+    for skipped in report.skipped:
+        typer.echo(f"  skipped {skipped.path}: {skipped.reason}", err=True)
+    for warning in report.warnings:
+        typer.echo(f"  {warning}", err=True)
+
+
+def doctor(
+    folder: Annotated[Path | None, typer.Argument(help="The project folder, when there is one.")] = None,
+    json: Json = False,
+) -> None:
+    """What is installed, reachable and configured; each problem with its remedy."""
+    from optimize.doctor import examine
+
+    findings = examine(folder)
+    if json:
+        print_json([finding.as_dict() for finding in findings])
+    else:
+        rows: list[list[Any]] = [["ok" if f.good else "PROBLEM", f.what, f.mend] for f in findings]
+        print_table("ragc doctor", ["", "what", "remedy"], rows)
+    if not all(finding.good for finding in findings):
+        raise typer.Exit(1)

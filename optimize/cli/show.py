@@ -1,0 +1,64 @@
+"""What verbs share: JSON on stdout, tables on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Advance = Callable[[int, int], None]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    import orjson
+
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on stdout; the first column is left-aligned, the others right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for n, column in enumerate(columns):
+        table.add_column(column, justify="left" if n == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+@contextmanager
+def progress(label: str, quiet: bool = False) -> Iterator[Advance]:
+    """A bar on stderr while work goes on; nothing when `quiet` or when stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=console, transient=True, disable=quiet or not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+def percent(measure: dict[str, Any] | None) -> str:
+    """`91.2 % [88.0, 94.1]`, or a dash."""
+    if measure is None:
+        return "-"
+    low, high = measure["ci"]
+    return f"{100 * measure['value']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def number(measure: dict[str, Any] | None, digits: int = 2) -> str:
+    """`1.25 [1.10, 1.40]`, or a dash."""
+    if measure is None:
+        return "-"
+    low, high = measure["ci"]
+    return f"{measure['value']:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"

@@ -1,0 +1,197 @@
+"""The labelled questions of a project: one typed record a line of JSON, and their three splits."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from optimize.split import SPLITS, assign
+from program.errors import DataError
+
+Outcome = Literal["answered", "clarify", "abstain"]
+Route = Literal["direct", "simple", "complex"]
+Strategy = Literal["vector", "graph", "tables", "web", "direct"]
+Split = Literal["train", "dev", "test"]
+
+LABELS = ("outcome", "route", "sources", "strategy", "sub_queries", "evidence", "facts", "not_facts", "answer")
+"""The keys a metric can be computed from; a question has at least one of them."""
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("blank", "is empty")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_not_blank)]
+Fact = Text | tuple[Text, ...]
+"""A string, or several of which any one will do."""
+
+
+class LabelledQuestion(BaseModel):
+    """One question and what is known of its right answer; an empty field is a label nobody gave.
+
+    `facts` must all be in a correct answer and `not_facts` must not. `sql` is the SELECT whose result holds
+    the facts of a question on tables. `line` is where the file has it, 0 when it comes from no file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Text
+    question: Text
+    topic: str = ""
+    outcome: Outcome | None = None
+    route: Route | None = None
+    sources: tuple[Text, ...] = ()
+    strategy: Strategy | None = None
+    sub_queries: tuple[Text, ...] = ()
+    evidence: tuple[Text, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    not_facts: tuple[Text, ...] = ()
+    answer: str = ""
+    as_of: date | None = None
+    tags: tuple[Text, ...] = ()
+    split: Split | None = None
+    sql: str = ""
+    line: int = Field(default=0, exclude=True, repr=False)
+
+    @model_validator(mode="after")
+    def _has_a_label(self) -> LabelledQuestion:
+        if any(alternatives == () for alternatives in self.facts):
+            raise PydanticCustomError("blank", "one of `facts` is an empty list of alternatives")
+        if not any(getattr(self, label) for label in LABELS):
+            raise PydanticCustomError("no_label", "has no label")
+        return self
+
+    @property
+    def alternatives(self) -> tuple[tuple[str, ...], ...]:
+        """The facts, each as the tuple of its spellings."""
+        return tuple((fact,) if isinstance(fact, str) else fact for fact in self.facts)
+
+
+KEYS = tuple(name for name in LabelledQuestion.model_fields if name != "line")
+
+
+def read_labelled(path: str | Path) -> list[LabelledQuestion]:
+    """The questions of a JSON Lines file, in its order; blank lines are passed over.
+
+    Raises `DataError`, naming the line, for anything that is not what INTERFACE promises of the file.
+    """
+    path = Path(path)
+    return [question for question, _ in read_records(path)]
+
+
+def read_records(path: Path) -> list[tuple[LabelledQuestion, dict[str, Any]]]:
+    """Each question with the JSON object it was read from, keys in their order. Raises `DataError`."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(
+            f"There are no labelled questions at {path}.", "Write them there, or correct [labelled] path in ragc.toml."
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.", "Make it a readable file.") from error
+    records: list[tuple[LabelledQuestion, dict[str, Any]]] = []
+    first_line: dict[str, int] = {}
+    # Only "\n" ends a line: str.splitlines would cut a question at a U+2028 inside it.
+    for line, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if not raw.strip():
+            continue
+        where = f"{path.name} line {line}"
+        fields = _object(raw, where)
+        question = _question(raw, fields, where, line)
+        if question.id in first_line:
+            raise DataError(
+                f"{where}: the id {question.id!r} is already that of line {first_line[question.id]}.",
+                "Give each question an id of its own.",
+            )
+        first_line[question.id] = line
+        records.append((question, fields))
+    if not records:
+        raise DataError(f"{path} holds no questions.", "Write one JSON object a line.")
+    return records
+
+
+def splits(questions: Sequence[LabelledQuestion], seed: int = 0) -> dict[str, list[LabelledQuestion]]:
+    """The questions of train, dev and test, each in the order given.
+
+    A question's own `split` counts; the others are divided about 50/20/30 so that no topic, and no evidence
+    passage, is in two splits. The same questions and seed give the same division, whatever their order.
+    """
+    where = assign(questions, seed)
+    return {split: [q for q in questions if where[q.id] == split] for split in SPLITS}
+
+
+def _object(raw: bytes, where: str) -> dict[str, Any]:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(items)
+        if len(fields) < len(items):
+            keys = [key for key, _ in items]
+            repeated = next(key for key in keys if keys.count(key) > 1)
+            raise DataError(f"{where}: the key {repeated!r} occurs twice.", "Keep one of them.")
+        return fields
+
+    try:
+        fields = json.loads(raw.decode("utf-8"), object_pairs_hook=pairs)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is not UTF-8 text.", "Save the file as UTF-8.") from error
+    except (ValueError, RecursionError) as error:
+        reason = getattr(error, "msg", "nested too deep")
+        raise DataError(f"{where} is not JSON: {reason}.", "Write one whole JSON object on each line.") from error
+    if not isinstance(fields, dict):
+        raise DataError(f"{where} is not a JSON object.", 'Write {"id": ..., "question": ..., ...} on each line.')
+    for key in fields:
+        if key not in KEYS:
+            raise DataError(f"{where}: unknown key {key!r}.", _nearest(key, KEYS))
+    return fields
+
+
+def _question(raw: bytes, fields: Mapping[str, Any], where: str, line: int) -> LabelledQuestion:
+    try:
+        question = LabelledQuestion.model_validate_json(raw.strip(), strict=True)
+    except ValidationError as error:
+        raise _data_error(error, fields, where) from error
+    return question.model_copy(update={"line": line})
+
+
+_EXPECTED = {
+    **dict.fromkeys(("id", "question", "topic", "answer", "sql"), "a text in quotes"),
+    **dict.fromkeys(("sources", "sub_queries", "evidence", "not_facts", "tags"), "a list of texts"),
+    "facts": "a list of texts; alternatives are a list inside it",
+    "as_of": "a date such as 2026-03-01",
+    **{
+        name: "one of " + ", ".join(get_args(options))
+        for name, options in {"outcome": Outcome, "route": Route, "strategy": Strategy, "split": Split}.items()
+    },
+}
+
+
+def _data_error(error: ValidationError, fields: Mapping[str, Any], where: str) -> DataError:
+    first = error.errors()[0]
+    if first["type"] == "no_label":
+        return DataError(f"{where} has no label.", f"Add at least one of {', '.join(LABELS)}.")
+    key = str(first["loc"][0]) if first["loc"] else "facts"
+    if first["type"] == "missing":
+        return DataError(f"{where}: the key {key!r} is missing.", "Every question needs an id and a question.")
+    if any(e["type"] == "blank" for e in error.errors()):
+        return DataError(f"{where}: {key!r} is empty or holds an empty text.", "Fill it in, or leave the key out.")
+    value = fields.get(key)
+    if first["type"] == "literal_error" and isinstance(value, str):
+        options = [option.removesuffix(",") for option in _EXPECTED[key].removeprefix("one of ").split()]
+        return DataError(f"{where}: unknown {key} {value!r}.", _nearest(value, options))
+    shown = json.dumps(value, ensure_ascii=True)
+    return DataError(
+        f"{where}: {key!r} cannot be {shown[:60]}{'...' if len(shown) > 60 else ''}.", f"Make it {_EXPECTED[key]}."
+    )
+
+
+def _nearest(word: str, valid: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word.lower(), valid, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Use one of {', '.join(valid)}."

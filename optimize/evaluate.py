@@ -1,0 +1,106 @@
+"""A program on labelled questions: every metric with its interval, and plain RAG beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optimize.dataset import LabelledQuestion
+from optimize.metrics import METRICS, Grade, grade, value
+from optimize.stats import mean_interval
+from program.errors import DataError
+from program.rag import AgenticRAG
+from program.settings import UtilitySettings
+
+PROPORTIONS = frozenset(METRICS) - {"model_calls", "tokens", "usd", "answer_relevancy"}
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A mean with its 95 % interval, clustered by topic, and the number of questions it rests on."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"value": round(self.value, 6), "ci": [round(self.low, 6), round(self.high, 6)], "n": self.n}
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Graded answers and how long each took, in seconds."""
+
+    grades: tuple[Grade, ...]
+    seconds: tuple[float, ...] = ()
+    failed: tuple[str, ...] = field(default=())
+
+    def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Measure | None:
+        """The mean of a metric over the questions whose labels tell it, or None when none do."""
+        pairs = [(v, g.topic) for g in (self.grades if of is None else of) if (v := value(g, metric)) is not None]
+        if not pairs:
+            return None
+        values, topics = zip(*pairs, strict=True)
+        interval = mean_interval(values, topics, proportion=metric in PROPORTIONS)
+        return Measure(interval.mean, interval.low, interval.high, len(values))
+
+    def metrics(self) -> dict[str, Any]:
+        """Every metric's measure, as `ragc eval --json` prints it."""
+        found = {name: m.as_dict() for name in ("utility", *METRICS) if (m := self.measure(name))}
+        if self.seconds:
+            for name, percentile in (("seconds_p50", 50), ("seconds_p95", 95)):
+                at = float(np.percentile(self.seconds, percentile))
+                found[name] = {"value": round(at, 6), "ci": [round(at, 6)] * 2, "n": len(self.seconds)}
+        return found
+
+    def by_tag(self) -> dict[str, dict[str, Any]]:
+        """The main metrics for the questions of each tag; small numbers, not for proof."""
+        tags = sorted({tag for g in self.grades for tag in g.tags})
+        names = ("correct", "wrong", "outcome_accuracy", "routing_accuracy", "retrieval_recall")
+        table = {}
+        for tag in tags:
+            of = [g for g in self.grades if tag in g.tags]
+            table[tag] = {"n": len(of), **{n: m.value for n in names if (m := self.measure(n, of))}}
+        return table
+
+
+def evaluate(
+    program: AgenticRAG,
+    questions: Sequence[LabelledQuestion],
+    weights: UtilitySettings | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Evaluation:
+    """Asks every question and grades the answers. Raises `DataError` when there is no question."""
+    if not questions:
+        raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
+    grader = Grader(program, weights or UtilitySettings())
+    grades, seconds = [], []
+    for done, question in enumerate(questions, 1):
+        answer = program(question.question)
+        grades.append(grader(question, answer))
+        seconds.append(answer.usage.seconds)
+        progress(done, len(questions))
+    return Evaluation(tuple(grades), tuple(seconds))
+
+
+class Grader:
+    """Grades answers of one program: knows its passages and its embedder."""
+
+    def __init__(self, program: AgenticRAG, weights: UtilitySettings, relevancy: bool = True) -> None:
+        self._weights = weights
+        self._texts = {p.id: p.text for p in program.runtime.library.passages()}
+        self._embedder = program.runtime.models.embedder
+        self._relevancy = relevancy
+
+    def __call__(self, question: LabelledQuestion, answer: Any) -> Grade:
+        similarity = self._similarity if self._relevancy else None
+        return grade(question, answer, self._weights, lambda id_: self._texts.get(id_, ""), similarity)
+
+    def _similarity(self, question: str, answer: str) -> float:
+        """Cosine of question and answer, a stand-in for a judge's opinion of relevancy."""
+        a, b = self._embedder.encode([question, answer])
+        return float(a @ b)

@@ -1,0 +1,192 @@
+"""What an answer is worth: correct, partial or wrong, and the parts that explain it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from optimize.dataset import LabelledQuestion
+from optimize.facts import states
+from program.answer import Answer, Outcome
+from program.claims import claims
+from program.settings import UtilitySettings
+
+METRICS = (
+    "correct",
+    "wrong",
+    "outcome_accuracy",
+    "routing_accuracy",
+    "route_accuracy",
+    "source_f1",
+    "retrieval_recall",
+    "context_precision",
+    "fact_recall",
+    "supported",
+    "answer_relevancy",
+    "model_calls",
+    "tokens",
+    "usd",
+)
+_CHECKABLE = re.compile(r"\d+(?:[.,:]\d+)*|\b[A-Z][\w-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """One graded answer. `metrics` holds a value in its metric's own unit, or None where no label tells."""
+
+    id: str
+    topic: str
+    tags: tuple[str, ...]
+    question: str
+    outcome: str
+    correct: int
+    partial: int
+    wrong: int
+    utility: float
+    answer: str
+    path: tuple[str, ...]
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+
+    def row(self) -> dict[str, Any]:
+        """The line of `scores.jsonl`."""
+        return {
+            "id": self.id,
+            "topic": self.topic,
+            "tags": list(self.tags),
+            "question": self.question,
+            "outcome": self.outcome,
+            "correct": self.correct,
+            "partial": self.partial,
+            "wrong": self.wrong,
+            "utility": round(self.utility, 6),
+            "answer": self.answer,
+            "path": list(self.path),
+            "metrics": {k: None if v is None else round(v, 6) for k, v in self.metrics.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The three words of an answer, and the share of facts it states."""
+
+    correct: bool
+    wrong: bool
+    fact_share: float
+
+    @property
+    def partial(self) -> bool:
+        return not (self.correct or self.wrong)
+
+
+def judge(question: LabelledQuestion, outcome: str, text: str) -> Verdict:
+    """Correct: outcome as labelled and, if answered, all facts and no not_facts. Wrong: answered where it should
+    have clarified or abstained, or a not_fact stated, or none of the facts. The rest is partial."""
+    answered = outcome == Outcome.ANSWERED
+    stated = [states(text, forms) for forms in question.alternatives]
+    share = sum(stated) / len(stated) if stated else 1.0
+    rival = any(states(text, value) for value in question.not_facts)
+    if not answered:
+        return Verdict(outcome == question.outcome, False, 0.0)
+    if question.outcome not in (None, Outcome.ANSWERED):
+        return Verdict(False, True, 0.0)
+    if rival or (stated and share == 0.0):
+        return Verdict(False, True, share)
+    return Verdict(share == 1.0, False, share)
+
+
+def utility(verdict: Verdict, outcome: str, calls: int, weights: UtilitySettings) -> float:
+    """Correct earns `correct`, wrong `wrong`; a partial answer its share of the facts, a needless refusal
+    `missed`; each model call costs `call`."""
+    if verdict.correct:
+        worth = weights.correct
+    elif verdict.wrong:
+        worth = weights.wrong
+    elif outcome == Outcome.ANSWERED:
+        worth = weights.correct * verdict.fact_share
+    else:
+        worth = weights.missed
+    return worth - weights.call * calls
+
+
+def grade(
+    question: LabelledQuestion,
+    answer: Answer,
+    weights: UtilitySettings,
+    text_of: Callable[[str], str] | None = None,
+    similarity: Callable[[str, str], float] | None = None,
+) -> Grade:
+    """The graded answer. `text_of` gives a passage's text by id, for `supported`; `similarity` is for relevancy."""
+    verdict = judge(question, answer.outcome, answer.text)
+    answered = answer.outcome == Outcome.ANSWERED
+    metrics: dict[str, float | None] = {
+        "outcome_accuracy": None if question.outcome is None else float(answer.outcome == question.outcome),
+        "route_accuracy": None if question.route is None else float(answer.route == question.route),
+        "routing_accuracy": _routing(question, answer),
+        "source_f1": _source_f1(question.sources, answer.sources) if question.sources else None,
+        "retrieval_recall": _recall(question.evidence, answer.retrieved) if question.evidence else None,
+        "context_precision": _precision(question.evidence, answer.retrieved) if question.evidence else None,
+        "fact_recall": verdict.fact_share if question.facts else None,
+        "supported": _supported(answer, text_of) if answered and answer.citations and text_of else None,
+        "answer_relevancy": similarity(question.question, answer.text) if answered and similarity else None,
+        "model_calls": float(answer.usage.calls),
+        "tokens": float(answer.usage.tokens_in + answer.usage.tokens_out),
+        "usd": answer.usage.usd,
+    }
+    return Grade(
+        id=question.id,
+        topic=question.topic or question.id,
+        tags=tuple(question.tags),
+        question=question.question,
+        outcome=answer.outcome.value,
+        correct=int(verdict.correct),
+        partial=int(verdict.partial),
+        wrong=int(verdict.wrong),
+        utility=utility(verdict, answer.outcome, answer.usage.calls, weights),
+        answer=answer.text,
+        path=answer.trace.path,
+        metrics=metrics,
+    )
+
+
+def value(grade_: Grade, metric: str) -> float | None:
+    """A metric of a graded answer by name, the three words and utility among them."""
+    if metric in {"correct", "partial", "wrong", "utility"}:
+        return float(getattr(grade_, metric))
+    return grade_.metrics.get(metric)
+
+
+def _routing(question: LabelledQuestion, answer: Answer) -> float | None:
+    """1 when the route is right and, for a question that is looked up, exactly the labelled bases are chosen."""
+    if question.route is None:
+        return None
+    if answer.route != question.route:
+        return 0.0
+    if question.route == "direct" or not question.sources:
+        return 1.0
+    return float(set(answer.sources) == set(question.sources))
+
+
+def _source_f1(wanted: Sequence[str], chosen: Sequence[str]) -> float:
+    hits = len(set(wanted) & set(chosen))
+    return 2 * hits / (len(set(wanted)) + len(set(chosen))) if wanted or chosen else 1.0
+
+
+def _recall(evidence: Sequence[str], retrieved: Sequence[str]) -> float:
+    return len(set(evidence) & set(retrieved)) / len(set(evidence))
+
+
+def _precision(evidence: Sequence[str], retrieved: Sequence[str]) -> float:
+    return len(set(evidence) & set(retrieved)) / len(set(retrieved)) if retrieved else 0.0
+
+
+def _supported(answer: Answer, text_of: Callable[[str], str]) -> float:
+    """The share of claims whose numbers and names all stand in the passages they cite."""
+    by_number = {c.n: f"{c.title} {text_of(c.id)}" for c in answer.citations}
+    stated = claims(answer.text)
+    held = 0
+    for claim in stated:
+        cited = " ".join(by_number.get(n, "") for n in claim.cites).lower()
+        held += bool(claim.cites) and all(token.lower() in cited for token in _CHECKABLE.findall(claim.bare))
+    return held / len(stated) if stated else 1.0

@@ -1,0 +1,165 @@
+"""Versions below the artifacts root: publish, list, show, verify. Several processes may publish at once."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from program import manifest, reference
+from program.errors import IntegrityError, RagcError, VersionError
+
+LOCK = ".lock"
+ASIDE = ".tmp-"
+LOCK_SECONDS = 60.0
+GIT_FILES = {
+    ".gitattributes": "* -text\nhistory.jsonl merge=union\n",
+    ".gitignore": f"{LOCK}\n{ASIDE}*\nexposures*.jsonl\n",
+}
+"""Git must not touch a sealed byte (line endings), and merges two branches' histories line by line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A version as `ragc ls` shows it; `metrics` are the scores of its manifest."""
+
+    name: str
+    version: str
+    digest: str
+    created_at: str
+    aliases: tuple[str, ...]
+    parent: str | None
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What verifying a reference found: every difference in words, none when it is sound."""
+
+    reference: str
+    digest: str
+    problems: tuple[str, ...]
+
+    @property
+    def sound(self) -> bool:
+        return not self.problems
+
+
+def publish(
+    name: str, fields: Mapping[str, Any], files: Mapping[str, bytes], root: Path | str | None = None
+) -> str:
+    """Seal the files as the next version of `name` and return its reference, `name@v7`.
+
+    `fields` are the manifest's (see `program.manifest.seal`); name and version are filled in. Under the
+    name's lock the folder is written aside, given the next number, and renamed: readers see a whole version
+    or none, and a killed publisher leaves only a `.tmp-` folder that the next one clears away.
+    Raises `VersionError` for a name that is not one.
+    """
+    if not reference.is_name(name) or name in reference.RESERVED:
+        raise VersionError(
+            f"{name[:80]!r} cannot be the name of a program.",
+            "Use 1 to 63 of a-z, 0-9, '-', '_' and '.', with a letter or digit at both ends.",
+        )
+    base = reference.artifacts_root(root)
+    with locked(base, name):
+        _write_git_files(base)
+        folder = base / name / "versions"
+        folder.mkdir(exist_ok=True)
+        for leftover in folder.glob(f"{ASIDE}*"):
+            shutil.rmtree(leftover)
+        number = max(map(reference.number, reference.versions(base, name)), default=0) + 1
+        aside = folder / f"{ASIDE}{os.getpid()}"
+        sealed = manifest.seal(aside, {**fields, "name": name, "version": f"v{number}"}, files)
+        aside.rename(folder / f"v{number}-{sealed.digest[7:15]}")
+        manifest.sync_folder(folder)
+    return f"{name}@v{number}"
+
+
+def ls(name: str = "", root: Path | str | None = None) -> list[Listed]:
+    """The versions of a name, or of every name, oldest first; manifests are read, not verified.
+
+    Raises `VersionError` when `name` is given and has no version.
+    """
+    base = reference.artifacts_root(root)
+    if name and not reference.versions(base, reference.parse(name).name):
+        reference.resolve(name, base)  # raises, naming what is nearest
+    found = []
+    for one in [name] if name else reference.names(base):
+        pointing: dict[str, list[str]] = {}
+        for alias in reference.aliases(base, one):
+            pointing.setdefault(reference.read_alias(base, one, alias)["version"], []).append(alias)
+        for version in reference.versions(base, one):
+            read = manifest.read(base / one / "versions" / version)
+            at = tuple(pointing.get(version, ()))
+            metrics = read.section("scores")
+            found.append(Listed(one, version, read.digest, read.created_at, at, read.parent, metrics))
+    return found
+
+
+def show(ref: str, root: Path | str | None = None) -> manifest.Manifest:
+    """The verified manifest of the version that a reference names."""
+    found = reference.resolve(ref, root)
+    return manifest.verify(found.path, found.digest)
+
+
+def verify(ref: str, root: Path | str | None = None) -> Checked:
+    """What is wrong with the version that a reference names. Raises `VersionError` when it names none."""
+    try:
+        found = reference.resolve(ref, root)
+    except IntegrityError as error:
+        return Checked(ref, "", (error.what,))
+    return Checked(ref, found.digest, tuple(manifest.differences(found.path, found.digest)))
+
+
+def verify_all(root: Path | str | None = None) -> list[Checked]:
+    """Every version and every alias below the root, checked; an alias of a lost version is a problem."""
+    base = reference.artifacts_root(root)
+    found = []
+    for name in reference.names(base):
+        for selector in (*reference.versions(base, name), *reference.aliases(base, name)):
+            try:
+                found.append(verify(f"{name}@{selector}", base))
+            except VersionError as error:
+                found.append(Checked(f"{name}@{selector}", "", (error.what,)))
+    return found
+
+
+@contextmanager
+def locked(base: Path, name: str) -> Iterator[None]:
+    """Hold the one lock of a name; the system frees it when its holder dies.
+
+    Raises `RagcError` when another process holds it for a minute.
+    """
+    from filelock import FileLock, Timeout
+
+    (base / name).mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(base / name / LOCK, timeout=LOCK_SECONDS):
+            yield
+    except Timeout as error:
+        raise RagcError(
+            f"Another process has been writing to {name} for {LOCK_SECONDS:.0f} s.", "Wait for it, or end it."
+        ) from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a small file whole: a reader sees the old bytes or the new ones, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    manifest.sync_folder(path.parent)
+
+
+def _write_git_files(base: Path) -> None:
+    for name, text in GIT_FILES.items():
+        if not (base / name).exists():
+            replace_file(base / name, text.encode())

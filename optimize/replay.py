@@ -1,0 +1,194 @@
+"""A program's runs answered from a record: thresholds and knobs are applied to evidence found once.
+
+A decision is recorded as its probabilities, a search as its pool of scored candidates, a text as itself. Another
+threshold, fusion weight or round cap is then arithmetic; only a branch that was never taken is performed, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dspy
+import orjson
+from dspy.adapters.types.decision import Choice, decision_type
+
+from program.answer import Answer, Usage
+from program.drivers import client, decides, prompt_inputs
+from program.knowledge.source import Passage
+from program.loop import Ask, Find, Reply, Request, steps
+from program.rag import AgenticRAG
+
+Key = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Record:
+    """Evidence by content: what was asked of which predictor under which demonstrations, and what came back."""
+
+    evidence: dict[Key, Any] = field(default_factory=dict)
+    performed: int = 0
+    replayed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decoded decision, read like DSPy's `Noul` and `Choice`."""
+
+    value: Any
+    probability: float
+    probabilities: Mapping[str, float] | None = None
+
+
+class Replay:
+    """Answers questions as `program` would, from the record where it can.
+
+    Reads the program's thresholds and knobs anew for each question, so a search may turn them between
+    questions; its instructions and demonstrations must stay as they are.
+    """
+
+    def __init__(self, program: AgenticRAG, record: Record) -> None:
+        self.program = program
+        self._record = record
+        self._library = program.runtime.library
+        self._fingerprints = {
+            name: _fingerprint(predictor) for name, predictor in program.named_predictors()
+        }
+        self._taps: dict[str, _Tap] = {}
+
+    def __call__(self, question: str) -> Answer:
+        """The answer, with the number of calls it would have cost."""
+        calls = decisions = searches = 0
+        path: list[str] = []
+        loop = steps(question, self.program, self.program.runtime.budget.max_rounds, path=path)
+        try:
+            requests = next(loop)
+            while True:
+                for request in requests:
+                    if isinstance(request, Find):
+                        searches += 1
+                    elif self._decides(request.predictor):
+                        decisions += 1
+                    else:
+                        calls += 1
+                requests = loop.send([self.reply(request) for request in requests])
+        except StopIteration as stop:
+            answer: Answer = stop.value
+        trace = replace(answer.trace, path=tuple(path))
+        return replace(answer, usage=Usage(calls, decisions, searches), trace=trace)
+
+    def reply(self, request: Request) -> Reply:
+        """The reply to one request: from the record, or performed and recorded."""
+        key = self._key(request)
+        found = self._record.evidence.get(key)
+        if found is None:
+            found = self._perform(request)
+            self._record.evidence[key] = found
+            self._record.performed += 1
+        else:
+            self._record.replayed += 1
+        return found if isinstance(request, Find) else self._decode(request.predictor, found)
+
+    def _key(self, request: Request) -> Key:
+        if isinstance(request, Find):
+            return ("find", request.query, request.sources, request.depth)
+        fingerprint = self._fingerprints[request.predictor]
+        return (request.predictor, fingerprint, *(_content(value) for value in request.inputs.values()))
+
+    def _perform(self, request: Request) -> Any:
+        if isinstance(request, Find):
+            return self._library.candidates(request.query, request.sources, request.depth)
+        predictor = self.program.predictor(request.predictor)
+        inputs = prompt_inputs(request.inputs)
+        if not decides(predictor):
+            return dict(predictor(lm=client(self.program, predictor), **inputs))
+        lm = client(self.program, predictor)
+        if getattr(lm, "supports_decision_requests", False) is not True:
+            return _evidence(predictor(lm=lm, **inputs))
+        tap = self._taps.get(request.predictor)
+        if tap is None:
+            tap = self._taps[request.predictor] = _Tap(lm)
+            return _evidence(predictor(lm=tap, **inputs))
+        return tap.again(inputs)
+
+    def _decides(self, name: str) -> bool:
+        return decides(self.program.predictor(name))
+
+    def _decode(self, name: str, found: Any) -> Any:
+        predictor = self.program.predictor(name)
+        if not decides(predictor):
+            return found
+        fields = predictor.fields
+        return {output: _decision(evidence, fields.get(output, {})) for output, evidence in found.items()}
+
+
+class _Tap:
+    """Stands before a decision client, keeps what DSPy sends it, and sends it again with other inputs.
+
+    The instructions, questions and demonstrations of a predictor do not change during a replay; formatting
+    hundreds of demonstrations for each decision would cost more than the decision.
+    """
+
+    supports_decision_requests = True
+
+    def __init__(self, client_: Any) -> None:
+        self._client = client_
+        self.model = client_.model
+        self.callbacks = client_.callbacks
+        self.cache = False
+        self.kwargs: dict[str, Any] = {}
+        self._state: dict[str, Any] = {}
+        self._questions: dict[str, Any] = {}
+
+    def __call__(self, state: dict[str, Any], questions: dict[str, Any]) -> Any:
+        self._state, self._questions = state, questions
+        return self._client(state=state, questions=questions)
+
+    def again(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The evidence for other inputs."""
+        state = {**self._state, "inputs": {name: _plain(value) for name, value in inputs.items()}}
+        answers = self._client(state=state, questions=self._questions)
+        return {name: answer["noul"] if "noul" in answer else answer["probabilities"] for name, answer in answers.items()}
+
+
+def _evidence(prediction: dspy.Prediction) -> dict[str, Any]:
+    """The probabilities behind a prediction: a number for a Noul, a table for a Choice."""
+    return {
+        name: dict(value.probabilities) if isinstance(value, Choice) else value.probability
+        for name, value in prediction.items()
+    }
+
+
+def _decision(evidence: Any, config: Mapping[str, Any]) -> Decision:
+    """As DSPy decodes it: a threshold on a probability, or weights on a table; ties go to the raw winner."""
+    if isinstance(evidence, dict):
+        weights = config.get("weights", {})
+        raw = max(evidence, key=evidence.__getitem__)
+        chosen = max(evidence, key=lambda label: (evidence[label] * weights.get(label, 1.0), label == raw))
+        return Decision(chosen, evidence[chosen], evidence)
+    return Decision(evidence >= config.get("threshold", 0.5), evidence)
+
+
+def _content(value: Any) -> Any:
+    """What identifies an input: a passage by its id, a list by its members."""
+    if isinstance(value, Passage):
+        return value.id
+    if isinstance(value, list | tuple):
+        return tuple(_content(item) for item in value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+
+
+def _fingerprint(predictor: dspy.Predict) -> str:
+    import hashlib
+
+    outputs = {name: str(decision_type(field)) for name, field in predictor.signature.output_fields.items()}
+    content = [predictor.signature.instructions, outputs, [dict(demo) for demo in predictor.demos]]
+    packed = orjson.dumps(content, default=lambda item: item.model_dump(mode="json"))
+    return hashlib.blake2b(packed, digest_size=16).hexdigest()

@@ -1,0 +1,45 @@
+"""ragc's running half: load a compiled program, ask it, get an `Answer`.
+
+Importing this costs no model and no torch; those come with the first question.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from program.answer import Answer, Citation, Outcome, StoppedBy, Usage
+    from program.artifact import load, open_program
+    from program.errors import RagcError
+    from program.rag import AgenticRAG
+
+_HOME = {
+    "Answer": "program.answer",
+    "Citation": "program.answer",
+    "Outcome": "program.answer",
+    "StoppedBy": "program.answer",
+    "Usage": "program.answer",
+    "load": "program.artifact",
+    "open_program": "program.artifact",
+    "RagcError": "program.errors",
+    "AgenticRAG": "program.rag",
+}
+__all__ = [
+    "AgenticRAG",
+    "Answer",
+    "Citation",
+    "Outcome",
+    "RagcError",
+    "StoppedBy",
+    "Usage",
+    "load",
+    "open_program",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'program' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,90 @@
+"""What flows out of the program: an answer, its outcome, its citations and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from program.trace import Trace
+
+
+class Outcome(StrEnum):
+    """How a question ended."""
+
+    ANSWERED = "answered"
+    CLARIFY = "clarify"
+    ABSTAIN = "abstain"
+
+
+class StoppedBy(StrEnum):
+    """What ended the loop."""
+
+    DONE = "done"
+    ROUNDS = "rounds"
+    GAIN = "gain"
+    SECONDS = "seconds"
+    TOKENS = "tokens"
+    USD = "usd"
+    FALLBACK = "fallback"
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """The passage behind the marker `[n]` of an answer."""
+
+    n: int
+    source: str
+    id: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an answer cost. `calls` counts texts written by a model; local decisions are `decisions`."""
+
+    calls: int = 0
+    decisions: int = 0
+    searches: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one question.
+
+    `confidence` is in [0, 1]. `retrieved` holds the ids of the passages the writer was given, `context` what
+    was found before judging; `route` and `sources` are what the classifier chose.
+    """
+
+    text: str
+    outcome: Outcome
+    citations: tuple[Citation, ...] = ()
+    confidence: float = 0.0
+    stopped_by: StoppedBy = StoppedBy.DONE
+    route: str = ""
+    sources: tuple[str, ...] = ()
+    retrieved: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    supported: float = 1.0
+    trace: Trace = field(default_factory=Trace)
+    usage: Usage = Usage()
+    version: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The stable JSON shape of `ragc ask --json`."""
+        usage = asdict(self.usage)
+        return {
+            "text": self.text,
+            "outcome": self.outcome.value,
+            "confidence": round(self.confidence, 4),
+            "stopped_by": self.stopped_by.value,
+            "citations": [asdict(c) for c in self.citations],
+            "path": list(self.trace.path),
+            "trace_id": self.trace.id,
+            "version": self.version,
+            "usage": {**usage, "usd": round(self.usage.usd, 6), "seconds": round(self.usage.seconds, 4)},
+        }

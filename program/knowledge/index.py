@@ -1,0 +1,228 @@
+"""Build the one index of a project's document bases, and open it. Safe to kill at any point."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from program.errors import KnowledgeError
+from program.knowledge import generation
+from program.knowledge.bases import KINDS, BaseSpec, check_bases
+from program.knowledge.embedder import Embedder
+from program.knowledge.generation import MEND, Index
+from program.knowledge.ingest import Skipped, link_superseded, read_base
+from program.knowledge.keywords import Keywords
+from program.knowledge.source import Passage, embedding_text
+from program.knowledge.vectors import QdrantVectors, connect, open_qdrant
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CHUNK = 512  # texts embedded between two reports of progress
+WAIT = 120.0  # seconds to wait for another process that is indexing
+LOCAL_COLLECTION = "passages"
+
+__all__ = ["BaseSpec", "IndexReport", "build_index", "open_index"]
+
+Progress = Callable[[int, int], None]
+"""Called with the texts embedded so far and in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What indexing did. `embedded` counts texts computed now, `reused` those taken from the last index."""
+
+    index_digest: str
+    corpus_digest: str
+    documents: int
+    passages: int
+    embedded: int
+    reused: int
+    unchanged: bool
+    skipped: tuple[Skipped, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def build_index(
+    bases: Sequence[BaseSpec],
+    folder: str | Path,
+    embedder: Embedder,
+    progress: Progress | None = None,
+    *,
+    qdrant_url: str = "",
+    keep_stop_words: bool = False,
+) -> IndexReport:
+    """Index every base into `folder` (a project's `.ragc/index`), doing only what changed.
+
+    Readers go on with the last complete index until the new one is whole, and those that have it open keep
+    it. One process indexes at a time; others wait. Vectors also go to Qdrant: a local folder in the index, or
+    the server at `qdrant_url`. Raises KnowledgeError for a base that is absent, empty or of an unknown kind.
+    """
+    from filelock import FileLock, Timeout
+
+    began = time.monotonic()
+    check_bases(bases)
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with FileLock(place / "lock", timeout=WAIT):
+            report = _build(
+                bases, place, embedder, progress, qdrant_url=qdrant_url, keep_stop_words=keep_stop_words
+            )
+    except Timeout as error:
+        raise KnowledgeError(
+            f"Another process has been indexing {place} for over {WAIT:.0f} seconds.",
+            "Wait for it, or stop it, and run `ragc index PROJECT` again.",
+        ) from error
+    except OSError as error:
+        raise KnowledgeError(
+            f"The index in {place} cannot be written: {error.strerror or error}.",
+            "Free space there, or grant write permission, and run `ragc index PROJECT` again.",
+        ) from error
+    return replace(report, seconds=time.monotonic() - began)
+
+
+def open_index(folder: str | Path, embedder: Embedder, *, qdrant_url: str = "") -> Index:
+    """The last complete index of a project, its vectors put into the embedder's memory.
+
+    Raises KnowledgeError when there is none, when it was made by another format or embedding model, when it
+    is damaged, or when the server at `qdrant_url` does not hold it.
+    """
+    place = Path(folder)
+    for _ in range(3):  # a generation may be removed between its being named and its being opened
+        name = generation.current(place)
+        if not name:
+            raise KnowledgeError(f"There is no index in {place}.", MEND)
+        try:
+            index = generation.read(place / name, embedder.digest)
+            break
+        except FileNotFoundError:
+            time.sleep(0.05)
+    else:
+        raise KnowledgeError(f"The index in {place} has lost its files.", MEND)
+    embedder.put([embedding_text(p) for p in index.passages], index.matrix)
+    if not qdrant_url:
+        return index
+    store = QdrantVectors(connect(qdrant_url), name, qdrant_url)
+    if not store.holds(len(index.passages)):
+        raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
+    return replace(index, vectors=store)
+
+
+def _build(
+    bases: Sequence[BaseSpec],
+    folder: Path,
+    embedder: Embedder,
+    progress: Progress | None,
+    *,
+    qdrant_url: str,
+    keep_stop_words: bool,
+) -> IndexReport:
+    reading = link_superseded([read_base(b.name, Path(b.path), KINDS[b.kind]) for b in bases])
+    passages = reading.passages
+    if not passages:
+        raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
+    corpus = generation.corpus_digest(passages)
+    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words)
+    name = generation.generation_name(digest)
+    previous = _current(folder)
+    whole = generation.intact(folder / name)
+    embedded = reused = 0
+    if not whole:
+        matrix, embedded = _embed(passages, embedder, _known(folder, previous, embedder), progress)
+        reused = len(passages) - embedded
+        keywords = Keywords.build([embedding_text(p) for p in passages], keep_stop_words)
+        index = Index.of(passages, matrix, keywords, embedder.digest)
+        _store(folder, name, index, local_qdrant=not qdrant_url)
+    served = not qdrant_url or _serve(folder / name, embedder, qdrant_url)
+    if previous != name:
+        generation.point_to(folder, name)
+        _drop_old(folder, {name, previous}, qdrant_url)
+    return IndexReport(
+        index_digest=digest,
+        corpus_digest=corpus,
+        documents=len(reading.documents),
+        passages=len(passages),
+        embedded=embedded,
+        reused=reused,
+        unchanged=whole and served and previous == name,
+        skipped=tuple(reading.skipped),
+        warnings=tuple(reading.warnings),
+    )
+
+
+def _embed(
+    passages: Sequence[Passage],
+    embedder: Embedder,
+    known: dict[str, NDArray[np.float32]],
+    progress: Progress | None,
+) -> tuple[NDArray[np.float32], int]:
+    """The passages' vectors in order, and how many passages' texts had to be computed."""
+    texts = [embedding_text(p) for p in passages]
+    missing = [t for t in dict.fromkeys(texts) if t not in known]
+    for start in range(0, len(missing), CHUNK):
+        chunk = missing[start : start + CHUNK]
+        known.update(zip(chunk, embedder.encode(chunk), strict=True))
+        if progress:
+            progress(start + len(chunk), len(missing))
+    return np.stack([known[t] for t in texts]), len(missing)
+
+
+def _known(folder: Path, previous: str, embedder: Embedder) -> dict[str, NDArray[np.float32]]:
+    """Vectors of the last index by text; none when it is damaged or was made otherwise."""
+    if not previous or not generation.intact(folder / previous):
+        return {}
+    try:
+        index = generation.read(folder / previous, embedder.digest)
+    except KnowledgeError:
+        return {}
+    return {embedding_text(p): index.matrix[row] for row, p in enumerate(index.passages)}
+
+
+def _store(folder: Path, name: str, index: Index, local_qdrant: bool) -> None:
+    for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
+        shutil.rmtree(leftover)
+    aside = folder / f"aside-{os.getpid()}"
+    aside.mkdir()
+    generation.write(aside, index)
+    if local_qdrant:
+        with open_qdrant(folder=aside / "qdrant") as client:
+            store = QdrantVectors(client, LOCAL_COLLECTION)
+            store.write(index.matrix, index.selection, [p.id for p in index.passages])
+    generation.publish(aside, folder / name)
+
+
+def _serve(place: Path, embedder: Embedder, qdrant_url: str) -> bool:
+    """See that the server holds this generation; True when it did already."""
+    index = generation.read(place, embedder.digest)
+    with open_qdrant(qdrant_url) as client:
+        store = QdrantVectors(client, place.name, qdrant_url)
+        held = store.holds(len(index.passages))
+        if not held:
+            store.write(index.matrix, index.selection, [p.id for p in index.passages])
+    return held
+
+
+def _drop_old(folder: Path, keep: set[str], qdrant_url: str) -> None:
+    """Remove all generations but the new one and the one before, which a reader may be just opening."""
+    for place in folder.glob("gen-*"):
+        if place.name not in keep:
+            if qdrant_url:
+                with open_qdrant(qdrant_url) as client:
+                    QdrantVectors(client, place.name, qdrant_url).delete()
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _current(folder: Path) -> str:
+    try:
+        return generation.current(folder)
+    except KnowledgeError:  # damaged: it is about to be written anew
+        return ""

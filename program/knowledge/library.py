@@ -1,0 +1,184 @@
+"""All of a project's sources under one roof: described, searched together, looked up by id."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from program.errors import KnowledgeError
+from program.knowledge.bases import KINDS, BaseSpec, check_bases
+from program.knowledge.documents import DEPTH, Documents, pool
+from program.knowledge.embedder import Embedder
+from program.knowledge.fusion import RRF_K, WEIGHT, Method, fuse
+from program.knowledge.generation import Index
+from program.knowledge.index import IndexReport, build_index, open_index
+from program.knowledge.source import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
+
+__all__ = ["BaseSpec", "IndexReport", "Library", "build_index"]
+
+KEPT = 1024  # candidate lists kept; one of 120 passages is about 50 kB
+
+
+class Library:
+    """Every source of a project by name. Safe from many threads and asyncio tasks.
+
+    It holds the index it was opened with; after `ragc index`, open another to see what changed.
+    """
+
+    def __init__(
+        self,
+        cards: Sequence[SourceCard],
+        index: Index | None,
+        embedder: Embedder,
+        extra: Sequence[Source] = (),
+    ) -> None:
+        self.index = index
+        self.embedder = embedder
+        documents = [Documents(card, index, embedder) for card in cards] if index else []
+        self._indexed = {d.name for d in documents}
+        self.sources: dict[str, Source] = {}
+        for source in (*documents, *extra):
+            if source.name in self.sources:
+                twice = f"Two sources have the name {source.name!r}."
+                raise KnowledgeError(twice, "Rename one of them in ragc.toml.")
+            self.sources[source.name] = source
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[object, ...], tuple[Passage, ...]] = OrderedDict()
+
+    @classmethod
+    def open(
+        cls,
+        bases: Sequence[BaseSpec],
+        folder: str | Path,
+        embedder: Embedder,
+        extra: Sequence[Source] = (),
+        *,
+        qdrant_url: str = "",
+    ) -> Library:
+        """The library of a project indexed in `folder`; `extra` are sources made elsewhere.
+
+        Raises KnowledgeError when a base is of an unknown kind or not in the index, or the index is absent,
+        damaged, or made with another embedder. Without bases no index is needed.
+        """
+        check_bases(bases)
+        index = open_index(folder, embedder, qdrant_url=qdrant_url) if bases else None
+        return cls([b.card() for b in bases], index, embedder, extra)
+
+    @property
+    def corpus_digest(self) -> str:
+        """Identifies the passages of all document bases."""
+        return self.index.corpus_digest if self.index else _NOTHING
+
+    @property
+    def index_digest(self) -> str:
+        """Identifies the passages together with how they were indexed."""
+        return self.index.index_digest if self.index else _NOTHING
+
+    def describe(self) -> list[SourceCard]:
+        """The card of every source, in the project's order."""
+        return [source.describe() for source in self.sources.values()]
+
+    def passages(self) -> list[Passage]:
+        """Every passage of the document bases, unscored, in order of base and file."""
+        return list(self.index.passages) if self.index else []
+
+    def passage(self, id: str) -> Passage:
+        """The passage of that id. Raises KnowledgeError when there is none."""
+        row = self.index.rows.get(id) if self.index else None
+        if self.index is None or row is None:
+            near = get_close_matches(id, self.index.rows, 1) if self.index else []
+            hint = f"Did you mean {near[0]!r}?" if near else "List the ids with: ragc search PROJECT QUESTION"
+            raise KnowledgeError(f"No passage has the id {id!r}.", hint)
+        return self.index.passages[row]
+
+    def candidates(
+        self,
+        query: str,
+        sources: Sequence[str] | None = None,
+        depth: int = DEPTH,
+        filters: Filters = NO_FILTERS,
+    ) -> list[Passage]:
+        """The pooled candidates of the named sources (None: of all), each with its part scores, no id twice.
+
+        The query is embedded once however many sources are searched.
+        """
+        found: list[Passage] = []
+        for name in sources if sources is not None else self.sources:
+            found.extend(self._candidates(query, name, depth, filters))
+        return unique(found)
+
+    async def acandidates(
+        self,
+        query: str,
+        sources: Sequence[str] | None = None,
+        depth: int = DEPTH,
+        filters: Filters = NO_FILTERS,
+    ) -> list[Passage]:
+        """`candidates` without holding up the event loop."""
+        return await asyncio.to_thread(self.candidates, query, sources, depth, filters)
+
+    def search(
+        self,
+        query: str,
+        sources: Sequence[str] | None = None,
+        k: int = 8,
+        weight: float = WEIGHT,
+        *,
+        method: Method = "convex",
+        rrf_k: int = RRF_K,
+        depth: int = DEPTH,
+        filters: Filters = NO_FILTERS,
+    ) -> list[Passage]:
+        """The best `k` passages of the named sources under one fusion, best first."""
+        return fuse(self.candidates(query, sources, max(k, depth), filters), weight, k, method, rrf_k)
+
+    async def asearch(
+        self,
+        query: str,
+        sources: Sequence[str] | None = None,
+        k: int = 8,
+        weight: float = WEIGHT,
+        *,
+        method: Method = "convex",
+        rrf_k: int = RRF_K,
+        depth: int = DEPTH,
+        filters: Filters = NO_FILTERS,
+    ) -> list[Passage]:
+        """`search` without holding up the event loop."""
+        return await asyncio.to_thread(
+            self.search, query, sources, k, weight, method=method, rrf_k=rrf_k, depth=depth, filters=filters
+        )
+
+    def glimpse(self, query: str, k: int) -> list[Passage]:
+        """The best `k` over all document sources by the default fusion: a first look before any routing."""
+        found = pool(self.index, self.embedder, query, max(k, DEPTH)) if self.index and k > 0 else []
+        for name, source in self.sources.items():
+            if name not in self._indexed and source.describe().kind in KINDS:
+                found.extend(self._candidates(query, name, max(k, DEPTH), NO_FILTERS))
+        return fuse(found, WEIGHT, k)
+
+    def _candidates(self, query: str, name: str, depth: int, filters: Filters) -> Sequence[Passage]:
+        source = self.sources.get(name)
+        if source is None:
+            raise KnowledgeError(f"There is no source {name!r}.", f"Use one of: {', '.join(self.sources)}.")
+        if name not in self._indexed:  # a source made elsewhere may change under us
+            return source.candidates(query, depth, filters)
+        key = (query, name, depth, filters, self.index_digest)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        found = tuple(source.candidates(query, depth, filters))
+        with self._lock:
+            self._kept[key] = found
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+
+_NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"

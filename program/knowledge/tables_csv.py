@@ -1,0 +1,102 @@
+"""A folder of CSV files as tables of an in-memory SQLite database."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import Column, Connection, Float, Integer, MetaData, Table, Text
+from sqlalchemy.types import TypeEngine
+
+from program.errors import KnowledgeError
+
+_INTEGER = re.compile(r"[+-]?(?:0|[1-9]\d{0,17})")
+_REAL = re.compile(r"[+-]?(?:0|[1-9]\d*)?\.\d+|[+-]?(?:0|[1-9]\d*)\.?\d*(?:[eE][+-]?\d{1,3})?")
+COLUMNS_MOST = 200
+
+
+def load_folder(folder: Path, connection: Connection) -> None:
+    """Makes one table of each `*.csv` file of a folder, named after the file.
+
+    A column is integer or real when every cell that is not empty is; else text (a number with a leading
+    zero is an identifier, so text). Dates stay text, ISO ones are recognised later. Empty cells are NULL.
+    Raises `KnowledgeError` when there is no such file or one is not a table.
+    """
+    files = sorted(p for p in folder.glob("*.csv") if p.is_file()) if folder.is_dir() else []
+    if not files:
+        raise KnowledgeError(
+            f"The folder {folder} holds no CSV file.", "Put one .csv file a table there, or correct the path."
+        )
+    metadata = MetaData()
+    named: dict[str, Path] = {}
+    for file in files:
+        header, rows = read_csv(file)
+        name = _identifier(file.stem)
+        if name in named:
+            raise KnowledgeError(
+                f"{file.name} and {named[name].name} would both become the table {name}.", "Rename one of them."
+            )
+        named[name] = file
+        kinds = [_type([row[i] for row in rows]) for i in range(len(header))]
+        table = Table(name, metadata, *(Column(h, kind) for h, kind in zip(header, kinds, strict=True)))
+        table.create(connection)
+        casts = [int if isinstance(k, Integer) else float if isinstance(k, Float) else str for k in kinds]
+        typed = [
+            {h: cast(cell) if cell else None for h, cast, cell in zip(header, casts, row, strict=True)}
+            for row in rows
+        ]
+        if typed:
+            connection.execute(table.insert(), typed)
+
+
+def read_csv(file: Path) -> tuple[list[str], list[list[str]]]:
+    """The header (as column names) and the rows of a CSV file, cells stripped, each row as long as the header."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.reader(lines, strict=True)
+            numbered = [(reader.line_num, [c.strip() for c in row]) for row in reader if any(c.strip() for c in row)]
+    except UnicodeDecodeError as error:
+        raise KnowledgeError(
+            f"{file.name} is not UTF-8 text (byte {error.start}).", "Save it again as CSV with UTF-8 encoding."
+        ) from error
+    except (csv.Error, OSError) as error:
+        raise KnowledgeError(f"{file.name} cannot be read: {error}.", "Save it again as comma-separated CSV.") from error
+    if not numbered:
+        raise KnowledgeError(f"{file.name} is empty.", "Give it a header line with column names, or remove it.")
+    header = [_identifier(cell) if cell else "" for cell in numbered[0][1]]
+    _check_header(file, header)
+    for line, row in numbered[1:]:
+        if len(row) != len(header):
+            raise KnowledgeError(
+                f"{file.name} line {line} has {len(row)} cells, its header {len(header)}.",
+                "Quote cells that hold a comma, and give every row as many cells as the header.",
+            )
+    return header, [row for _, row in numbered[1:]]
+
+
+def _check_header(file: Path, header: Sequence[str]) -> None:
+    if "" in header:
+        raise KnowledgeError(f"{file.name} has a column without a name.", "Name every column in the first line.")
+    if len(header) > COLUMNS_MOST:
+        raise KnowledgeError(f"{file.name} has more than {COLUMNS_MOST} columns.", "Split it into several files.")
+    twice = next((h for i, h in enumerate(header) if h.lower() in {e.lower() for e in header[:i]}), None)
+    if twice is not None:
+        raise KnowledgeError(f"{file.name} has two columns named {twice}.", "Give each column its own name.")
+    if all(_REAL.fullmatch(h) for h in header):
+        raise KnowledgeError(f"{file.name} has no header: its first line is all numbers.", "Put column names first.")
+
+
+def _identifier(text: str) -> str:
+    """A name as SQL likes it: words joined by underscores; `_` when nothing is left."""
+    return re.sub(r"\W+", "_", text.strip()).strip("_") or "_"
+
+
+def _type(cells: Sequence[str]) -> TypeEngine[int] | TypeEngine[float] | TypeEngine[str]:
+    filled = [c for c in cells if c]
+    if filled and all(_INTEGER.fullmatch(c) for c in filled):
+        return Integer()
+    if filled and all(_REAL.fullmatch(c) for c in filled):
+        return Float()
+    return Text()

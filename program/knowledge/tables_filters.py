@@ -1,0 +1,314 @@
+"""The filters a question names: identifiers, values, yes-or-no columns, dates and numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+
+from rapidfuzz import fuzz
+
+from program.knowledge.tables_dates import spans
+from program.knowledge.tables_query import Filter, Op
+from program.knowledge.tables_reading import Reading
+from program.knowledge.tables_schema import Column, Table
+from program.knowledge.tables_words import DIMENSIONS, NEGATORS, NUMBERS, SECONDS, Word, alike, squash, stem
+
+CLOSE_SPELLING = 86.0
+_DEMONYM = re.compile(r".{2,}(?:ish|ch|an|ese|ss)s?")
+_OPEN_ENDED = frozenset({"from", "to", "until", "till", "through", "expires", "valid", "effective"})
+Near = Callable[[str, Sequence[str]], Sequence[float]]
+"""Cosines of a text with several others."""
+
+
+def negated(reading: Reading, at: int) -> bool:
+    """True when a word of denial stands within the four words before, with no clause or result between."""
+    before = reading.text[reading.words[max(0, at - 5)].start : reading.words[at].start]
+    clause = re.split(r"[;:.!?]|,\s*(?:and|which|who|what|how|where|when)\b", before)[-1]
+    found = list(NEGATORS.finditer(clause))
+    if not found:
+        return False
+    between = [i for i in range(max(0, at - 5), at) if reading.words[i].start >= reading.words[at].start - len(clause) + found[-1].end()]
+    return all(reading.words[i].low not in ("but", "only") for i in between) and len(between) <= 4
+
+
+def identifiers(reading: Reading, columns: Sequence[Column], table: Table) -> Iterator[Filter]:
+    """Equality with identifiers found by their shape, or by a number after the table's name (`order 1042`)."""
+    for at, word in reading.free():
+        for column in columns:
+            shape = next((s for s in column.shapes if re.fullmatch(s, word.text, re.IGNORECASE)), None)
+            if shape:
+                text = word.text.upper() if not re.search(r"[a-z]", shape.replace(r"\d", "")) else word.text
+                reading.use(at, at + 1, strong=True)
+                yield Filter(column, "=", (text,), at)
+                break
+    for column in table.columns:
+        if column.kind != "integer" or not column.key or not (column.unique or column.name.lower() == "id"):
+            continue
+        for at, word in reading.free():
+            before = [w.stem for w in reading.words[max(0, at - 2) : at] if w.low not in ("number", "no", "id")]
+            if word.text.isdigit() and before and any(alike(before[-1], s) for s in table.stems):
+                reading.use(at, at + 1, strong=True)
+                yield Filter(column, "=", (float(word.text),), at)
+
+
+def values(reading: Reading, columns: Sequence[Column], near: Near) -> Iterator[Filter]:
+    """Filters on values the question names, exactly, by initials, by people's name for a land, or nearly so."""
+    named: dict[str, list[tuple[Column, str]]] = {}
+    for column in columns:
+        for value in column.values if column.kind == "text" else ():
+            named.setdefault(_stemmed(value), []).append((column, value))
+    yield from _exact(reading, named)
+    short = [(c, v) for c in columns if c.kind == "text" and not c.prose for v in c.values]
+    for at, word in list(reading.free()):
+        letters = squash(word.text)
+        hits = [(c, v) for c, v in short if _initials(v, word, letters)] or _partly(reading, at, short)
+        if hits:
+            reading.use(at, at + 1, strong=True)
+            yield _filter(reading, hits, at)
+    for size in (3, 2, 1):
+        for at in range(len(reading.words) - size + 1):
+            window = reading.words[at : at + size]
+            if not reading.is_free(at, at + size) or not all(w.content for w in (window[0], window[-1])):
+                continue
+            hits = _close(squash("".join(w.low for w in window)), short)
+            if hits:
+                reading.use(at, at + size, strong=True)
+                yield _filter(reading, hits, at)
+    for at, word in list(reading.free()):
+        if word.text[:1].isupper() and _DEMONYM.fullmatch(word.low):
+            single = list(dict.fromkeys(v for _, v in short if v[:1].isupper()))
+            cosines = near(word.text, single)
+            if len(cosines) and max(cosines) >= 0.6:
+                best = single[max(range(len(single)), key=lambda i: cosines[i])]
+                reading.use(at, at + 1, strong=True)
+                yield _filter(reading, [(c, v) for c, v in short if v == best], at)
+
+
+def _exact(reading: Reading, named: dict[str, list[tuple[Column, str]]]) -> Iterator[Filter]:
+    for size in range(min(6, len(reading.words)), 0, -1):
+        for at in range(len(reading.words) - size + 1):
+            if not reading.is_free(at, at + size):
+                continue
+            window = reading.words[at : at + size]
+            hits = named.get("".join(squash(w.stem) for w in window)) or named.get(squash("".join(w.low for w in window)))
+            if not hits or all(not w.content for w in window) and not any(w.text == v for w in window for _, v in hits):
+                continue
+            reading.use(at, at + size, strong=True)
+            yield _filter(reading, hits, at)
+
+
+def _filter(reading: Reading, hits: Sequence[tuple[Column, str]], at: int) -> Filter:
+    """One filter: the column that the question also names, else the first; all values of it that fit."""
+    stems = {w.stem for w in reading.words}
+    column = max(hits, key=lambda hit: len(stems & set(hit[0].stems)))[0]
+    fitting = tuple(dict.fromkeys(v for c, v in hits if c is column))
+    away = negated(reading, at)
+    if len(fitting) > 1:
+        return Filter(column, "not in" if away else "in", fitting, at)
+    return Filter(column, "<>" if away else "=", fitting, at)
+
+
+def _stemmed(value: str) -> str:
+    return "".join(squash(stem(w.lower())) for w in re.findall(r"[^\W_]+(?:['’][^\W_]+)?", value)) or value.lower()
+
+
+def _initials(value: str, word: Word, letters: str) -> bool:
+    parts = [p for p in value.split() if p[:1].isupper()]
+    initials = "".join(p[0] for p in parts).lower()
+    return len(parts) >= 2 and word.content and letters in (initials, initials + "a") and len(letters) <= 5
+
+
+def _partly(reading: Reading, at: int, short: Sequence[tuple[Column, str]]) -> list[tuple[Column, str]]:
+    """Values that hold the word, when it is written as a name or stands beside the column's own."""
+    word = reading.words[at]
+    beside = {w.stem for w in reading.words[max(0, at - 2) : at + 3]}
+    if not word.content or len(word.low) < 3:
+        return []
+    name = word.text[0].isupper() and at > 0 and reading.text[: word.start].rstrip()[-1:] not in ".?!:"
+    return [
+        (c, v) for c, v in short if name or not beside.isdisjoint(c.stems) if word.stem in {stem(p.lower()) for p in v.split()}
+    ]
+
+
+def _close(text: str, short: Sequence[tuple[Column, str]]) -> list[tuple[Column, str]]:
+    if len(text) < 5:
+        return []
+    best: list[tuple[float, Column, str]] = []
+    for column, value in short:
+        other = squash(value)
+        if other[:1] != text[:1] or re.findall(r"\d", other) != re.findall(r"\d", text):
+            continue
+        ratio = fuzz.ratio(text, other, score_cutoff=CLOSE_SPELLING)
+        if ratio:
+            best.append((ratio, column, value))
+    top = max((b[0] for b in best), default=0.0)
+    return [(c, v) for ratio, c, v in best if ratio == top]
+
+
+def phrases(reading: Reading, columns: Sequence[Column]) -> Iterator[Filter]:
+    """`LIKE` filters: two words or more, or one name, found inside the phrases of a prose column."""
+    for column in (c for c in columns if c.prose):
+        for size in (5, 4, 3, 2, 1):
+            for at in range(len(reading.words) - size + 1):
+                window = reading.words[at : at + size]
+                if not reading.is_free(at, at + size) or not all(w.content for w in (window[0], window[-1])):
+                    continue
+                if size == 1 and not (window[0].text[0].isupper() and at > 0 and len(window[0].text) > 3):
+                    continue
+                found = _inside(tuple(w.stem for w in window), column)
+                if found:
+                    reading.use(at, at + size, strong=True)
+                    yield Filter(column, "lacks" if negated(reading, at) else "contains", (found,), at)
+
+
+def _inside(wanted: tuple[str, ...], column: Column) -> str:
+    for value in column.values:
+        parts = list(re.finditer(r"[^\W_]+(?:['’][^\W_]+)?", value))
+        stems = tuple(stem(p.group().lower()) for p in parts)
+        for i in range(len(stems) - len(wanted) + 1):
+            if stems[i : i + len(wanted)] == wanted:
+                return value[parts[i].start() : parts[i + len(wanted) - 1].end()]
+    return ""
+
+
+def flags(reading: Reading, columns: Sequence[Column]) -> Iterator[Filter]:
+    """Yes-or-no columns the question names (`with SSO`), and dates denied (`not shipped` is an empty date)."""
+    for at, word in list(reading.free()):
+        for column in columns:
+            if not any(alike(word.stem, s) for s in column.stems):
+                continue
+            if column.kind == "boolean" and column.values:
+                yes = next((v for v in column.values if v.lower()[0] in "yt"), "yes")
+                no = next((v for v in column.values if v.lower()[0] in "nf"), "no")
+                reading.use(at, at + 1, strong=True)
+                yield Filter(column, "=", (no if negated(reading, at) else yes,), at)
+                break
+            if column.kind == "date" and column.blanks and negated(reading, at):
+                reading.use(at, at + 1, strong=True)
+                yield Filter(column, "blank", (), at)
+                break
+
+
+def dates(reading: Reading, columns: Sequence[Column]) -> Iterator[Filter]:
+    """Bounds on the date column whose name is nearest the date in the question, else on the first one.
+
+    A pair such as valid_from and valid_to is asked to hold on that date instead.
+    """
+    dated = [c for c in columns if c.kind == "date" and c.high]
+    if not dated:
+        return
+    today = max(date.fromisoformat(str(c.high)[:10]) for c in dated if not _OPEN_ENDED & set(c.words)) if any(
+        not _OPEN_ENDED & set(c.words) for c in dated) else max(date.fromisoformat(str(c.high)[:10]) for c in dated)
+    start = next((c for c in dated if "from" in c.words), None)
+    end = next((c for c in dated if {"to", "until"} & set(c.words)), None)
+    for span in spans(reading.text, today):
+        at = reading.index(span.start)
+        stop = reading.index(span.end)
+        if not any(reading.is_free(i, i + 1) for i in range(at, stop)):
+            continue
+        reading.use(at, stop)
+        if start and end:
+            day = span.first or span.stop
+            if day:
+                yield Filter(start, "<=", (day.isoformat(),), at)
+            continue
+        column = _nearest(reading, dated, at)
+        if span.first:
+            yield Filter(column, ">=", (span.first.isoformat(),), at)
+        if span.stop:
+            yield Filter(column, "<", (span.stop.isoformat(),), at)
+
+
+def _nearest(reading: Reading, dated: Sequence[Column], at: int) -> Column:
+    def distance(column: Column) -> int:
+        places = [abs(i - at) for i, w in enumerate(reading.words) if any(alike(w.stem, s) for s in column.stems)]
+        return min(places, default=len(reading.words))
+
+    return min(dated, key=distance)
+
+
+_NUMBER = r"(?P<sign>[£$€])?\s?(?P<n>\d[\d,]*(?:\.\d+)?|" + "|".join(NUMBERS) + r")(?P<k>k|m)?(?P<plus>\+| or (?:more|less|fewer|over|under|longer)| and (?:over|above))?\b(?!-)"
+_LESS = r"(?:less|fewer|shorter|smaller|lower|cheaper|lighter|younger|quicker|faster)"
+_COMPARED = re.compile(
+    rf"\b(?:(?P<most>at most|no more than|not more than|no longer than|up to)|(?P<least>at least|no less than|no fewer than|not less than)"
+    rf"|(?P<less>{_LESS} than|under|below)|(?P<more>more than|\w+er than|over|above|exceed(?:s|ed|ing)?|upwards of)|(?P<even>exactly|of|with|has|have|had)?)"
+    rf"\s*{_NUMBER}(?:\s(?P<unit>[^\W\d]+))?",
+    re.IGNORECASE,
+)  # fmt: skip
+_BETWEEN = re.compile(rf"\bbetween [£$€]?(\d[\d,.]*) and [£$€]?(\d[\d,.]*)(?:\s(?P<unit>[^\W\d]+))?", re.IGNORECASE)
+
+
+def numbers(reading: Reading, table: Table, columns: Sequence[Column]) -> Iterator[Filter | tuple[str, float]]:
+    """Comparisons with a number; a pair (sign, number) when it counts the table's rows (`over 5 orders`)."""
+    for match in _BETWEEN.finditer(reading.text):
+        at, stop = reading.index(match.start()), reading.index(match.end())
+        low, high = (float(g.replace(",", "").rstrip(".")) for g in match.groups()[:2])
+        column = _measured(reading, columns, at, match["unit"] or "", "£" in match.group(), "")
+        if column and reading.is_free(reading.index(match.start(1)), stop):
+            reading.use(at, stop, strong=True)
+            yield Filter(column, ">=", (_converted(low, match["unit"] or "", column),), at)
+            yield Filter(column, "<=", (_converted(high, match["unit"] or "", column),), at)
+    for match in _COMPARED.finditer(reading.text):
+        at, stop, n = reading.index(match.start()), reading.index(match.end()), reading.index(match.start("n"))
+        plus = (match["plus"] or "").strip().lower()
+        op = _operator(match, plus)
+        if op is None or not reading.is_free(n, n + 1):
+            continue
+        unit = match["unit"] or ""
+        number = NUMBERS[match["n"].lower()] if match["n"].lower() in NUMBERS else float(match["n"].replace(",", ""))
+        number *= {"k": 1e3, "m": 1e6}.get((match["k"] or "").lower(), 1)
+        if unit and any(alike(stem(unit.lower()), s) for s in table.stems) and op != "=":
+            reading.use(at, stop, strong=True)
+            yield op, number
+            continue
+        column = _measured(reading, columns, n, unit, bool(match["sign"]), match.group().split()[0].lower())
+        if column is None or (op == "=" and (match["n"].lower() in ("a", "an") or not unit)):
+            continue
+        reading.use(at, stop if unit and _unit_of(unit, column) else reading.index(match.end("n")), strong=True)
+        yield Filter(column, op, (_converted(number, unit, column),), at)
+
+
+def _operator(match: re.Match[str], plus: str) -> Op | None:
+    if plus:
+        return "<=" if plus.endswith(("less", "fewer", "under")) else ">="
+    if match["most"]:
+        return "<="
+    if match["least"]:
+        return ">="
+    if match["less"]:
+        return "<"
+    if match["more"]:
+        return ">"
+    return "=" if match["even"] else None
+
+
+def _unit_of(unit: str, column: Column) -> bool:
+    asked = stem(unit.lower())
+    named = any(alike(asked, s) for s in column.stems)
+    return named or bool(column.dimension) and asked in DIMENSIONS[column.dimension].asks
+
+
+def _measured(reading: Reading, columns: Sequence[Column], at: int, unit: str, money: bool, lead: str) -> Column | None:
+    """The number column a figure is about: by its unit, by the words before, by the comparing word."""
+    numeric = [c for c in columns if c.number]
+    for column in numeric:
+        if (unit and _unit_of(unit, column)) or (money and column.dimension == "money"):
+            return column
+    after = reading.words[at + 1 : at + 4]
+    for near in ([w.stem for w in reading.words[max(0, at - 5) : at]], [w.stem for w in after]):
+        for column in numeric:
+            if any(alike(w, s) for w in near for s in column.stems):
+                return column
+        for column in numeric:
+            if column.dimension and any(w in DIMENSIONS[column.dimension].asks for w in near):
+                return column
+    root = stem(re.sub(r"er$", "", lead))
+    return next((c for c in numeric if c.dimension and root in DIMENSIONS[c.dimension].asks), None)
+
+
+def _converted(number: float, unit: str, column: Column) -> float:
+    """The number in the column's unit of time, when both have one."""
+    given = SECONDS.get(stem(unit.lower())) if unit else None
+    own = next((SECONDS[stem(w)] for w in column.words if stem(w) in SECONDS), None)
+    return number * given / own if given and own else number

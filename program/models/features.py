@@ -1,0 +1,153 @@
+"""From a decision's inputs to numbers: blocks of features that a head may weigh."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from program.knowledge.embedder import Embedder
+from program.models.bearing import bearing
+from program.models.reading import Rarity, Vector, gram_vector, grams, read, shape
+
+BLOCKS = ("meaning", "grams", "shape", "bearing", "bases", "options")
+UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
+CARD = re.compile(r"\W+")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One titled text of the evidence, and the knowledge base it came from, if any."""
+
+    title: str
+    text: str
+    base: str = ""
+
+    @property
+    def embedded(self) -> str:
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One set of inputs: the text that is judged, and what it is judged against (may be nothing)."""
+
+    asked: str
+    evidence: tuple[Text, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+def case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
+    """Inputs by name as a case.
+
+    The first text field, in the order in which `input_fields` describes them, is the one judged; excerpts
+    (objects with a `text`, alone or in lists) are the evidence, or the other texts when there is none.
+    """
+    texts: list[str] = []
+    evidence: list[Text] = []
+    for name in sorted(inputs, key=lambda n: (_place(n, input_fields), n)):
+        value = inputs[name]
+        if isinstance(value, str):
+            texts.append(value)
+        else:
+            evidence += _excerpts(value)
+    if not evidence:
+        evidence = [Text("", text) for text in texts[1:] if text.strip()]
+    return Case(texts[0] if texts else "", tuple(evidence), tuple(texts))
+
+
+def _place(name: str, described: str) -> int:
+    at = described.find(f"`{name}`")
+    return at if at >= 0 else len(described)
+
+
+def _excerpts(value: Any) -> list[Text]:
+    if isinstance(value, Mapping):
+        if not isinstance(value.get("text"), str):
+            return []
+        return [Text(str(value.get("title") or ""), value["text"], str(value.get("base") or ""))]
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [found for item in value for found in ([Text("", item)] if isinstance(item, str) else _excerpts(item))]
+    return []
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a set of demonstrations fixes for every case read in its light: rarities, and the bases seen."""
+
+    words: Rarity
+    grams: Rarity
+    bases: tuple[int, ...] = ()
+    judged_against: bool = False
+    _order: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cases: Sequence[Case]) -> Space:
+        titled = {(t.title, t.text): None for c in cases for t in c.evidence}
+        asked = dict.fromkeys(c.asked for c in cases)
+        texts = [read(title, text).words for title, text in titled]
+        return cls.from_parts(
+            Rarity.of(texts or [read("", text).words for text in asked]),
+            Rarity.of(grams(text) for text in asked),
+            tuple(sorted({_code(t.base) for c in cases for t in c.evidence if t.base})),
+            any(c.evidence for c in cases),
+        )
+
+    @classmethod
+    def from_parts(cls, words: Rarity, grams: Rarity, bases: tuple[int, ...], judged_against: bool) -> Space:
+        return cls(words, grams, bases, judged_against, {base: n for n, base in enumerate(bases)})
+
+    def blocks(self, cases: Sequence[Case], embedder: Embedder) -> list[dict[str, Vector]]:
+        """For each case its blocks, all but `options`; texts new to the embedder are embedded in one go."""
+        wanted = [t for c in cases for t in (*(c.texts or ("",)), *(e.embedded for e in c.evidence))]
+        vectors = dict(zip(wanted, embedder.encode(wanted), strict=True))
+        return [self._blocks(c, vectors) for c in cases]
+
+    def _blocks(self, case: Case, vectors: Mapping[str, Vector]) -> dict[str, Vector]:
+        query = vectors[case.asked]
+        blocks = {
+            "meaning": np.concatenate([vectors[text] for text in case.texts or ("",)]) / np.sqrt(len(case.texts) or 1),
+            "grams": gram_vector(case.asked, self.grams),
+            "shape": np.array(shape(case.asked), np.float32),
+        }
+        rows = np.stack([vectors[t.embedded] for t in case.evidence]) if case.evidence else query[None, :][:0]
+        readings = [read(t.title, t.text) for t in case.evidence]
+        blocks["bearing"] = bearing(read("", case.asked), case.asked, readings, query, rows, self.words)
+        blocks["bases"] = self._bases(case, rows @ query)
+        return blocks
+
+    def _bases(self, case: Case, sims: Vector) -> Vector:
+        """For each base seen in the demonstrations: its best similarity, its lead, its share of the first five."""
+        best = np.zeros(len(self.bases), np.float32)
+        share = np.zeros(len(self.bases), np.float32)
+        for rank, i in enumerate(np.argsort(-sims, kind="stable").tolist()):
+            place = self._order.get(_code(case.evidence[i].base))
+            if place is not None:
+                best[place] = max(best[place], sims[i])
+                share[place] += 1 if rank < 5 else 0
+        lead = best - (float(sims.max()) if len(sims) else 0.0)
+        return np.concatenate([best, lead, share / 5])
+
+
+def _code(base: str) -> int:
+    return crc32(base.encode())
+
+
+def card(label: str, description: Any) -> str:
+    """An option as one text to embed: its label in words, and what is said of it."""
+    said = description if isinstance(description, str) else str(description) if description else ""
+    name = CARD.sub(" ", label.replace("_", " ")).strip()
+    return f"{name}: {said}" if said else name
+
+
+def own_base(case: Case, sims: NDArray[np.float32], field_name: str) -> list[float]:
+    """For a field named after a base (`base_billing`): its best passage's similarity and its lead over the others."""
+    own = [float(s) for s, t in zip(sims, case.evidence, strict=True) if t.base and field_name.endswith(f"_{t.base}")]
+    others = [float(s) for s, t in zip(sims, case.evidence, strict=True) if not field_name.endswith(f"_{t.base}")]
+    best = max(own, default=0.0)
+    return [best, best - max(others, default=best)]

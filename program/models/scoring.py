@@ -1,0 +1,67 @@
+"""How well a quotable piece of a passage answers a look-up."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from program.knowledge.embedder import Embedder
+from program.models.units import Unit
+from program.models.words import expected, kinds, quantities, stems
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Log-odds of holding an asked fact; fitted by logistic regression on questions of the example's development
+# topics, then rounded. The cosines are of MiniLM.
+SIMILAR, HEADED, OVERALL = 3.0, 2.0, 2.5  # cosine with the look-up: bare, under its heading, and with the question
+COVERED, FRAMED = 2.5, 1.0  # share of the look-up's words, weighted by rarity: in the piece, in its context alone
+KIND, OTHER_KIND = 1.4, 0.3  # it holds a new value of the likeliest kind, of a less likely kind
+
+
+def score(question: str, queries: Sequence[str], found: Sequence[Unit], embedder: Embedder) -> NDArray[np.float64]:
+    """Shape (queries, units): log-odds, up to a constant, that a unit holds what a query asks for.
+
+    One call of the embedder serves them all.
+    """
+    headed = [f"{unit.context.rpartition(' > ')[2]}: {unit.text}" for unit in found]
+    vectors = embedder.encode([question, *queries, *headed, *(unit.text for unit in found)])
+    q, h, t = np.split(vectors[1:].astype(np.float64), [len(queries), len(queries) + len(found)])
+    cosine = SIMILAR * (q @ t.T) + HEADED * (q @ h.T) + OVERALL * (t @ vectors[0])
+    return np.asarray(cosine + _lexical(queries, found))
+
+
+def _lexical(queries: Sequence[str], found: Sequence[Unit]) -> NDArray[np.float64]:
+    weights = rarity(found)
+    said = [set(stems(unit.text)) for unit in found]
+    framing = [set(stems(unit.context)) - own for unit, own in zip(found, said, strict=True)]
+    points = np.zeros((len(queries), len(found)))
+    for i, query in enumerate(queries):
+        asked = set(stems(query))
+        total = sum(weights.get(word, weights[""]) for word in asked) or 1.0
+        wanted, given = expected(query), quantities(query)
+        for j, unit in enumerate(found):
+            points[i, j] = (
+                COVERED * sum(weights[word] for word in asked & said[j])
+                + FRAMED * sum(weights.get(word, weights[""]) for word in asked & framing[j])
+            ) / total + _kind(wanted, unit, given)
+    return points
+
+
+def _kind(wanted: tuple[str, ...], unit: Unit, given: frozenset[tuple[str, str]]) -> float:
+    held = kinds(unit.text)
+    if quantities(unit.text) <= given:  # only values that the asker gave: no answer in them
+        held = held & {"name", "reason"}
+    if wanted and wanted[0] in held:
+        return KIND
+    return OTHER_KIND if held.intersection(wanted) else 0.0
+
+
+def rarity(found: Sequence[Unit]) -> dict[str, float]:
+    """The weight of each stem: ln(1 + pieces / pieces that hold it); `""` is the weight of any other stem."""
+    counts = Counter(word for unit in found for word in set(stems(unit.text)))
+    return {word: math.log(1 + len(found) / n) for word, n in counts.items()} | {"": math.log(1 + len(found))}

@@ -1,0 +1,230 @@
+"""A question as the two to four look-ups it is made of, by rules over words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from program.models.relations import chain
+from program.models.units import split_sentences
+from program.models.words import names, stems
+
+MOST = 4
+STORY = 25  # words of a leading sentence worth keeping before a look-up
+BARE = 5  # a look-up of this few content words leans on the story before it
+SHORT = 45  # words up to which a question for one fact is kept whole
+_WH = r"(?:what(?:'s|’s)?|which|who(?:'s|’s)?|whom|whose|when|where|why|how(?:'s|’s)?)"
+_PREP = r"(?:by|for|from|in|to|up to|on|at|with|of|within|after|under|until|since|below|above)"
+_AUX = r"(?:is|are|was|were|do|does|did|can|could|will|would|should|shall|must|may|might|has|have|had|am)"
+_SUBJECT = (
+    r"(?:i|we|you|he|she|it|they|the|a|an|my|our|your|his|her|its|their|this|that|these|those|there|any|one|someone"
+    r"|anyone|somebody|each|both|[A-Z][\w-]*)"
+)
+_CLAUSE = rf"(?:{_PREP}\s+)?{_WH}\b|(?:{_PREP}\s+)?(?:which|what)\b|{_AUX}(?:n't|n’t)?\s+(?-i:{_SUBJECT})\b"
+_JOINT = re.compile(
+    rf"\s*(?:[,;:]\s*|\s[-–—]+\s*)?\b(?:and|plus|as well as|also|then|but|&)\s+(?:(?:also|then|if so|if not|,)\s*,?\s*)*(?={_CLAUSE})"
+    rf"|,?\s+and,?\s+(?=(?:if(?! so\b| not\b)|once|after|when|while|before|besides)\b[^,?]+?,?\s+(?:{_CLAUSE}))"
+    rf"|\s*;\s*(?={_CLAUSE})|\s*,\s*(?=(?:{_PREP}\s+)?(?:what|how|why)\b)",
+    re.IGNORECASE,
+)
+_LEAD = re.compile(rf"^(?P<lead>[^:?]{{3,80}}): (?=(?:{_CLAUSE}))", re.IGNORECASE)
+_ASKS = re.compile(
+    rf"\?\s*$|^(?:and |so |but |or |also |ok |okay |please |hi |hello )*(?:{_CLAUSE}|tell|give|list|compare|explain|describe|show|find"
+    r"|name|say)\b|\b(?:i|we) (?:need|want|would like|'d like|have) to (?:know|find out)|\bi(?:'m| am) (?:asking|wondering)|\bwonder(?:ing)? (?:if|what|how|who|when)"
+    rf"|\b(?:and|if so|if not),?\s+(?:{_PREP}\s+)?(?:what|how|who|when|where|which|why)\b|\b(?:asks?|knows?|know|tell me|wonder)\s+(?:{_WH}|if|whether|at what)\b|\bcompare\b|\bdifference between\b|\bversus\b|\bvs\b",
+    re.IGNORECASE,
+)
+_HAS_WH = re.compile(rf"\b{_WH}\b|^{_AUX}\b|^(?:tell|give|list|compare|name|state|explain)\b", re.IGNORECASE)
+_OPENING = re.compile(
+    r"^(?:(?:and|so|but|also|then|ok|okay|please|hi|hello|hey|well|plus|anyway|secondly|first(?:ly)?|second|finally|one more thing|quick question"
+    r"|two (?:things|questions)[^:?,]*|(?:just )?(?:for|to) [^:?]{0,40}(?=:))\s*[,:;.-]*\s+)+",
+    re.IGNORECASE,
+)
+_POLITE = re.compile(
+    r"^(?:(?:can|could|would|will) (?:you|someone|anyone|anybody)(?: please| kindly)? (?:tell|let|give|explain|remind|show)(?: to)?(?: me| us)?(?: know)?"
+    r"|(?:please )?(?:tell|remind) (?:me|us)|do you (?:know|happen to know)|i(?:'d| would)? (?:need|want|like|just want) to know|i(?:'m| am) wondering|i wonder|let me know"
+    rf"|any idea)\s*[,:]?\s+(?=(?:{_PREP}\s+)?{_WH}|if |whether |about )",
+    re.IGNORECASE,
+)
+_PRONOUN = re.compile(r"\b(it|its|they|them|their)\b", re.IGNORECASE)
+_POSSESSIVE = frozenset({"its", "their"})
+_EACH = re.compile(r"\b(?:each(?: of them)?|both(?: of them)?|either)\b", re.IGNORECASE)
+_HOW = r"(?: (?:much|many|long|often|far|soon))?"
+_TRAILING_WH = re.compile(rf"^(.+?),? and(?:,? if so,?)? ((?:{_PREP} )?{_WH}{_HOW})\s*\??$", re.IGNORECASE)
+_TWO_WH = re.compile(rf"^((?:{_PREP} )?{_WH}{_HOW}),? (?:and|or) ((?:{_PREP} )?{_WH}{_HOW}) (.+)$", re.IGNORECASE)
+_PARALLEL = re.compile(
+    rf"^(?:compare )?(?P<head>.+?) (?P<prep>{_PREP}) (?P<a>[^,?]{{2,60}}?),? (?:and|against|versus|vs\.?) (?P=prep) (?P<b>[^,?]{{2,60}})$", re.IGNORECASE
+)
+_COMPARE = re.compile(
+    rf"^(?:compare|contrast)\s+(?!{_WH}\b)(?P<a>\S+(?: \S+){{0,6}}?)\s+(?:and|with|to|against|versus|vs\.?)\s+(?P<b>\S+(?: \S+){{0,6}}?)(?:\s*,?\s+(?:on|for|in terms of|by|regarding|as to|in)\s+(?P<on>.+?))?[?.]*$",
+    re.IGNORECASE,
+)
+_DIFFERENCE = re.compile(
+    r"^(?:what(?:'s|’s| is| are)?\s+)?(?:the\s+)?differences?\s+(?:in\s+(?P<before>.+?)\s+)?between\s+(?P<a>.+?)\s+and\s+(?P<b>.+?)(?:\s*,?\s+(?:in|on|for|when it comes to|as to|regarding)\s+(?P<on>.+?))?[?.]*$",
+    re.IGNORECASE,
+)
+_VERSUS = re.compile(r"^(?:compare\s+)?(?P<lead>.*?[:,]\s*)?(?P<a>[^:,]+?)\s+(?:vs\.?|versus|compared (?:with|to))\s+(?P<b>[^:,?]+?)(?:\s*[,:]\s*(?P<on>[^,?]+?))?[?.]*$", re.IGNORECASE)
+_CHOICE = re.compile(rf"^(?P<ask>(?:which|who|what)\b[^,:?]*?\b(?P<more>\w+er|more \w+|less \w+|fewer \w+|most \w+|\w+est|better|best|longer|more|less)\b[^,:?]*)[,:]\s*(?P<a>[^,?]+?)\s+or\s+(?P<b>[^,?]+?)[?.]*$", re.IGNORECASE)
+_BOTH = re.compile(r"^(?P<head>.*?)\bboth\s+(?P<a>(?:the |an? )?[\w-]+(?: [\w-]+){0,3}?)\s+and\s+(?P<b>(?:the |an? )?[A-Z0-9][\w-]*(?: [A-Z0-9][\w-]*)*|(?:the |an? )?[\w-]+)(?P<tail>\b.*)$")
+_NAMED = r"(?:(?:the|a|an) )?[A-Z][\w’'-]*(?: (?:[A-Z][\w’'-]*|\d{1,3}))*"
+_NAME_PAIR = re.compile(rf"^(?P<head>.*?[\w,] )(?P<a>{_NAMED})(?:, (?P<m>{_NAMED}))?,? (?:and|or|versus|vs\.?|as well as) (?:(?P<prep>{_PREP}) )?(?P<b>{_NAMED})(?P<tail>(?:[ ,?].*)?)$")
+_OF_LIST = re.compile(
+    rf"^(?P<head>(?:{_WH}\s+(?:is|are|was|were)|what's|give me|tell me|list|show me|name|state)\s+)(?P<items>(?:the |its |your )?[^,?]+?(?:, (?:the )?[^,?]+?)*,? and (?:the )?[^,?]+?)(?P<tail>\s+(?:of|for|on|in|at|under|with)\s+(?-i:[A-Z]|the |an? |my |our |your )[^,?]*)[?.]*$",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=4_000)
+def split(question: str) -> tuple[str, ...]:
+    """One to four look-ups that together answer the question, each naming what it is about.
+
+    A question for one fact comes back alone, without the story around it.
+    """
+    asked, told = _asking(" ".join(question.split()))
+    parts = [part for sentence in asked for part in _clauses(sentence)]
+    subject = ""
+    looked_up: list[str] = []
+    for part in parts:
+        named = _antecedent(part)
+        whole = _resolve(part, subject)
+        subject = named or subject
+        for one in _each(whole, names(question)):
+            looked_up += [piece for side in _compared(one) for piece in chain(side)]
+    looked_up = [text for text in dict.fromkeys(_tidy(text) for text in looked_up) if stems(text) or (text and told)][:MOST]
+    if not looked_up or (len(looked_up) == 1 and len(question.split()) <= SHORT):
+        return (question.strip(),)
+    return tuple(_with_story(text, told) for text in looked_up)
+
+
+def _asking(question: str) -> tuple[list[str], list[str]]:
+    """The sentences that ask, and those that only tell; when none asks, all of them ask."""
+    sentences = list(split_sentences(question))
+    asked = [s for s in sentences if _ASKS.search(s)]
+    if not asked:
+        return [question], []
+    told = [s for s in sentences if not _ASKS.search(s)]
+    bare: list[str] = []
+    for sentence in (_OPENING.sub("", s) for s in asked):
+        lead = _LEAD.match(sentence)
+        if lead and not _HAS_WH.search(lead["lead"]):
+            told.append(f"{lead['lead']}:")
+            sentence = sentence[lead.end() :]
+        bare.append(sentence)
+    return bare, told
+
+
+def _each(part: str, named: tuple[str, ...]) -> list[str]:
+    """`How long on each?` once for each of the two things named before it."""
+    if len(named) != 2 or not _EACH.search(part):
+        return [part]
+    return [_EACH.sub(name, part, count=1) for name in named]
+
+
+def _clauses(sentence: str) -> Iterator[str]:
+    """The clauses of one sentence that ask something each."""
+    sentence = _POLITE.sub("", sentence)
+    cuts = [0, *(m.end() for m in _JOINT.finditer(sentence)), len(sentence)]
+    ends = [*(m.start() for m in _JOINT.finditer(sentence)), len(sentence)]
+    if _TWO_WH.match(sentence) or _TRAILING_WH.match(sentence):
+        cuts, ends = [0], [len(sentence)]
+    pieces = [sentence[a:b].strip(" ,;") for a, b in zip(cuts, ends, strict=False)]
+    pending = ""
+    for i, piece in enumerate(pieces):
+        # A lead without a question of its own ("On Pro, how ...") belongs to the clause after it.
+        if i + 1 < len(pieces) and not _HAS_WH.search(piece) and not pending:
+            pending = piece
+            continue
+        yield from _shared_tail(f"{pending}, {piece}" if pending else piece)
+        pending = ""
+
+
+def _shared_tail(clause: str) -> Iterator[str]:
+    """`When and where was X made?` and `When was X made and where?` as two."""
+    if found := _TWO_WH.match(clause):
+        yield f"{found[1]} {found[3]}"
+        yield f"{found[2]} {found[3]}"
+    elif found := _TRAILING_WH.match(clause):
+        yield found[1]
+        first = re.match(rf"(?:{_PREP} )?{_WH}{_HOW}\b", found[1], re.IGNORECASE)
+        yield found[2] + (found[1][first.end() :] if first else f" {found[1]}")
+    else:
+        yield clause
+
+
+def _compared(text: str) -> list[str]:
+    """The sides of a comparison, of a pair of names, or of a list of attributes."""
+    bare = text.strip(" ?.!")
+    if (found := _PARALLEL.match(bare)) and not re.search(r"\bbetween\b", found["head"]):
+        return [f"{found['head']} {found['prep']} {side}" for side in (found["a"], found["b"])]
+    if found := _COMPARE.match(bare) or _DIFFERENCE.match(bare) or _VERSUS.match(bare):
+        parts = found.groupdict()
+        if len(stems(parts.get("on") or "")) < 1 or re.match(_WH, parts["on"], re.IGNORECASE):
+            parts["on"] = ""
+        about = parts.get("on") or parts.get("before") or (parts.get("lead") or "").strip(" ,:")
+        return _sides(about, parts["a"], parts["b"])
+    if found := _CHOICE.match(bare):
+        return [f"{found['ask']}: {found['a']}", f"{found['ask']}: {found['b']}"]
+    if found := _BOTH.match(bare):
+        return [f"{found['head']}{side}{found['tail']}" for side in (found["a"], found["b"])]
+    if (found := _NAME_PAIR.match(bare)) and not re.search(r"\bbetween $", found["head"]):
+        prep = f"{found['prep']} " if found["prep"] else ""
+        head = re.sub(rf"{prep}$", "", found["head"]) if prep else found["head"]
+        firsts = [found["a"]] + ([found["m"]] if found["m"] else [])
+        return [f"{found['head']}{side}{found['tail']}" for side in firsts] + [f"{head}{prep}{found['b']}{found['tail']}"]
+    if found := _OF_LIST.match(bare):
+        items = [item for item in re.split(r",? and |, ", found["items"]) if item.strip()]
+        if all(len(item.split()) <= 5 for item in items):
+            return [f"{item}{found['tail']}" for item in items]
+    return [text]
+
+
+def _sides(about: str, a: str, b: str) -> list[str]:
+    if about:
+        return [f"{about} of {a}", f"{about} of {b}"]
+    shared = re.match(rf"(?P<what>(?:the )?[a-z][\w -]*? (?:of|for|on|in) )(?={_NAMED}$)", a)
+    if shared and re.fullmatch(_NAMED, b):
+        return [a, shared["what"] + b]
+    tail = re.search(r"(?P<what> [a-z][\w -]*)$", b)
+    if tail and re.fullmatch(_NAMED, a):
+        return [a + tail["what"], b]
+    return [a, b]
+
+
+def _antecedent(part: str) -> str:
+    """What a pronoun in a later clause stands for: the last name of the clause before it, or nothing."""
+    found = [name for name in names(part) if len(name.split()) <= 4]
+    if not found:
+        return ""
+    article = re.search(r"\b(the|a|an|my|our|your) $", part[: part.find(found[-1])], re.IGNORECASE)
+    return f"{article[1]} {found[-1]}" if article else found[-1]
+
+
+def _resolve(part: str, subject: str) -> str:
+    """The clause with its first pronoun replaced by the subject of the clause before."""
+    if not subject or subject.lower() in part.lower():
+        return part
+    found = _PRONOUN.search(part)
+    if found:
+        put = f"{subject}'s" if found[1].lower() in _POSSESSIVE else subject
+        return part[: found.start()] + put + part[found.end() :]
+    return part if names(part) else f"{part.rstrip(' ?')} ({subject})"
+
+
+def _with_story(text: str, told: list[str]) -> str:
+    """The look-up behind the sentence that leads to it, or with the names that only the story gives."""
+    if told and len(told[-1].split()) <= STORY and len(set(stems(text))) <= BARE:
+        kept: list[str] = []
+        for sentence in reversed(told):
+            if len(" ".join([*kept, sentence]).split()) > STORY:
+                break
+            kept.insert(0, sentence)
+        return " ".join([*kept, text])
+    missing = [name for name in names(" ".join(told)) if name.lower() not in text.lower() and len(name.split()) <= 4]
+    return f"{text.rstrip('?')} ({', '.join(missing[:2])})?" if missing else text
+
+
+def _tidy(text: str) -> str:
+    bare = _OPENING.sub("", text.strip(" ,;:.?!"))
+    bare = " ".join(bare.split())
+    return f"{bare[:1].upper()}{bare[1:]}?" if bare else ""

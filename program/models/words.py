@@ -1,0 +1,152 @@
+"""Words as the local writer sees them: stems, names, kinds of value, and the kind a question expects."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import snowballstemmer
+
+_WORD = re.compile(r"\d+(?:[.,:/-]\d+)*%?|[^\W\d_]+(?:['’.-][^\W_]+)*|[^\W_]+")
+STOP = frozenset(
+    """a about above after again ago all also although always am an and any anyone anything are aren't around as at
+    be because been before being below besides between both but by can can't cannot come could did didn't do does
+    doesn't doing don't done down during each either else ever every exactly few for from further get gets getting
+    give given go goes going got had has have haven't having he hello her here hers hey hi him his how however i i'd
+    i'll i'm i've if in instead into is isn't it it's its itself just kindly know let like likely long many may maybe
+    me might mine more most much must my myself need needed needs no nor not now of off ok okay on once one ones only
+    or other our ours out over own per perhaps please put quite rather really regarding right same say see she should
+    since so some somebody someone something soon still such sure take tell than thank thanks that that's the their theirs
+    them then there there's these they they're thing things this those though through to together too under until up
+    us use used very want wanted was wasn't way we we're we've well were weren't what what's whatever when where
+    whether which while who who's whom whose why will wish with within without won't wonder wondering would wouldn't
+    yes yet you you'd you'll you're you've your yours"""
+.split()
+)
+_MONTH = "january|february|march|april|may|june|july|august|september|october|november|december"
+_DAY = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
+_COUNT = (
+    r"(?:\d[\d,]*(?:\.\d+)?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fifteen|twenty|thirty"
+    r"|forty|fifty|sixty|ninety|hundred|half)"
+)
+_SPAN = r"(?:second|minute|hour|day|night|week|fortnight|month|quarter|year|decade|season)s?"
+KINDS: dict[str, re.Pattern[str]] = {
+    "money": re.compile(
+        r"[£$€]\s?\d|\b(?:GBP|EUR|USD|CAD|CHF|SEK|NOK|DKK|PLN|AUD)\s?\d|\d\s?(?:pounds|euros?|dollars|pence|p)\b"
+        r"|\bfree(?: of charge)?\b|\bno (?:charge|fee|cost|extra)\b",
+        re.IGNORECASE,
+    ),
+    "percent": re.compile(r"\d\s?(?:%|per ?cent\b)", re.IGNORECASE),
+    "duration": re.compile(
+        rf"\b{_COUNT}(?:[ -](?:to|or|and|working|business|calendar|full|more|further|clear|whole|consecutive|quiet"
+        rf"|{_COUNT}))*[ -]{_SPAN}\b|\b(?:nightly|hourly|daily|weekly|fortnightly|monthly|quarterly|yearly|annually"
+        rf"|immediately|at once|overnight|same[ -]day|next (?:working )?day|indefinitely|forever)\b",
+        re.IGNORECASE,
+    ),
+    "date": re.compile(
+        rf"\b\d{{1,2}} (?:{_MONTH})\b|\b(?:{_MONTH}) \d{{1,4}}\b|\b(?:19|20)\d\d\b|\b(?:{_DAY})s?\b"
+        rf"|\b(?:in|since|until|by|from) (?:{_MONTH})\b",
+        re.IGNORECASE,
+    ),
+    "clock": re.compile(r"\b\d{1,2}[:.]\d\d\b|\b\d{1,2}\s?(?:am|pm)\b|\b(?:noon|midnight)\b", re.IGNORECASE),
+    "number": re.compile(rf"\b{_COUNT}\b|\b(?:unlimited|none|no limit)\b", re.IGNORECASE),
+    "reason": re.compile(r"\b(?:because|since|so that|due to|therefore|otherwise|caused? by|to (?:keep|avoid))\b", re.IGNORECASE),
+}
+_ASKED: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), kinds)
+    for pattern, kinds in (
+        (r"\bwhat time\b|\b(?:opening|office|working) hours\b|\bwhat hours\b", ("clock",)),
+        (r"\b(?:what|which) (?:percent|percentage|share|proportion)|\bpercentage\b|\bwhat (?:tax|vat|interest) rate", ("percent",)),
+        (r"\bhow much (?:time|notice|warning|longer)\b", ("duration",)),
+        (r"\bhow (?:long|soon|quick\w*|fast|far back|old|late|early|often|frequently)\b|\bwhat (?:is the )?(?:time limit|deadline)\b"
+         r"|\bhow many (?:\w+ )?(?:seconds?|minutes?|hours?|days?|nights?|weeks?|months?|years?)\b|\btime ?frame\b", ("duration", "date")),
+        (r"\b(?:cost|costs|price|prices|priced|fee|fees|charge|charged|charges|pay|paid|pricing|expensive|refund of|surcharge)\b"
+         r"|\bhow much\b", ("money", "percent")),
+        (r"\bhow (?:many|big|large|heavy|tall|wide|thick|far|high|loud|cold|hot)\b|\b(?:maximum|minimum|limit|cap)\b|\bnumber of\b", ("number",)),
+        (r"\bwhen\b|\b(?:what|which) (?:date|day|month|year)\b|\bsince when\b|\bdeadline\b|\bexpir\w+\b", ("date", "duration", "clock")),
+        (r"\bwho\b|\bwhom\b|\bwhose\b|\bname of\b", ("name",)),
+        (r"\b(?:which|what) (?:team|company|vendor|supplier|carrier|person|firm|department|office|city|country|site|service|tool|product|plan"
+         r"|model|partner|contractor|provider|courier|warehouse|officer|desk|group)\b|\bwhere\b", ("name",)),
+        (r"\bwhy\b|\bwhat (?:is|was) the reason\b", ("reason",)),
+    )
+)  # fmt: skip
+_NAME = re.compile(r"\b[A-Z][\w’'.-]*\w(?: (?:(?:& |of )?[A-Z][\w’'.-]*\w|\d{1,3}\b))*")
+_CALENDAR = re.compile(rf"(?:\d+ )?(?:{_MONTH}|{_DAY})s?(?: \d+)?|[A-Z]{{3}} \d.*", re.IGNORECASE)
+_QUOTED = re.compile(r"[\"“`]([^\"”`]{2,30})[\"”`]")
+_QUANTITY = re.compile(rf"([£$€]|\b(?:GBP|EUR|USD|CAD)\s)?\s?\b({_COUNT})\b[ -]?(%|[^\W\d_]+)?", re.IGNORECASE)
+_CURRENCY = {"£": "GBP", "$": "USD", "€": "EUR"}
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> snowballstemmer.stemmer:
+    return snowballstemmer.stemmer("english")
+
+
+@lru_cache(maxsize=50_000)
+def stem(word: str) -> str:
+    """The stem of a lower-case word (Snowball English); a number without its thousands commas."""
+    if word[0].isdigit():
+        return re.sub(r",(?=\d{3})", "", word)
+    return str(_stemmer().stemWord(word.replace("’", "'").removesuffix("'s")))
+
+
+@lru_cache(maxsize=20_000)
+def stems(text: str) -> tuple[str, ...]:
+    """The stems of a text's content words, in order, repeats kept."""
+    words = (word.lower().replace("’", "'") for word in _WORD.findall(text))
+    return tuple(stem(word) for word in words if word not in STOP)
+
+
+@lru_cache(maxsize=20_000)
+def names(text: str) -> tuple[str, ...]:
+    """Capitalised or quoted names in a text, in order, without repeats.
+
+    A single capitalised word that opens a sentence counts only when it is no ordinary opening word, which
+    cannot be told from its letter: it is left out unless it occurs inside the text as well.
+    """
+    found: list[str] = []
+    for match in _NAME.finditer(text):
+        name = match.group().strip(" .&'’-")
+        first, _, rest = name.partition(" ")
+        if _opens(text, match.start()):
+            if first.lower() in STOP:
+                name = rest
+            elif not rest and not _inside(text, name, match.start()):
+                name = name if any(c.isupper() for c in name[1:]) else ""
+        if name and name.lower() not in STOP and not _CALENDAR.fullmatch(name):
+            found.append(name)
+    found += [match.group(1) for match in _QUOTED.finditer(text) if len(match.group(1).split()) <= 3]
+    return tuple(dict.fromkeys(found))
+
+
+def _opens(text: str, at: int) -> bool:
+    before = text[:at].rstrip()
+    return not before or before[-1] in ".?!:|•" or text[:at].endswith("\n")
+
+
+def _inside(text: str, name: str, at: int) -> bool:
+    return any(m.start() != at and not _opens(text, m.start()) for m in re.finditer(rf"\b{re.escape(name)}\b", text))
+
+
+@lru_cache(maxsize=20_000)
+def kinds(text: str) -> frozenset[str]:
+    """Which kinds of value a text holds: keys of KINDS, and `name`."""
+    found = {kind for kind, pattern in KINDS.items() if pattern.search(text)}
+    return frozenset(found | {"name"} if names(text) else found)
+
+
+@lru_cache(maxsize=5_000)
+def expected(question: str) -> tuple[str, ...]:
+    """The kinds of value a question asks for, the likeliest first; empty when it cannot be told."""
+    return next((kinds_ for pattern, kinds_ in _ASKED if pattern.search(question)), ())
+
+
+@lru_cache(maxsize=20_000)
+def quantities(text: str) -> frozenset[tuple[str, str]]:
+    """Numbers with their unit: `("day", "30")`, `("GBP", "4.50")`; the unit is a stem or a currency."""
+    found = set()
+    for currency, number, unit in _QUANTITY.findall(text):
+        symbol = currency.strip()
+        key = _CURRENCY.get(symbol, symbol.upper()) if symbol else stem(unit.lower()) if unit else ""
+        found.add((key, number.lower().replace(",", "")))
+    return frozenset(found)

@@ -1,0 +1,109 @@
+"""The local writer: a `dspy.LM` that answers the generative signatures by extraction, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+import dspy
+from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
+
+from program.errors import ModelError
+from program.knowledge.embedder import Embedder, shared_embedder
+from program.models.arithmetic import solve
+from program.models.extract import extract
+from program.models.gaps import clarify, missing
+from program.models.prompt import Prompt, read, reply
+from program.models.split import split
+
+MODEL = "local/extract-v1"
+
+
+def local_writer(embedder: Embedder) -> dspy.LM:
+    """A language model for Decompose, Missing, Clarify, Generate and AnswerDirectly.
+
+    It generates nothing: it splits, selects, quotes and computes by rule, so the same request always gives
+    the same reply and no fact is in an answer that is not in a passage. It uses no network. It knows no
+    open-domain facts: a direct question that is not arithmetic gets an empty answer. English only.
+    Demonstrations and reworded instructions do not change it.
+    """
+    engine = WriterEngine(embedder)
+    return dspy.LM(MODEL, engine=engine, async_engine=AsyncWriterEngine(engine), cache=False)
+
+
+class WriterEngine:
+    """Replies to one request; safe from many threads. Usage is counted in words."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    def complete(self, request: Request) -> Response:
+        """Raises `ModelError` for a prompt whose outputs it cannot fill."""
+        prompt = read(request)
+        text = reply(prompt, answer(prompt, self._embedder))
+        words_in = sum(len(value.split()) for value in prompt.inputs.values())
+        words_out = len(text.split())
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant([TextPart(text)]),
+            finish_reason="stop",
+            usage=Usage(input_tokens=words_in, output_tokens=words_out, total_tokens=words_in + words_out),
+        )
+
+    def stream(self, request: Request) -> Iterator[Any]:
+        return response_to_events(self.complete(request))
+
+    def dump_state(self) -> dict[str, str]:
+        return {"embedder": self._embedder.name}
+
+    @classmethod
+    def load_state(cls, state: Mapping[str, str]) -> WriterEngine:
+        return cls(shared_embedder(state["embedder"]))
+
+
+class AsyncWriterEngine:
+    """The same replies, awaited. The work is computation, so it runs in a thread and blocks no loop."""
+
+    def __init__(self, engine: WriterEngine) -> None:
+        self._engine = engine
+
+    async def complete(self, request: Request) -> Response:
+        import asyncio
+
+        return await asyncio.to_thread(self._engine.complete, request)
+
+    async def stream(self, request: Request) -> AsyncIterator[Any]:
+        for event in response_to_events(await self.complete(request)):
+            yield event
+
+    def dump_state(self) -> dict[str, str]:
+        return self._engine.dump_state()
+
+    @classmethod
+    def load_state(cls, state: Mapping[str, str]) -> AsyncWriterEngine:
+        return cls(WriterEngine.load_state(state))
+
+
+def answer(prompt: Prompt, embedder: Embedder) -> dict[str, str | Sequence[str]]:
+    """The outputs that the prompt wants, by name. Raises `ModelError` when they are none it knows."""
+    question = prompt.inputs.get("question", "")
+    match prompt.outputs:
+        case ("sub_queries",):
+            return {"sub_queries": split(question)}
+        case ("missing", "next_query"):
+            lacking, query = missing(question, prompt.excerpts(), embedder)
+            return {"missing": lacking, "next_query": query}
+        case ("clarifying_question",):
+            return {"clarifying_question": clarify(question, prompt.excerpts(), embedder)}
+        case ("answer",) if "passages" in prompt.inputs:
+            most = int(prompt.inputs.get("sentences") or 3)
+            strict = prompt.inputs.get("strict", "").strip().lower() == "true"
+            text = extract(question, prompt.texts("sub_queries"), prompt.excerpts(), most, strict, embedder)
+            return {"answer": text}
+        case ("answer",):
+            return {"answer": solve(question)}
+    raise ModelError(
+        f"The local writer cannot fill {', '.join(prompt.outputs) or 'a signature without outputs'}.",
+        "Name a language model in [models] write for this signature.",
+    )

@@ -1,0 +1,101 @@
+"""The parameters of a program, found by walking it: every knob, every decision's threshold or weights.
+
+There is no list of parameters anywhere else; a knob is searched from the day it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import dspy
+from dspy.adapters.types.decision import Choice, Noul, decision_type
+
+from program.knobs import Knob
+
+LEAST, MOST = 0.02, 0.98
+LIGHTEST, HEAVIEST = 0.25, 4.0
+
+Setting = dict[str, float]
+"""A value for each parameter, by name: `policy.k`, `judge.relevance:relevant`, `classifier.route:route=simple`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One parameter's name, range and scale."""
+
+    name: str
+    low: float
+    high: float
+    integral: bool = False
+    log: bool = False
+    step: float | None = None
+
+
+def space(program: dspy.Module) -> list[Dimension]:
+    """Every parameter of the program, in the order of the walk."""
+    found: list[Dimension] = []
+    for name, parameter in program.named_parameters():
+        if isinstance(parameter, Knob):
+            found.append(
+                Dimension(name, parameter.low, parameter.high, parameter.integral, parameter.log, parameter.step)
+            )
+        elif isinstance(parameter, dspy.Predict):
+            found += _decisions(name, parameter)
+    return found
+
+
+def read(program: dspy.Module) -> Setting:
+    """The values now."""
+    setting: Setting = {}
+    for name, parameter in program.named_parameters():
+        if isinstance(parameter, Knob):
+            setting[name] = parameter.value
+        elif isinstance(parameter, dspy.Predict):
+            for dimension in _decisions(name, parameter):
+                output, label = _parts(dimension.name)
+                config = parameter.fields.get(output, {})
+                if label is None:
+                    setting[dimension.name] = config.get("threshold", 0.5)
+                else:
+                    setting[dimension.name] = config.get("weights", {}).get(label, 1.0)
+    return setting
+
+
+def apply(program: dspy.Module, setting: Mapping[str, float]) -> None:
+    """Sets the values; names the program does not have are ignored, so that an older setting can start a search."""
+    for name, parameter in program.named_parameters():
+        if isinstance(parameter, Knob):
+            if name in setting:
+                parameter.set(min(max(setting[name], parameter.low), parameter.high))
+        elif isinstance(parameter, dspy.Predict):
+            for dimension in _decisions(name, parameter):
+                if dimension.name not in setting:
+                    continue
+                output, label = _parts(dimension.name)
+                config = parameter.fields.setdefault(output, {})
+                if label is None:
+                    config["threshold"] = float(setting[dimension.name])
+                else:
+                    config.setdefault("weights", {})[label] = float(setting[dimension.name])
+
+
+def _decisions(name: str, predictor: dspy.Predict) -> list[Dimension]:
+    found = []
+    for output, field in predictor.signature.output_fields.items():
+        kind: Any = decision_type(field)
+        if kind is None:
+            continue
+        if issubclass(kind, Noul):
+            found.append(Dimension(f"{name}:{output}", LEAST, MOST))
+        elif issubclass(kind, Choice):
+            labels = [str(v) for v in get_args(kind.model_fields["value"].annotation)]
+            # One label's weight is fixed: only ratios count.
+            found += [Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True) for label in labels[1:]]
+    return found
+
+
+def _parts(name: str) -> tuple[str, str | None]:
+    output, _, label = name.partition(":")[2].partition("=")
+    return output, label or None

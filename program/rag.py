@@ -1,0 +1,118 @@
+"""The program: its modules and knobs, bound to a library and to models, asked one question at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import dspy
+
+from program.answer import Answer
+from program.budget import Budget
+from program.errors import QuestionError
+from program.knobs import PLAIN, Policy, Tuning
+from program.knowledge.library import Library
+from program.knowledge.source import SourceCard
+from program.models.catalog import Models
+from program.modules import Classifier, Decomposer, Generator, Grounder, Judge
+from program.trace import TraceLog
+
+MAX_QUESTION = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a program runs on; shared by its copies, never saved with it."""
+
+    library: Library
+    models: Models
+    budget: Budget = field(default_factory=Budget)
+    log: TraceLog | None = None
+    version: str = ""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Runtime:
+        return self
+
+
+class AgenticRAG(dspy.Module):  # type: ignore[misc]
+    """Answers questions over a library of sources.
+
+    A `dspy.Module`: `dspy.Evaluate` and any DSPy optimizer accept it. Everything learned about it lives in
+    its predictors (instructions, demonstrations, thresholds) and in `policy`. Safe from many threads and
+    asyncio tasks: a call keeps its state to itself.
+    """
+
+    def __init__(self, cards: Sequence[SourceCard], runtime: Runtime) -> None:
+        super().__init__()
+        self.sources = tuple(card.name for card in cards)
+        self.classifier = Classifier(cards)
+        self.decomposer = Decomposer()
+        self.judge = Judge()
+        self.generator = Generator()
+        self.grounder = Grounder()
+        self.policy = Policy()
+        self.runtime = runtime
+
+    def forward(self, question: str) -> Answer:
+        """The answer. Raises `QuestionError` when there is nothing to ask; never fails on a failed step."""
+        from program import drivers
+
+        return drivers.run(self.checked(question), self)
+
+    async def aforward(self, question: str) -> Answer:
+        """As `forward`, the independent requests of a step in parallel."""
+        from program import drivers
+
+        return await drivers.arun(self.checked(question), self)
+
+    async def aask(self, question: str) -> Answer:
+        """The answer, awaited."""
+        answer: Answer = await self.acall(question)
+        return answer
+
+    def stream(self, question: str) -> AsyncIterator[Any]:
+        """Events while the answer is made: `Progress` for each step, `Token` for text, the `Answer` last."""
+        from program import drivers
+
+        return drivers.stream(self.checked(question), self)
+
+    def tuning(self) -> Tuning:
+        """The knobs now."""
+        tuning: Tuning = self.policy.tuning()
+        return tuning
+
+    def threshold(self, predictor: str, field: str) -> float:
+        """The probability from which a Noul output counts as true."""
+        return float(self.predictor(predictor).fields.get(field, {}).get("threshold", 0.5))
+
+    def predictor(self, name: str) -> dspy.Predict:
+        """The predictor of that dotted name."""
+        return attrgetter(name)(self)
+
+    def plain(self) -> AgenticRAG:
+        """Plain RAG over the same library and models: the control arm."""
+        control = AgenticRAG(self.runtime.library.describe(), self.runtime)
+        control.policy.turn(**PLAIN)
+        return control
+
+    def checked(self, question: str) -> str:
+        """The question, stripped. Raises `QuestionError` when it is empty, too long or unreadable here."""
+        text = question.strip()
+        if not text:
+            raise QuestionError("The question is empty.", "Ask something in a sentence.")
+        if len(text) > MAX_QUESTION:
+            raise QuestionError(
+                f"The question has {len(text):,} characters; at most {MAX_QUESTION:,} are read.",
+                "Put long material into a knowledge base and ask about it.",
+            )
+        if self.runtime.models.english_only:
+            from program.language import foreign
+
+            if language := foreign(text):
+                raise QuestionError(
+                    f"The question seems to be in {language}; the embedded models read English only.",
+                    "Ask in English, or name language models in [models] decide and write.",
+                )
+        return text

@@ -1,0 +1,201 @@
+"""`ragc.toml` as typed settings; environment variables override it, a misspelt key is an error with its line."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from program.errors import SettingsError
+
+FILE = "ragc.toml"
+ENVIRONMENT_PREFIX = "RAGC_"
+NAME = r"[a-z0-9](?:[-._a-z0-9]{0,61}[a-z0-9])?"
+BASE_NAME = r"[a-z][a-z0-9_]{0,39}"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class ModelSettings(_Section):
+    """Which model does what: `local/...`, any LiteLLM name, or (for `embed`) a sentence-transformers name."""
+
+    decide: str = "local/minilm"
+    write: str = "local/extract"
+    embed: str = "local/minilm"
+    propose: str = ""
+
+
+class KnowledgeSettings(_Section):
+    """One knowledge base: where it is, and what a router should know of it."""
+
+    kind: Literal["documents", "tables", "web"] = "documents"
+    path: str = ""
+    url: str = ""
+    about: str = ""
+    asks: tuple[str, ...] = ()
+    not_: Annotated[tuple[str, ...], Field(alias="not")] = ()
+
+
+class QdrantSettings(_Section):
+    """A Qdrant server, or a folder beside the index when `url` is empty."""
+
+    url: str = ""
+
+
+class StudySettings(_Section):
+    """Where trials are kept: an SQLAlchemy URL, or a journal file when empty."""
+
+    storage: str = ""
+
+
+class BudgetSettings(_Section):
+    """What one question may cost before the best so far must do."""
+
+    max_rounds: Annotated[int, Field(ge=1, le=10)] = 3
+    max_seconds: Annotated[float, Field(gt=0)] = 15.0
+    max_tokens: Annotated[int, Field(gt=0)] = 50_000
+    max_usd: Annotated[float, Field(ge=0)] = 0.20
+
+
+class UtilitySettings(_Section):
+    """What an answer is worth to its asker; a partial one earns its share of the facts."""
+
+    correct: float = 1.0
+    wrong: float = -1.0
+    missed: float = 0.0
+    call: Annotated[float, Field(ge=0)] = 0.01
+
+
+class LabelledSettings(_Section):
+    """Where the labelled questions are."""
+
+    path: str = "labelled.jsonl"
+
+
+class TraceSettings(_Section):
+    """Where traces go: a JSONL file in the project's `.ragc` folder unless switched off."""
+
+    enabled: bool = True
+    review_below: Annotated[float, Field(ge=0, le=1)] = 0.35
+
+
+class Settings(BaseSettings):
+    """Everything a project's `ragc.toml` says."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix=ENVIRONMENT_PREFIX, env_nested_delimiter="__"
+    )
+
+    name: Annotated[str, Field(pattern=f"^{NAME}$")]
+    artifacts: str = "artifacts"
+    models: ModelSettings = ModelSettings()
+    knowledge: dict[Annotated[str, Field(pattern=f"^{BASE_NAME}$")], KnowledgeSettings]
+    qdrant: QdrantSettings = QdrantSettings()
+    study: StudySettings = StudySettings()
+    budget: BudgetSettings = BudgetSettings()
+    utility: UtilitySettings = UtilitySettings()
+    labelled: LabelledSettings = LabelledSettings()
+    trace: TraceSettings = TraceSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment before the file."""
+        return env_settings, init_settings
+
+
+class Project:
+    """A project folder: its settings and the places they name, all absolute."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        self.settings = settings
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Project:
+        """The project in `folder`. Raises `SettingsError` when `ragc.toml` is absent or wrong."""
+        root = Path(folder).resolve()
+        path = root / FILE
+        if not path.is_file():
+            raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {folder}")
+        try:
+            text = path.read_text(encoding="utf-8")
+            return cls(root, Settings(**tomllib.loads(text)))
+        except UnicodeDecodeError as error:
+            raise SettingsError(f"{path} is not UTF-8 text: {error}.", "Save it as UTF-8.") from error
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError(f"{path} is not valid TOML: {error}.", "Mend that line.") from error
+        except ValidationError as error:
+            raise _settings_error(path, text, error) from error
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def artifacts(self) -> Path:
+        return (self.folder / self.settings.artifacts).resolve()
+
+    @property
+    def labelled(self) -> Path:
+        return (self.folder / self.settings.labelled.path).resolve()
+
+    @property
+    def private(self) -> Path:
+        """The project's own working folder: index, record, studies, traces. Not for git."""
+        return self.folder / ".ragc"
+
+
+def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsError:
+    first = error.errors()[0]
+    keys = [str(part) for part in first["loc"]]
+    line = _line_of(text, keys)
+    where = f"{path.name} line {line}" if line else path.name
+    key = keys[-1] if keys else "?"
+    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        valid = _valid_keys(keys[:-1])
+        near = difflib.get_close_matches(key, valid, n=1)
+        mend = f"Did you mean {near[0]!r}?" if near else f"Valid keys here: {', '.join(valid)}."
+        return SettingsError(f"{where}: unknown key {'.'.join(keys)!r}.", mend)
+    if first["type"] == "missing":
+        return SettingsError(f"{where}: the key {'.'.join(keys)!r} is missing.", f"Add it to {path}.")
+    return SettingsError(f"{where}: {'.'.join(keys)} is not valid: {first['msg']}.", f"Mend it in {path}.")
+
+
+def _valid_keys(parents: list[str]) -> list[str]:
+    model: Any = Settings
+    for n, key in enumerate(parents):
+        if n == 1 and parents[0] == "knowledge":
+            model = KnowledgeSettings
+        elif n == 0 and key != "knowledge":
+            model = model.model_fields[key].annotation
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _line_of(text: str, keys: list[str]) -> int | None:
+    """The 1-based line that sets the key, looked for in its own table first."""
+    section, wanted = "", ".".join(keys[:-1])
+    fallback = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line):
+            section = header[1].replace('"', "")
+            if section == ".".join(keys):
+                return number
+        elif keys and re.match(rf"\s*[\"']?{re.escape(keys[-1])}[\"']?\s*=", line):
+            if section == wanted:
+                return number
+            fallback = fallback or number
+    return fallback
