@@ -14,8 +14,8 @@ from optimize.compare import direction
 from optimize.dataset import LabelledQuestion, read_labelled, splits
 from optimize.demonstrations import Demonstration, Demonstrator, attach
 from optimize.evaluate import Evaluation, evaluate
-from optimize.metrics import Grade
 from optimize.labels import require_sound_labels
+from optimize.metrics import Grade
 from optimize.publish import Sealing
 from optimize.replay import Record, Replay
 from optimize.stats import PairedResult, paired_test
@@ -23,11 +23,11 @@ from optimize.study import Arm, Live, Search, Trial, Watch, grades, worth
 from optimize.thresholds import best_threshold
 from program.artifact import index_project, open_program
 from program.errors import DataError
+from program.evidence import rank
 from program.loop import GLIMPSE, Ask, Find
 from program.parameters import Setting, apply, read
 from program.rag import AgenticRAG
 from program.settings import Project
-from program.evidence import rank
 from program.signatures import BASE_PREFIX
 
 FOLDS = 4
@@ -92,7 +92,7 @@ def compile_project(
     stage("checking the labels")
     questions = read_labelled(project.labelled)
     first = open_program(project)
-    require_sound_labels(first.runtime.library, questions)
+    require_sound_labels(project, questions)
     parts = splits(questions, seed)
     train, dev, test = (parts[name] for name in ("train", "dev", "test"))
     if not train or not test:
@@ -154,13 +154,18 @@ def copy_of(program: AgenticRAG) -> AgenticRAG:
     return program.deepcopy()  # type: ignore[no-any-return]
 
 
-def paired(a: Sequence[Grade], b: Sequence[Grade], metric: Callable[[Grade], float] = lambda g: g.utility) -> PairedResult:
+def paired(
+    a: Sequence[Grade], b: Sequence[Grade], metric: Callable[[Grade], float] = lambda g: g.utility
+) -> PairedResult:
     """The paired, topic-clustered test of b over a."""
     return paired_test([metric(g) for g in a], [metric(g) for g in b], [g.topic for g in a])
 
 
 def _folds(
-    program: AgenticRAG, train: Sequence[LabelledQuestion], demonstrations: Sequence[Demonstration], record: Record
+    program: AgenticRAG,
+    train: Sequence[LabelledQuestion],
+    demonstrations: Sequence[Demonstration],
+    record: Record,
 ) -> list[Arm]:
     """Cross-fitting: each fold's questions are judged by a program whose demonstrations hold none of its topics.
 
@@ -188,7 +193,9 @@ def _fit_routing(arms: Sequence[Arm], start: Setting) -> Setting:
         for question in arm.questions:
             pool = arm.replay.reply(Find(question.question, program.sources))
             glimpse = rank(pool, program.tuning())[:GLIMPSE]
-            evidence = arm.replay.reply(Ask("classifier.route", {"question": question.question, "glimpse": glimpse}))
+            evidence = arm.replay.reply(
+                Ask("classifier.route", {"question": question.question, "glimpse": glimpse})
+            )
             if question.outcome is not None:
                 seen["vague"].append((evidence["vague"].probability, question.outcome == "clarify"))
             if question.sources:
@@ -222,8 +229,10 @@ def _choose(
     """The setting of each operating point: the best on train (out of fold) and dev together at its price of a call."""
     judged = []
     for trial in finalists:
-        graded = [*grades(arms, trial.setting, weights), *grades([dev], trial.setting, weights)] if dev.questions else (
-            grades(arms, trial.setting, weights)
+        graded = (
+            [*grades(arms, trial.setting, weights), *grades([dev], trial.setting, weights)]
+            if dev.questions
+            else (grades(arms, trial.setting, weights))
         )
         calls = float(np.mean([g.metrics["model_calls"] or 0.0 for g in graded]))
         judged.append((worth(graded) + price * calls, calls, trial.setting))

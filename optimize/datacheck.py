@@ -1,49 +1,14 @@
-"""Whether the labelled questions fit the knowledge and each other: errors and warnings, each with its remedy."""
+"""Whether labelled questions fit the knowledge and each other: errors and warnings, each with its remedy."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from optimize.datarules import ERRORS, WARNINGS, Knowledge, NoTables, Tables
 from optimize.dataset import LabelledQuestion
-from optimize.facts import normal, states
 from optimize.leaks import Leak, leaks
-from program.errors import RagcError
 from program.knowledge.source import Passage
-from program.models.words import stems
-
-SHARED_STEMS = 2
-"""A sub-query looks a passage up when they have this many content words in common, the title counted."""
-
-
-class Tables(Protocol):
-    """What the check asks of the tables of a project."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """`<base>/<table>` of every table."""
-
-    def select(self, sql: str) -> str:
-        """The rows of a SELECT as text, column names first. Raises RagcError when it cannot be run."""
-
-    def text(self) -> str:
-        """Every value of every table."""
-
-
-class NoTables:
-    """The tables of a project that has none."""
-
-    names: Collection[str] = ()
-
-    def select(self, sql: str) -> str:
-        """Nothing can be selected: raises RagcError."""
-        raise RagcError("The project has no tables.", 'Add a knowledge base of kind "tables", or drop the `sql`.')
-
-    def text(self) -> str:
-        """The empty text."""
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +34,6 @@ class Report:
         return not self.errors
 
 
-Complaint = tuple[str, str]
-
-
 def check(
     questions: Sequence[LabelledQuestion], passages: Mapping[str, Passage], tables: Tables | None = None
 ) -> Report:
@@ -81,10 +43,10 @@ def check(
     with each other, a reference answer that would not count as correct, anything shared by two splits.
     Warnings weaken one: bare numbers, sub-queries that look up none of the evidence.
     """
-    knowledge = _Knowledge(passages, tables or NoTables())
+    knowledge = Knowledge(passages, tables or NoTables())
     report = Report(len(questions))
     for question in questions:
-        for rules, findings in ((_ERRORS, report.errors), (_WARNINGS, report.warnings)):
+        for rules, findings in ((ERRORS, report.errors), (WARNINGS, report.warnings)):
             findings += [
                 Finding(question.id, question.line, what, mend)
                 for rule in rules
@@ -94,151 +56,6 @@ def check(
     for findings in (report.errors, report.warnings):
         findings.sort(key=lambda finding: finding.line)
     return report
-
-
-class _Knowledge:
-    def __init__(self, passages: Mapping[str, Passage], tables: Tables) -> None:
-        self.passages = passages
-        self.tables = tables
-        self.ids = {*passages, *tables.names}
-        self.bases = {i.partition("/")[0] for i in self.ids}
-        self._all: str | None = None
-
-    def evidence(self, question: LabelledQuestion) -> str:
-        """Title and text of the question's evidence, and the result of its SELECT."""
-        found = [self.passages[i] for i in question.evidence if i in self.passages]
-        texts = [f"{p.title}\n\n{p.text}" for p in found]
-        return "\n\n".join([*texts, self.tables.select(question.sql)] if question.sql else texts)
-
-    def holds(self, fact: str) -> bool:
-        """True when any passage or table states the fact."""
-        if self._all is None:
-            texts = [f"{p.title}\n\n{p.text}" for p in self.passages.values()]
-            self._all = "\n\n".join([*texts, self.tables.text()])
-        return states(self._all, fact)
-
-    def nearest(self, passage: str) -> str:
-        base = passage.partition("/")[0]
-        near = difflib.get_close_matches(passage, [i for i in self.ids if i.startswith(f"{base}/")], n=3, cutoff=0.4)
-        near = near or difflib.get_close_matches(passage, self.ids, n=3, cutoff=0.4)
-        return f"Nearest: {', '.join(near)}." if near else "No passage has an id like it."
-
-
-def _evidence_exists(question: LabelledQuestion, knowledge: _Knowledge) -> Iterator[Complaint]:
-    for passage in question.evidence:
-        if passage not in knowledge.ids:
-            yield f"the evidence {passage!r} is no passage.", knowledge.nearest(passage)
-
-
-def _facts_are_stated(question: LabelledQuestion, knowledge: _Knowledge) -> Iterator[Complaint]:
-    if not (question.evidence or question.sql) or any(i not in knowledge.ids for i in question.evidence):
-        return
-    try:
-        text = knowledge.evidence(question)
-    except RagcError as error:
-        yield f"its SELECT cannot be run: {error.what}", "Mend `sql`."
-        return
-    # A table has no text of its own: without a SELECT there is nothing to find a fact in.
-    if text:
-        for fact in question.alternatives:
-            if not states(text, fact):
-                yield (
-                    f"its evidence does not state the fact {' / '.join(fact)!r}.",
-                    "Use words of the evidence, or give the passage that says it.",
-                )
-
-
-def _not_facts_are_rivals(question: LabelledQuestion, knowledge: _Knowledge) -> Iterator[Complaint]:
-    for rival in question.not_facts:
-        if any(states(spelling, rival) for fact in question.alternatives for spelling in fact):
-            yield f"the not_fact {rival!r} is part of a fact.", "Write it so that a correct answer can avoid it."
-        if not knowledge.holds(rival):
-            yield f"nothing in the knowledge states the not_fact {rival!r}.", "Use the words of the rival passage."
-
-
-def _answer_is_correct(question: LabelledQuestion, knowledge: _Knowledge) -> Iterator[Complaint]:
-    if question.answer and question.outcome in (None, "answered"):
-        for fact in question.alternatives:
-            if not states(question.answer, fact):
-                yield f"its own answer does not state the fact {' / '.join(fact)!r}.", "Mend the answer or the fact."
-        for rival in question.not_facts:
-            if states(question.answer, rival):
-                yield f"its own answer states the not_fact {rival!r}.", "Mend the answer or the not_fact."
-
-
-def _sources_are_bases(question: LabelledQuestion, knowledge: _Knowledge) -> Iterator[Complaint]:
-    for source in question.sources:
-        if source not in knowledge.bases:
-            yield f"the source {source!r} is no knowledge base.", f"Use one of {', '.join(sorted(knowledge.bases))}."
-    bases = {i.partition("/")[0] for i in question.evidence}
-    if question.sources and bases and bases != set(question.sources):
-        yield (
-            f"sources are {', '.join(sorted(question.sources))} but the evidence is in {', '.join(sorted(bases))}.",
-            "Make them agree.",
-        )
-
-
-def _outcome_fits(question: LabelledQuestion, knowledge: _Knowledge) -> Iterator[Complaint]:
-    if question.outcome in ("clarify", "abstain"):
-        for label in ("facts", "evidence"):
-            if getattr(question, label):
-                yield f"its outcome is {question.outcome} but it has {label}.", f"Empty `{label}` or correct `outcome`."
-    if question.route == "direct" and question.evidence:
-        yield "its route is direct but it has evidence.", "Empty `evidence` or correct `route`."
-
-
-def _sub_queries_fit(question: LabelledQuestion, knowledge: _Knowledge) -> Iterator[Complaint]:
-    if question.route != "complex":
-        if question.sub_queries:
-            yield "it has sub_queries but is not complex.", "Drop them or correct `route`."
-    elif question.sub_queries and not 2 <= len(question.sub_queries) <= 4:
-        yield f"it has {len(question.sub_queries)} sub_queries.", "Give 2 to 4."
-
-
-def _sub_queries_cover(question: LabelledQuestion, knowledge: _Knowledge) -> Iterator[Complaint]:
-    if question.route != "complex":
-        return
-    if not question.sub_queries:
-        yield "it is complex but has no sub_queries.", "Write the 2 to 4 look-ups that answer it."
-        return
-    asked = [set(stems(query)) for query in question.sub_queries]
-    told = {
-        passage: set(stems(f"{p.title} {p.text}"))
-        for passage in question.evidence
-        if (p := knowledge.passages.get(passage)) is not None
-    }
-    for passage, words in told.items():
-        if not any(len(words & query) >= SHARED_STEMS for query in asked):
-            yield f"no sub_query looks up {passage!r}.", "Use words of that passage in one of them."
-    for text, query in zip(question.sub_queries, asked, strict=True):
-        if told and not any(len(words & query) >= SHARED_STEMS for words in told.values()):
-            yield f"the sub_query {text!r} looks up none of the evidence.", "Use words of the passage it is after."
-
-
-def _facts_can_be_checked(question: LabelledQuestion, knowledge: _Knowledge) -> Iterator[Complaint]:
-    if question.facts and question.route != "direct" and not question.evidence and not question.sql:
-        yield "it has facts but no evidence.", "Give the passages that state them."
-    if question.outcome == "answered" and not question.facts:
-        yield "it is answered but has no facts.", "Without facts no answer to it can be scored."
-
-
-def _facts_are_distinctive(question: LabelledQuestion, knowledge: _Knowledge) -> Iterator[Complaint]:
-    if question.route == "direct" or question.sql:
-        return
-    for fact in question.alternatives:
-        if all(len(normal(spelling).strip()) <= 1 for spelling in fact):
-            yield (
-                f"the fact {' / '.join(fact)!r} is a single character, which a wrong answer may hold by accident.",
-                "Add its unit or the word before it, as the evidence has it.",
-            )
-
-
-Rule = Callable[[LabelledQuestion, _Knowledge], Iterator[Complaint]]
-_ERRORS: tuple[Rule, ...] = (
-    *(_evidence_exists, _facts_are_stated, _not_facts_are_rivals, _answer_is_correct),
-    *(_sources_are_bases, _outcome_fits, _sub_queries_fit),
-)
-_WARNINGS: tuple[Rule, ...] = (_sub_queries_cover, _facts_can_be_checked, _facts_are_distinctive)
 
 
 def _finding(leak: Leak) -> Finding:

@@ -20,7 +20,10 @@ Route = Literal["direct", "simple", "complex"]
 Strategy = Literal["vector", "graph", "tables", "web", "direct"]
 Split = Literal["train", "dev", "test"]
 
-LABELS = ("outcome", "route", "sources", "strategy", "sub_queries", "evidence", "facts", "not_facts", "answer")
+LABELS = (
+    *("outcome", "route", "sources", "strategy", "sub_queries"),
+    *("evidence", "facts", "not_facts", "answer"),
+)
 """The keys a metric can be computed from; a question has at least one of them."""
 
 
@@ -85,38 +88,33 @@ def read_labelled(path: str | Path) -> list[LabelledQuestion]:
     Raises `DataError`, naming the line, for anything that is not what INTERFACE promises of the file.
     """
     path = Path(path)
-    return [question for question, _ in read_records(path)]
-
-
-def read_records(path: Path) -> list[tuple[LabelledQuestion, dict[str, Any]]]:
-    """Each question with the JSON object it was read from, keys in their order. Raises `DataError`."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise DataError(
-            f"There are no labelled questions at {path}.", "Write them there, or correct [labelled] path in ragc.toml."
+            f"There are no labelled questions at {path}.",
+            "Write them there, or correct [labelled] path in ragc.toml.",
         ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.", "Make it a readable file.") from error
-    records: list[tuple[LabelledQuestion, dict[str, Any]]] = []
+    questions: list[LabelledQuestion] = []
     first_line: dict[str, int] = {}
     # Only "\n" ends a line: str.splitlines would cut a question at a U+2028 inside it.
     for line, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not raw.strip():
             continue
         where = f"{path.name} line {line}"
-        fields = _object(raw, where)
-        question = _question(raw, fields, where, line)
+        question = _question(raw, _object(raw, where), where, line)
         if question.id in first_line:
             raise DataError(
                 f"{where}: the id {question.id!r} is already that of line {first_line[question.id]}.",
                 "Give each question an id of its own.",
             )
         first_line[question.id] = line
-        records.append((question, fields))
-    if not records:
+        questions.append(question)
+    if not questions:
         raise DataError(f"{path} holds no questions.", "Write one JSON object a line.")
-    return records
+    return questions
 
 
 def splits(questions: Sequence[LabelledQuestion], seed: int = 0) -> dict[str, list[LabelledQuestion]]:
@@ -144,9 +142,13 @@ def _object(raw: bytes, where: str) -> dict[str, Any]:
         raise DataError(f"{where} is not UTF-8 text.", "Save the file as UTF-8.") from error
     except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", "nested too deep")
-        raise DataError(f"{where} is not JSON: {reason}.", "Write one whole JSON object on each line.") from error
+        raise DataError(
+            f"{where} is not JSON: {reason}.", "Write one whole JSON object on each line."
+        ) from error
     if not isinstance(fields, dict):
-        raise DataError(f"{where} is not a JSON object.", 'Write {"id": ..., "question": ..., ...} on each line.')
+        raise DataError(
+            f"{where} is not a JSON object.", 'Write {"id": ..., "question": ..., ...} on each line.'
+        )
     for key in fields:
         if key not in KEYS:
             raise DataError(f"{where}: unknown key {key!r}.", _nearest(key, KEYS))
@@ -168,7 +170,12 @@ _EXPECTED = {
     "as_of": "a date such as 2026-03-01",
     **{
         name: "one of " + ", ".join(get_args(options))
-        for name, options in {"outcome": Outcome, "route": Route, "strategy": Strategy, "split": Split}.items()
+        for name, options in {
+            "outcome": Outcome,
+            "route": Route,
+            "strategy": Strategy,
+            "split": Split,
+        }.items()
     },
 }
 
@@ -179,16 +186,21 @@ def _data_error(error: ValidationError, fields: Mapping[str, Any], where: str) -
         return DataError(f"{where} has no label.", f"Add at least one of {', '.join(LABELS)}.")
     key = str(first["loc"][0]) if first["loc"] else "facts"
     if first["type"] == "missing":
-        return DataError(f"{where}: the key {key!r} is missing.", "Every question needs an id and a question.")
+        return DataError(
+            f"{where}: the key {key!r} is missing.", "Every question needs an id and a question."
+        )
     if any(e["type"] == "blank" for e in error.errors()):
-        return DataError(f"{where}: {key!r} is empty or holds an empty text.", "Fill it in, or leave the key out.")
+        return DataError(
+            f"{where}: {key!r} is empty or holds an empty text.", "Fill it in, or leave the key out."
+        )
     value = fields.get(key)
     if first["type"] == "literal_error" and isinstance(value, str):
         options = [option.removesuffix(",") for option in _EXPECTED[key].removeprefix("one of ").split()]
         return DataError(f"{where}: unknown {key} {value!r}.", _nearest(value, options))
     shown = json.dumps(value, ensure_ascii=True)
     return DataError(
-        f"{where}: {key!r} cannot be {shown[:60]}{'...' if len(shown) > 60 else ''}.", f"Make it {_EXPECTED[key]}."
+        f"{where}: {key!r} cannot be {shown[:60]}{'...' if len(shown) > 60 else ''}.",
+        f"Make it {_EXPECTED[key]}.",
     )
 
 

@@ -48,7 +48,9 @@ class Demonstrator:
         self._sentences = pysbd.Segmenter(language="en", clean=False)
 
     def make(
-        self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
+        self,
+        questions: Sequence[LabelledQuestion],
+        progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> list[Demonstration]:
         """Demonstrations of every decision predictor, in the order of the questions."""
         made = []
@@ -190,7 +192,9 @@ class Demonstrator:
         return re.sub(r"\s*\[\d+\]", "", reply["answer"])
 
 
-def attach(program: AgenticRAG, demonstrations: Sequence[Demonstration], without: frozenset[str] = frozenset()) -> None:
+def attach(
+    program: AgenticRAG, demonstrations: Sequence[Demonstration], without: frozenset[str] = frozenset()
+) -> None:
     """Gives each predictor its demonstrations, those of the topics in `without` left out."""
     for name, predictor in program.named_predictors():
         predictor.demos = [

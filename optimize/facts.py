@@ -1,4 +1,4 @@
-"""Whether a text states a fact: containment of whole words, with one spelling for numbers, units and money."""
+"""Whether a text states a fact: containment of whole words, numbers, units and money in one spelling."""
 
 from __future__ import annotations
 
@@ -10,13 +10,30 @@ from functools import lru_cache
 STOP = "."
 """The token that stands for the end of a sentence, a table cell or a list item: no fact reaches across it."""
 
-_SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
+_BELOW_TWENTY = (
+    *(
+        "zero",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+    ),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
 )
-_UNITS = {word: value for value, word in enumerate(_SMALL.split())}
+_UNITS = {word: value for value, word in enumerate(_BELOW_TWENTY)}
 _TENS = {
-    word: 10 * value for value, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)
+    word: 10 * value
+    for value, word in enumerate(
+        ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"), 2
+    )
 }
 _SCALES = {"hundred": 100, "thousand": 1000}
 _NUMERALS = {**_UNITS, **_TENS, **_SCALES}
@@ -92,7 +109,9 @@ def _needle(fact: str) -> str:
 def _scan(text: str) -> Iterator[tuple[str, str]]:
     """(kind, token) pairs in order; kinds are number, word, sign, whole, stop."""
     text = unicodedata.normalize("NFKC", text.translate(_BEFORE_COMPATIBILITY)).translate(_DASHES).casefold()
+    end = 0
     for match in _TOKEN.finditer(text):
+        gap, end = text[end : match.start()], match.end()
         kind = match.lastgroup or ""
         if match["number"] is not None:
             yield "number", _number(match["number"])
@@ -100,13 +119,13 @@ def _scan(text: str) -> Iterator[tuple[str, str]]:
                 yield "word", "to"
         elif kind == "word":
             # A hyphen or a space lets numerals join up, "twenty-five"; a comma does not.
-            yield ("joins" if text[match.start() - 1 : match.start()] in " -" else "word"), _word(match["word"])
+            yield ("joins" if gap == "-" or gap.isspace() else "word"), _word(match["word"])
         else:
             yield kind, STOP if kind == "stop" else match[0]
 
 
 def _number(written: str) -> str:
-    """The one spelling of a number: no thousands commas, no idle zeros; a time or a version stays as it is."""
+    """The one spelling of a number: no thousands commas, no idle zeros; a time stays as it is."""
     if re.fullmatch(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?", written):
         written = written.replace(",", "")
     if re.fullmatch(r"-?\d*\.\d+", written):
@@ -168,7 +187,7 @@ def _append_number(out: list[str], number: str) -> None:
 
 
 def _numeral(scanned: Sequence[tuple[str, str]], at: int) -> tuple[int, int] | None:
-    """The value of the number written in words from `at`, and where it ends: "two hundred and five" is 205."""
+    """The value of the number in words from `at`, and where it ends: "two hundred and five" is 205."""
 
     def word(n: int) -> str:
         """The word at `n` when it may continue a numeral, else nothing."""

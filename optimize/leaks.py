@@ -12,6 +12,7 @@ NEAR = 90.0
 """token_set_ratio, 0 to 100, from which two questions count as one."""
 LEAST_WORDS = 4
 """Shorter questions resemble each other by accident."""
+_SHARED = 0.5
 _ROWS = 256  # compared at a time, so that memory stays small
 
 
@@ -50,20 +51,46 @@ def _shared(
 
 
 def _near_duplicates(questions: Sequence[LabelledQuestion]) -> Iterator[Leak]:
-    from rapidfuzz import fuzz, process
+    from rapidfuzz import fuzz
 
     texts = [normal(q.question).replace(f" {STOP} ", " ").strip() for q in questions]
-    long_enough = [n for n, text in enumerate(texts) if len(text.split()) >= LEAST_WORDS]
-    for start in range(0, len(long_enough), _ROWS):
-        rows, columns = long_enough[start : start + _ROWS], long_enough[start:]
-        scores = process.cdist(
-            [texts[n] for n in rows], [texts[n] for n in columns], scorer=fuzz.token_set_ratio, score_cutoff=NEAR
-        )
-        for i, j in zip(*scores.nonzero(), strict=True):
-            one, other = questions[rows[i]], questions[columns[j]]
-            if columns[j] > rows[i] and one.split != other.split:
-                yield Leak(
-                    other,
-                    f"it is nearly the question {one.id} of {one.split}: {one.question!r}.",
-                    "Reword one of them, or put both into one split.",
-                )
+    for one, other in _alike([text.split() for text in texts]):
+        if questions[one].split == questions[other].split:
+            continue
+        if fuzz.token_set_ratio(texts[one], texts[other], score_cutoff=NEAR):
+            first = questions[one]
+            yield Leak(
+                questions[other],
+                f"it is nearly the question {first.id} of {first.split}: {first.question!r}.",
+                "Reword one of them, or put both into one split.",
+            )
+
+
+def _alike(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:
+    """Pairs of texts of enough words where shared words make up half of the shorter, by length.
+
+    All pairs of thousands of questions are too many to compare letter by letter; a sparse product counts
+    what each pair shares.
+    """
+    import numpy as np
+    from scipy.sparse import csr_array
+
+    rows = [n for n, words in enumerate(texts) if len(words) >= LEAST_WORDS]
+    vocabulary: dict[str, int] = {}
+    columns = [
+        [vocabulary.setdefault(word, len(vocabulary)) for word in dict.fromkeys(texts[n])] for n in rows
+    ]
+    if len(rows) < 2:
+        return
+    ends = np.cumsum([0, *map(len, columns)])
+    flat = np.concatenate([np.asarray(c) for c in columns])
+    has = csr_array((np.ones(len(flat), np.float32), flat, ends), shape=(len(rows), len(vocabulary)))
+    weight = np.array([len(word) for word in vocabulary], np.float32)
+    length = has @ weight
+    weighted = csr_array(has.multiply(weight)).T.tocsr()
+    for start in range(0, len(rows), _ROWS):
+        shared = (has[start : start + _ROWS] @ weighted).toarray()
+        shorter = np.minimum(length[start : start + _ROWS, None], length[None, :])
+        for i, j in zip(*np.nonzero(shared >= _SHARED * shorter), strict=True):
+            if j > i + start:
+                yield rows[i + start], rows[j]

@@ -21,14 +21,23 @@ from optimize import registry
 from optimize.dataset import LabelledQuestion
 from optimize.evaluate import Evaluation
 from program.artifact import files_of, structure_of
+from program.manifest import read as read_manifest
 from program.parameters import Setting, read
 from program.rag import AgenticRAG
 from program.reference import names, resolve
-from program.manifest import read as read_manifest
 from program.settings import Project
 
 SCORES = "scores.jsonl"
-PACKAGES = ("dspy", "optuna", "torch", "sentence-transformers", "qdrant-client", "rank-bm25", "scikit-learn", "numpy")
+PACKAGES = (
+    "dspy",
+    "optuna",
+    "torch",
+    "sentence-transformers",
+    "qdrant-client",
+    "rank-bm25",
+    "scikit-learn",
+    "numpy",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,11 @@ class Sealing:
         for listed in registry.ls(self.project.name, root):
             sealed = read_manifest(resolve(f"{listed.name}@{listed.version}", root).path)
             same_state = any(f.path == "program.json" and f.digest == f"sha256:{state}" for f in sealed.files)
-            if same_state and sealed.section("data") == self._data() and sealed.section("knowledge") == self._knowledge(program):
+            if (
+                same_state
+                and sealed.section("data") == self._data()
+                and sealed.section("knowledge") == self._knowledge(program)
+            ):
                 return f"{listed.name}@{sealed.version}"
         return None
 

@@ -17,7 +17,7 @@ from dspy.adapters.types.decision import Choice, decision_type
 from program.answer import Answer, Usage
 from program.drivers import client, decides, prompt_inputs
 from program.knowledge.source import Passage
-from program.loop import Ask, Find, Reply, Request, steps
+from program.loop import Find, Reply, Request, steps
 from program.rag import AgenticRAG
 
 Key = tuple[Any, ...]
@@ -52,9 +52,7 @@ class Replay:
         self.program = program
         self._record = record
         self._library = program.runtime.library
-        self._fingerprints = {
-            name: _fingerprint(predictor) for name, predictor in program.named_predictors()
-        }
+        self._fingerprints = {name: _fingerprint(predictor) for name, predictor in program.named_predictors()}
         self._taps: dict[str, _Tap] = {}
 
     def __call__(self, question: str) -> Answer:
@@ -149,7 +147,10 @@ class _Tap:
         """The evidence for other inputs."""
         state = {**self._state, "inputs": {name: _plain(value) for name, value in inputs.items()}}
         answers = self._client(state=state, questions=self._questions)
-        return {name: answer["noul"] if "noul" in answer else answer["probabilities"] for name, answer in answers.items()}
+        return {
+            name: answer["noul"] if "noul" in answer else answer["probabilities"]
+            for name, answer in answers.items()
+        }
 
 
 def _evidence(prediction: dspy.Prediction) -> dict[str, Any]:

@@ -20,6 +20,7 @@ SHARES = (0.5, 0.2, 0.3)
 
 _SIZE_WEIGHT = 4.0  # the number of questions counts as much as four tags
 _PASSES = 10
+_LEAST_GAIN = 1e-9
 _SWAPS_UP_TO = 200  # groups; past that, moving single groups is even enough
 
 Counts = npt.NDArray[np.float64]
@@ -73,7 +74,7 @@ def _groups(questions: Sequence[LabelledQuestion], by_evidence: bool) -> list[_G
         members.setdefault(root(own(question)), []).append(question)
     groups = []
     for together in members.values():
-        given = Counter(q.split for q in together if q.split)
+        given: Counter[str] = Counter(q.split for q in together if q.split)
         split = min(given, key=lambda s: (-given[s], SPLITS.index(s))) if given else None
         groups.append(_Group(min(q.id for q in together), tuple(together), split))
     return groups
@@ -82,22 +83,23 @@ def _groups(questions: Sequence[LabelledQuestion], by_evidence: bool) -> list[_G
 def _place(groups: Sequence[_Group], seed: int) -> list[int]:
     """The index in SPLITS of each group."""
     counts, weights = _features(groups)
-    target = np.outer(SHARES, counts.sum(axis=0))
-    filled = np.zeros_like(target)
-    place = [SPLITS.index(group.split) if group.split else -1 for group in groups]
-    for n, split in enumerate(place):
-        if split >= 0:
-            filled[split] += counts[n]
-    free = [n for n, split in enumerate(place) if split < 0]
+    division = _Division(counts, weights)
+    free = []
+    for n, group in enumerate(groups):
+        if group.split:
+            division.put(n, SPLITS.index(group.split))
+        else:
+            free.append(n)
     free.sort(key=lambda n: (-len(groups[n].questions), _shuffle(groups[n].key, seed)))
     for n in free:
-        place[n] = _best(filled, target, weights, counts[n])
-        filled[place[n]] += counts[n]
-    _fill_empty(place, free, filled, counts)
+        division.put(n, division.best(n))
+    division.fill_empty(free)
     for _ in range(_PASSES):
-        if not (_move(place, free, filled, counts, target, weights) | _swap(place, free, filled, counts, target, weights)):
+        moved = division.move(free)
+        swapped = len(free) <= _SWAPS_UP_TO and division.swap(free)
+        if not (moved or swapped):
             break
-    return place
+    return division.place
 
 
 def _features(groups: Sequence[_Group]) -> tuple[Counts, Counts]:
@@ -126,67 +128,72 @@ def _shuffle(key: str, seed: int) -> str:
     return hashlib.sha256(f"{seed}:{key}".encode()).hexdigest()
 
 
-def _gap(filled: Counts, target: Counts, weights: Counts) -> float:
-    """Weighted squared distance from the wanted counts; 0 is perfect."""
-    return float((((filled - target) ** 2) * weights).sum())
+class _Division:
+    """Groups placed in splits, and how far the counts of their features are from SHARES."""
 
+    def __init__(self, counts: Counts, weights: Counts) -> None:
+        self.counts, self.weights = counts, weights
+        self.target = np.outer(SHARES, counts.sum(axis=0))
+        self.filled = np.zeros_like(self.target)
+        self.place = [-1] * len(counts)
 
-def _best(filled: Counts, target: Counts, weights: Counts, added: Counts) -> int:
-    """The split that gains most from the group's counts."""
-    gain = (((filled + added - target) ** 2 - (filled - target) ** 2) * weights).sum(axis=1)
-    return int(np.argmin(np.round(gain, 9)))
+    def put(self, n: int, split: int) -> None:
+        """Place a group, out of the split it was in."""
+        if self.place[n] >= 0:
+            self.filled[self.place[n]] -= self.counts[n]
+        self.filled[split] += self.counts[n]
+        self.place[n] = split
 
+    def best(self, n: int) -> int:
+        """The split that gains most from a group that is in none."""
+        after, before = self.filled + self.counts[n] - self.target, self.filled - self.target
+        gain = ((after**2 - before**2) * self.weights).sum(axis=1)
+        return int(np.argmin(np.round(gain, 9)))
 
-def _fill_empty(place: list[int], free: Sequence[int], filled: Counts, counts: Counts) -> None:
-    for empty in range(len(SPLITS)):
-        holds = Counter(place)
-        spare = [n for n in free if holds[place[n]] > 1]
-        if not holds[empty] and spare:
-            smallest = min(spare, key=lambda n: counts[n, 0])
-            filled[place[smallest]] -= counts[smallest]
-            filled[empty] += counts[smallest]
-            place[smallest] = empty
+    def gap(self) -> float:
+        """Weighted squared distance from the wanted counts; 0 is perfect."""
+        return float((((self.filled - self.target) ** 2) * self.weights).sum())
 
+    def fill_empty(self, free: Sequence[int]) -> None:
+        """Give each empty split the smallest group that another can spare."""
+        for empty in range(len(SPLITS)):
+            holds = Counter(self.place)
+            spare = [n for n in free if holds[self.place[n]] > 1]
+            if not holds[empty] and spare:
+                self.put(min(spare, key=lambda n: self.counts[n, 0]), empty)
 
-def _move(
-    place: list[int], free: Sequence[int], filled: Counts, counts: Counts, target: Counts, weights: Counts
-) -> bool:
-    moved = False
-    holds = Counter(place)
-    for n in free:
-        old = place[n]
-        if holds[old] < 2:
-            continue
-        before = _gap(filled, target, weights)
-        filled[old] -= counts[n]
-        new = _best(filled, target, weights, counts[n])
-        filled[new] += counts[n]
-        if new != old and _gap(filled, target, weights) < before - 1e-9:
-            place[n], moved = new, True
-            holds.update({old: -1, new: 1})
-        else:
-            filled[new] -= counts[n]
-            filled[old] += counts[n]
-    return moved
+    def move(self, free: Sequence[int]) -> bool:
+        """Move each group to a better split, never the last one out of its own; True when any moved."""
+        moved = False
+        holds = Counter(self.place)
+        for n in free:
+            old = self.place[n]
+            for new in range(len(SPLITS)):
+                if new != self.place[n] and holds[self.place[n]] > 1:
+                    before, here = self.gap(), self.place[n]
+                    self.put(n, new)
+                    if self.gap() >= before - _LEAST_GAIN:
+                        self.put(n, here)
+            if self.place[n] != old:
+                holds.update({old: -1, self.place[n]: 1})
+                moved = True
+        return moved
 
+    def swap(self, free: Sequence[int]) -> bool:
+        """Exchange pairs of groups where that helps; True when any was exchanged."""
+        swapped = False
+        for i, one in enumerate(free):
+            for other in free[i + 1 :]:
+                if self.place[one] != self.place[other]:
+                    before = self.gap()
+                    self._exchange(one, other)
+                    if self.gap() < before - _LEAST_GAIN:
+                        swapped = True
+                    else:
+                        self._exchange(one, other)
+        return swapped
 
-def _swap(
-    place: list[int], free: Sequence[int], filled: Counts, counts: Counts, target: Counts, weights: Counts
-) -> bool:
-    if len(free) > _SWAPS_UP_TO:
-        return False
-    swapped = False
-    for i, a in enumerate(free):
-        for b in free[i + 1 :]:
-            if place[a] == place[b]:
-                continue
-            change = counts[b] - counts[a]
-            before = _gap(filled, target, weights)
-            filled[place[a]] += change
-            filled[place[b]] -= change
-            if _gap(filled, target, weights) < before - 1e-9:
-                place[a], place[b], swapped = place[b], place[a], True
-            else:
-                filled[place[a]] -= change
-                filled[place[b]] += change
-    return swapped
+    def _exchange(self, one: int, other: int) -> None:
+        here, there = self.place[one], self.place[other]
+        self.put(one, there)
+        self.put(other, here)

@@ -193,8 +193,8 @@ def _sign_flip(sums: NDArray[np.float64], seed: int) -> float:
     """Two-sided p of the mean of `sums` under random signs; units that do not differ have no sign to flip."""
     scale = float(np.abs(sums).max())
     differing = sums[np.abs(sums) > scale * 10**-_DECIMALS] / scale if scale > 0 else sums[:0]
-    if not len(differing):
-        return 1.0
+    if len(differing) < 2:
+        return 1.0  # one difference is as likely in either direction
     from scipy.stats import permutation_test
 
     def total(x: NDArray[np.float64], y: NDArray[np.float64], axis: int = -1) -> NDArray[np.float64]:

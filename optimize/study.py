@@ -74,7 +74,9 @@ def grades(arms: Sequence[Arm], setting: Mapping[str, float], weights: UtilitySe
 
 def worth(graded: Sequence[Grade]) -> float:
     """Mean utility, with a little credit for routing right so that ties fall to the better router."""
-    routed = [g.metrics["routing_accuracy"] or 0.0 for g in graded if g.metrics["routing_accuracy"] is not None]
+    routed = [
+        g.metrics["routing_accuracy"] or 0.0 for g in graded if g.metrics["routing_accuracy"] is not None
+    ]
     return float(np.mean([g.utility for g in graded]) + ROUTING_CREDIT * (np.mean(routed) if routed else 0.0))
 
 
@@ -93,10 +95,16 @@ class Search:
             seed=seed, multivariate=True, group=False, n_startup_trials=24, warn_independent_sampling=False
         )
         self.study = optuna.create_study(
-            study_name=name, storage=_storage(storage), sampler=sampler, direction="maximize", load_if_exists=True
+            study_name=name,
+            storage=_storage(storage),
+            sampler=sampler,
+            direction="maximize",
+            load_if_exists=True,
         )
 
-    def run(self, starts: Sequence[Setting], trials: int, watch: Watch, live: Live, deadline: float | None) -> None:
+    def run(
+        self, starts: Sequence[Setting], trials: int, watch: Watch, live: Live, deadline: float | None
+    ) -> None:
         """Tries the starting settings, then `trials` proposals; stops early at the deadline (monotonic seconds)."""
         for start in starts:
             self.study.enqueue_trial({d.name: start[d.name] for d in self._space if d.name in start})
@@ -129,7 +137,9 @@ def _suggest(trial: optuna.Trial, dimension: Dimension) -> float:
     if dimension.integral:
         return int(trial.suggest_int(dimension.name, int(dimension.low), int(dimension.high)))
     return float(
-        trial.suggest_float(dimension.name, dimension.low, dimension.high, step=dimension.step, log=dimension.log)
+        trial.suggest_float(
+            dimension.name, dimension.low, dimension.high, step=dimension.step, log=dimension.log
+        )
     )
 
 

@@ -42,6 +42,7 @@ def index_project(project: Project, progress: Advance | None = None) -> IndexRep
     """
     settings = project.settings
     embedder = open_models(settings.models).embedder
+    embedder.remember_in(project.private)
     bases = [spec for spec in _bases(project) if spec.kind != TABLES]
     return build_index(bases, project.private / INDEX, embedder, progress, qdrant_url=settings.qdrant.url)
 
@@ -53,6 +54,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     """
     settings = project.settings
     embedder = (models or open_models(settings.models)).embedder
+    embedder.remember_in(project.private)
     specs = _bases(project)
     documents = [spec for spec in specs if spec.kind != TABLES]
     tables = [_tables(project, spec, embedder) for spec in specs if spec.kind == TABLES]
@@ -75,7 +77,9 @@ def _tables(project: Project, spec: BaseSpec, embedder: Any) -> Source:
     return Tables(spec.name, spec.card(), place, embedder)
 
 
-def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:
+def open_program(
+    project: Project | str | Path, *, progress: Advance | None = None, version: str = ""
+) -> AgenticRAG:
     """The project's program as it is before any compile, indexed and ready.
 
     Raises `SettingsError` or `KnowledgeError` when the project is not in order.
@@ -106,7 +110,9 @@ def load(
     """
     version = resolve(reference, artifacts)
     manifest = verify(version.path, version.digest)
-    program = open_program(_project(manifest, project), progress=progress, version=f"{manifest.name}@{manifest.version}")
+    program = open_program(
+        _project(manifest, project), progress=progress, version=f"{manifest.name}@{manifest.version}"
+    )
     _fit(manifest, program)
     _restore(program, manifest, point or DEFAULT_POINT)
     return program
@@ -134,7 +140,7 @@ def project_of(target: str, artifacts: str | Path | None = None) -> Project:
 def files_of(program: AgenticRAG) -> dict[str, bytes]:
     """The files that hold what was learned: state as JSON, fitted heads as safetensors (when there are any)."""
     files = {STATE: orjson.dumps(_state(program), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
-    heads = getattr(program.runtime.models.decide, "export_heads", dict)()
+    heads: Mapping[str, Any] = getattr(program.runtime.models.decide, "export_heads", dict)()
     if heads:
         from safetensors.numpy import save
 

@@ -247,12 +247,15 @@ def _step(request: Request, reply: Reply, started: float, tokens: int) -> Step:
     if isinstance(request, Find):
         text, output = request.query, f"{len(reply)} candidates"
         return Step("search", _digest(text), output, milliseconds, tokens)
-    return Step(request.predictor, _digest(repr(_shown(request.inputs))), _output(reply), milliseconds, tokens)
+    return Step(
+        request.predictor, _digest(repr(_shown(request.inputs))), _output(reply), milliseconds, tokens
+    )
 
 
 def _shown(inputs: Mapping[str, Any]) -> list[Any]:
     return [
-        [p.id for p in v] if isinstance(v, list) else v.id if isinstance(v, Passage) else v for v in inputs.values()
+        [p.id for p in v] if isinstance(v, list) else v.id if isinstance(v, Passage) else v
+        for v in inputs.values()
     ]
 
 

@@ -20,7 +20,14 @@ class Knob(Parameter):
     """
 
     def __init__(
-        self, default: float, low: float, high: float, *, step: float | None = None, log: bool = False, meaning: str
+        self,
+        default: float,
+        low: float,
+        high: float,
+        *,
+        step: float | None = None,
+        log: bool = False,
+        meaning: str,
     ) -> None:
         if not low <= default <= high:
             raise ValueError(f"default {default} is outside [{low}, {high}]")
@@ -87,7 +94,7 @@ class Tuning:
     only_chosen_bases: int
 
 
-class Policy(dspy.Module):  # type: ignore[misc]
+class Policy(dspy.Module):
     """The loop's knobs. A new attribute here (and in `Tuning`) is searched by the compiler from that day."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.claims import Claim, cited, claims
-from program.decide import Abstain, Clarify, Progress, Search, Verdict, decide, rounds_left
+from program.decide import Clarify, Progress, Search, Verdict, decide, rounds_left
 from program.decide import Generate as Write
 from program.evidence import interleave, keep, rank
 from program.knobs import Tuning
@@ -21,6 +21,7 @@ from program.modules import Classifier, Plan
 
 GLIMPSE = 8
 DEPTH = 30
+UNJUDGED = Verdict(True, 1.0, 0)
 FOUND_NOTHING = "I could not find this in the knowledge I have."
 
 
@@ -44,6 +45,7 @@ class Ask:
 Request = Find | Ask
 Reply = Any
 Steps = Generator[list[Request], list[Reply], Answer]
+Part = Generator[list[Request], list[Reply], None]
 
 
 class StepFailed(Exception):
@@ -75,7 +77,7 @@ class State:
     ranked: dict[str, list[Passage]] = field(default_factory=dict)
     relevant: dict[str, float] = field(default_factory=dict)
     kept: list[Passage] = field(default_factory=list)
-    verdict: Verdict = Verdict(True, 1.0, 0)
+    verdict: Verdict = UNJUDGED
     rounds: int = 0
     previous: float | None = None
 
@@ -161,7 +163,7 @@ def _rounds(state: State, program: Program, pool: Sequence[Passage], queries: Se
         return _abstain(state, action.missing, 1.0 - state.verdict.sufficiency)
 
 
-def _search(state: State, program: Program, pool: Sequence[Passage], queries: Sequence[str]) -> Steps:
+def _search(state: State, program: Program, pool: Sequence[Passage], queries: Sequence[str]) -> Part:
     """One round of searching; the question's own first look is not repeated."""
     tuning, plan = state.tuning, state.plan
     sources = plan.bases if tuning.only_chosen_bases and tuning.route else program.sources
@@ -173,19 +175,20 @@ def _search(state: State, program: Program, pool: Sequence[Passage], queries: Se
         state.ranked[query] = rank(pools[query], tuning, dict(plan.likely))
     state.rounds += 1
     state.path.append(f"search({len(new)})")
-    return _NOTHING
 
 
-def _judge(state: State, program: Program, queries: Sequence[str]) -> Steps:
+def _judge(state: State, program: Program, queries: Sequence[str]) -> Part:
     """Judges each new passage, then the kept ones together; asks what is missing when a round is left."""
     tuning, question = state.tuning, state.question
     found = state.found
     if not tuning.judge:
         state.kept = found[: max(tuning.keep_at_most, tuning.k)] if tuning.route else found[: tuning.k]
         state.verdict = Verdict(True, 1.0, len(state.kept))
-        return _NOTHING
+        return
     pairs = [(query, passage) for query in queries for passage in state.ranked[query]]
-    replies = yield [Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs]
+    replies = yield [
+        Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs
+    ]
     for (_, passage), reply in zip(pairs, replies, strict=True):
         state.relevant[passage.id] = max(state.relevant.get(passage.id, 0.0), reply["relevant"].probability)
     state.kept = keep(found, state.relevant, program.threshold("judge.relevance", "relevant"), tuning)
@@ -198,10 +201,11 @@ def _judge(state: State, program: Program, queries: Sequence[str]) -> Steps:
         missing, next_query = reply["missing"].strip(), reply["next_query"].strip()
     state.path.append(f"judge {sufficiency:.2f}" + (f' missing "{missing}"' if missing else ""))
     state.verdict = Verdict(sufficient, sufficiency, len(state.kept), missing, next_query)
-    return _NOTHING
 
 
-def _write(state: State, program: Program, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
+def _write(
+    state: State, program: Program, stopped_by: StoppedBy
+) -> Generator[list[Request], list[Reply], Answer | None]:
     """The grounded answer, or None when nothing of it can be upheld."""
     for strict in (False, True):
         (reply,) = yield [_generate(state, strict)]
@@ -233,7 +237,9 @@ def _upheld(state: State, stated: Sequence[Claim]) -> Generator[list[Request], l
     checked = [(claim, passages) for claim, passages in zip(stated, cites, strict=True) if passages]
     if not checked:
         return []
-    replies = yield [Ask("grounder.support", {"claim": c.bare, "passages": passages}) for c, passages in checked]
+    replies = yield [
+        Ask("grounder.support", {"claim": c.bare, "passages": passages}) for c, passages in checked
+    ]
     return [claim for (claim, _), reply in zip(checked, replies, strict=True) if reply["supported"].value]
 
 
@@ -304,5 +310,3 @@ def _ids(passages: Iterable[Passage]) -> tuple[str, ...]:
 def _plan_note(plan: Plan) -> str:
     return f"classify->{plan.route}[{','.join(plan.bases)}]"
 
-
-_NOTHING: Any = None

@@ -35,7 +35,7 @@ class Plan:
     vagueness: float = 0.0
 
 
-class Classifier(dspy.Module):  # type: ignore[misc]
+class Classifier(dspy.Module):
     """Decides whether to look up, how much, where, and whether the question is clear."""
 
     def __init__(self, cards: Sequence[SourceCard]) -> None:
@@ -50,11 +50,15 @@ class Classifier(dspy.Module):  # type: ignore[misc]
         if not bases:
             bases = (max(likely, key=lambda pair: pair[1])[0],)
         return Plan(
-            str(evidence["route"].value), bases, likely, bool(evidence["vague"].value), evidence["vague"].probability
+            str(evidence["route"].value),
+            bases,
+            likely,
+            bool(evidence["vague"].value),
+            evidence["vague"].probability,
         )
 
 
-class Decomposer(dspy.Module):  # type: ignore[misc]
+class Decomposer(dspy.Module):
     """Splits a complex question into look-ups."""
 
     def __init__(self) -> None:
@@ -62,7 +66,7 @@ class Decomposer(dspy.Module):  # type: ignore[misc]
         self.split = dspy.Predict(Decompose)
 
 
-class Judge(dspy.Module):  # type: ignore[misc]
+class Judge(dspy.Module):
     """Says which passages help, whether they suffice, and what is missing."""
 
     def __init__(self) -> None:
@@ -72,7 +76,7 @@ class Judge(dspy.Module):  # type: ignore[misc]
         self.missing = dspy.Predict(Missing)
 
 
-class Generator(dspy.Module):  # type: ignore[misc]
+class Generator(dspy.Module):
     """Writes: an answer from passages, a direct answer, or a question back."""
 
     def __init__(self) -> None:
@@ -82,7 +86,7 @@ class Generator(dspy.Module):  # type: ignore[misc]
         self.clarify = dspy.Predict(Clarify)
 
 
-class Grounder(dspy.Module):  # type: ignore[misc]
+class Grounder(dspy.Module):
     """Checks a draft: each claim against its citations, and the whole against the question."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ class Runtime:
         return self
 
 
-class AgenticRAG(dspy.Module):  # type: ignore[misc]
+class AgenticRAG(dspy.Module):
     """Answers questions over a library of sources.
 
     A `dspy.Module`: `dspy.Evaluate` and any DSPy optimizer accept it. Everything learned about it lives in

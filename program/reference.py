@@ -37,8 +37,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class VersionFolder:
-    """A version on disk. `digest` is `sha256:` of the manifest's bytes; name and version are empty for a
-    folder that lies outside the artifacts root."""
+    """A version on disk; `digest` is its manifest's, name and version are empty outside the root."""
 
     path: Path
     digest: str

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from program.errors import SettingsError
+from program.reference import NAME
 
 FILE = "ragc.toml"
 ENVIRONMENT_PREFIX = "RAGC_"
-NAME = r"[a-z0-9](?:[-._a-z0-9]{0,61}[a-z0-9])?"
 BASE_NAME = r"[a-z][a-z0-9_]{0,39}"
 
 

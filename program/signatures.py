@@ -4,7 +4,6 @@ Decisions come back as probabilities (`Noul`, `Choice`); thresholds belong to th
 evidence can be read under another threshold without asking again.
 """
 
-
 from collections.abc import Sequence
 from datetime import date
 from typing import Any
@@ -55,7 +54,7 @@ class Route(dspy.Signature):
 
     question: str = dspy.InputField()
     glimpse: list[Excerpt] = dspy.InputField(desc="best passages of a first look into every knowledge base")
-    route: Choice[tuple(ROUTES.items())] = dspy.OutputField(desc="How much looking up the question needs.")  # type: ignore[valid-type]
+    route: Choice[tuple(ROUTES.items())] = dspy.OutputField(desc="How much looking up the question needs.")
     vague: Noul = dspy.OutputField(
         desc="The question leaves out which product, plan, case or place is meant, the knowledge holds several "
         "quite different answers, and only the asker can say which is wanted."
@@ -125,7 +124,9 @@ class Generate(dspy.Signature):
     """
 
     question: str = dspy.InputField()
-    sub_queries: list[str] = dspy.InputField(desc="the look-ups the question was split into; each wants its answer")
+    sub_queries: list[str] = dspy.InputField(
+        desc="the look-ups the question was split into; each wants its answer"
+    )
     passages: list[Excerpt] = dspy.InputField()
     sentences: int = dspy.InputField()
     strict: bool = dspy.InputField()

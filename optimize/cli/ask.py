@@ -13,7 +13,9 @@ from optimize.cli.show import Json, number, percent, print_json, print_table, pr
 if TYPE_CHECKING:
     from program.rag import AgenticRAG
 
-Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
+Target = Annotated[
+    str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")
+]
 Artifacts = Annotated[str, typer.Option(help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
 Point = Annotated[str, typer.Option(help="Operating point: quality, balanced or economy.")]
 
@@ -30,8 +32,9 @@ def opened(target: str, artifacts: str, point: str, quiet: bool) -> AgenticRAG:
     from program.artifact import load, open_latest
 
     with progress("indexing", quiet) as advance:
-        if (Path(target) / "ragc.toml").is_file() or (Path(target).is_dir() and "@" not in target
-                                                      and not (Path(target) / "manifest.json").is_file()):
+        if (Path(target) / "ragc.toml").is_file() or (
+            Path(target).is_dir() and "@" not in target and not (Path(target) / "manifest.json").is_file()
+        ):
             return open_latest(target, point=point or None, progress=advance)
         return load(target, artifacts=artifacts or None, point=point or None, progress=advance)
 
@@ -57,8 +60,15 @@ def search(
     if json:
         print_json(
             [
-                {"id": p.id, "source": p.source, "title": p.title, "score": round(p.score, 4), "method": p.method,
-                 "as_of": p.as_of.isoformat() if p.as_of else None, "text": p.text}
+                {
+                    "id": p.id,
+                    "source": p.source,
+                    "title": p.title,
+                    "score": round(p.score, 4),
+                    "method": p.method,
+                    "as_of": p.as_of.isoformat() if p.as_of else None,
+                    "text": p.text,
+                }
                 for p in found
             ]
         )
@@ -69,7 +79,9 @@ def search(
 
 def ask(
     target: Target,
-    question: Annotated[str, typer.Argument(help="The question; without one, a question a line is read.")] = "",
+    question: Annotated[
+        str, typer.Argument(help="The question; without one, a question a line is read.")
+    ] = "",
     trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, typer.Option(help="Print the answer as it is written.")] = False,
     point: Point = "",
@@ -96,7 +108,9 @@ def ask(
         raise typer.Exit(2)
 
 
-def _answer(rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False) -> None:
+def _answer(
+    rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False
+) -> None:
     if stream and not json:
         import asyncio
 
@@ -144,7 +158,9 @@ async def _streamed(rag: AgenticRAG, question: str) -> Any:
 def evaluate(
     target: Target,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
-    questions: Annotated[Path | None, typer.Option(help="Another file of labelled questions, all of it used.")] = None,
+    questions: Annotated[
+        Path | None, typer.Option(help="Another file of labelled questions, all of it used.")
+    ] = None,
     point: Point = "",
     artifacts: Artifacts = "",
     json: Json = False,
@@ -170,8 +186,14 @@ def evaluate(
     metrics, control = found.metrics(), plain.metrics()
     if json:
         print_json(
-            {"version": rag.runtime.version, "split": split, "n": len(asked), "metrics": metrics, "plain": control,
-             "by_tag": found.by_tag()}
+            {
+                "version": rag.runtime.version,
+                "split": split,
+                "n": len(asked),
+                "metrics": metrics,
+                "plain": control,
+                "by_tag": found.by_tag(),
+            }
         )
         return
     rows = [
@@ -184,5 +206,13 @@ def evaluate(
 
 
 def _formatter(name: str) -> Any:
-    plain_numbers = {"utility", "model_calls", "tokens", "usd", "seconds_p50", "seconds_p95", "answer_relevancy"}
+    plain_numbers = {
+        "utility",
+        "model_calls",
+        "tokens",
+        "usd",
+        "seconds_p50",
+        "seconds_p95",
+        "answer_relevancy",
+    }
     return number if name in plain_numbers else percent

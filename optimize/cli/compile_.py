@@ -16,8 +16,20 @@ if TYPE_CHECKING:
     from optimize.study import Live, Watch
 
 TRIALS = 250
-SHOWN = ("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "source_f1",
-         "retrieval_recall", "context_precision", "fact_recall", "supported", "utility", "model_calls")
+SHOWN = (
+    "correct",
+    "wrong",
+    "outcome_accuracy",
+    "routing_accuracy",
+    "route_accuracy",
+    "source_f1",
+    "retrieval_recall",
+    "context_precision",
+    "fact_recall",
+    "supported",
+    "utility",
+    "model_calls",
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -74,7 +86,7 @@ def _table(done: Compiled) -> None:
     gain = done.against_parent
     typer.echo(
         f"utility {gain.difference:+.3f} [{gain.ci[0]:+.3f}, {gain.ci[1]:+.3f}] over {done.parent}: {done.verdict}\n"
-        f"{done.trials} settings tried in {done.seconds:.0f} s. Ask it: ragc ask {done.reference} \"your question\""
+        f'{done.trials} settings tried in {done.seconds:.0f} s. Ask it: ragc ask {done.reference} "your question"'
     )
 
 

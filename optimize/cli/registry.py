@@ -86,7 +86,7 @@ def verify(
         raise typer.Exit(IntegrityError.exit_code)
 
 
-def promote(  # noqa: PLR0917 - each parameter is an option of the command line
+def promote( - each parameter is an option of the command line
     ref: Ref,
     to: Annotated[str, typer.Option(help="The alias to set, such as production.")],
     require: Annotated[
@@ -137,7 +137,7 @@ def _print_move(move: Move, json: bool) -> None:
 def _headline(metrics: Mapping[str, Any]) -> str:
     """The leading scores of a manifest in a few words."""
     measures = ((name, metrics.get(name)) for name in HEADLINE)
-    return ", ".join(f"{name} {m['value']:.3f}" for name, m in measures if isinstance(m, Mapping))
+    return ", ".join(f"{name} {m['value']:.3f}" for name, m in measures if m and m.get("value") is not None)
 
 
 def _flat(fields: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:

@@ -23,12 +23,13 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     """A table on stdout; the first column is left-aligned, the others right."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=title, title_justify="left")
     for n, column in enumerate(columns):
         table.add_column(column, justify="left" if n == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))  # a cell may hold [brackets]
     Console().print(table)
 
 
@@ -40,8 +41,13 @@ def progress(label: str, quiet: bool = False) -> Iterator[Advance]:
 
     console = Console(stderr=True)
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=console, transient=True, disable=quiet or not console.is_terminal,
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
     )
     with bar:
         task = bar.add_task(label, total=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from program.knowledge.embedder import Embedder
 from program.knowledge.fusion import PARTS, WEIGHT, fuse
@@ -76,4 +75,4 @@ def _scored(passage: Passage, cosine: float, keyword: float) -> Passage:
     method = passage.method
     if method in PARTS:
         method = "both" if bm25 > 0 else "dense"
-    return replace(passage, score=cosine, method=method, scores={"dense": cosine, "keyword": bm25})
+    return passage.rescored(cosine, method, {"dense": cosine, "keyword": bm25})

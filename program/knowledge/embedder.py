@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from program.errors import ModelError
+from program.knowledge.vectorfile import VectorFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +35,14 @@ class Embedder:
         self.name = name
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+        self._file: VectorFile | None = None
+
+    def remember_in(self, folder: Path) -> None:
+        """Keeps vectors in a file there, too, so that another process need not compute them again."""
+        path = folder / f"vectors-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
+        with self._lock:
+            if self._file is None or self._file.path != path:
+                self._file = VectorFile(path)
 
     @property
     def digest(self) -> str:
@@ -47,7 +56,7 @@ class Embedder:
         """Shape (len(texts), dimension), float32, each row of length 1 (an empty text included)."""
         with self._lock:
             missing = [t for t in dict.fromkeys(texts) if t not in self._kept]
-            fresh = dict(zip(missing, self._compute(missing), strict=True)) if missing else {}
+            fresh = self._fresh(missing) if missing else {}
             rows = [fresh[t] if t in fresh else self._kept[t] for t in texts]
             self._keep(fresh)
         return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
@@ -66,12 +75,23 @@ class Embedder:
         while len(self._kept) > MEMORY:
             self._kept.popitem(last=False)
 
-    def _compute(self, texts: list[str]) -> Iterator[NDArray[np.float32]]:
+    def _fresh(self, texts: list[str]) -> dict[str, NDArray[np.float32]]:
+        """Vectors that are not in memory: from the file, or computed and put there."""
+        found = self._file.get(texts) if self._file else {}
+        unknown = [text for text in texts if text not in found]
+        if unknown:
+            computed = dict(zip(unknown, self._compute(unknown), strict=True))
+            if self._file:
+                self._file.put(computed)
+            found |= computed
+        return found
+
+    def _compute(self, texts: list[str]) -> NDArray[np.float32]:
         vectors = _model(self.name).encode(
             texts, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
         )
         # The last bits depend on the size of the batch; rounding makes a text's vector its own.
-        yield from np.round(np.asarray(vectors, np.float32), 5)
+        return np.asarray(np.round(vectors, 5), np.float32)
 
 
 @lru_cache(maxsize=4)

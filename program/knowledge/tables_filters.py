@@ -1,22 +1,19 @@
-"""The filters a question names: identifiers, values, yes-or-no columns, dates and numbers."""
+"""The filters a question names: identifiers, values, free phrases and yes-or-no columns."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date
 
 from rapidfuzz import fuzz
 
-from program.knowledge.tables_dates import spans
-from program.knowledge.tables_query import Filter, Op
+from program.knowledge.tables_query import Filter
 from program.knowledge.tables_reading import Reading
 from program.knowledge.tables_schema import Column, Table
-from program.knowledge.tables_words import DIMENSIONS, NEGATORS, NUMBERS, SECONDS, Word, alike, squash, stem
+from program.knowledge.tables_words import NEGATORS, Word, alike, squash, stem
 
 CLOSE_SPELLING = 86.0
 _DEMONYM = re.compile(r".{2,}(?:ish|ch|an|ese|ss)s?")
-_OPEN_ENDED = frozenset({"from", "to", "until", "till", "through", "expires", "valid", "effective"})
 Near = Callable[[str, Sequence[str]], Sequence[float]]
 """Cosines of a text with several others."""
 
@@ -92,7 +89,7 @@ def _exact(reading: Reading, named: dict[str, list[tuple[Column, str]]]) -> Iter
                 continue
             window = reading.words[at : at + size]
             hits = named.get("".join(squash(w.stem) for w in window)) or named.get(squash("".join(w.low for w in window)))
-            if not hits or all(not w.content for w in window) and not any(w.text == v for w in window for _, v in hits):
+            if not hits or (all(not w.content for w in window) and not any(w.text == v for w in window for _, v in hits)):
                 continue
             reading.use(at, at + size, strong=True)
             yield _filter(reading, hits, at)
@@ -172,143 +169,34 @@ def _inside(wanted: tuple[str, ...], column: Column) -> str:
     return ""
 
 
+_STILL = re.compile(r"\b(?:still|yet) (?:to be |awaiting )?$", re.IGNORECASE)
+_UNDONE = re.compile(r"\bstill (\w+)|\b(un\w+ed|ongoing|outstanding|unresolved|pending)\b", re.IGNORECASE)
+
+
+def undone(reading: Reading, columns: Sequence[Column]) -> Iterator[Filter]:
+    """An empty end date: `still open`, `unshipped`, `ongoing`, when just one date column has gaps."""
+    open_ = [c for c in columns if c.kind == "date" and c.blanks]
+    for match in _UNDONE.finditer(reading.text) if len(open_) == 1 else ():
+        at = reading.index(match.start(1) if match[1] else match.start(2))
+        if reading.is_free(at, at + 1) and reading.words[at].content:
+            reading.use(at, at + 1, strong=True)
+            yield Filter(open_[0], "blank", (), at)
+
+
 def flags(reading: Reading, columns: Sequence[Column]) -> Iterator[Filter]:
     """Yes-or-no columns the question names (`with SSO`), and dates denied (`not shipped` is an empty date)."""
     for at, word in list(reading.free()):
         for column in columns:
             if not any(alike(word.stem, s) for s in column.stems):
                 continue
-            if column.kind == "boolean" and column.values:
-                yes = next((v for v in column.values if v.lower()[0] in "yt"), "yes")
-                no = next((v for v in column.values if v.lower()[0] in "nf"), "no")
+            if column.kind == "boolean":
+                yes: str | bool = next((v for v in column.values if v.lower()[0] in "yt"), "yes") if column.values else True
+                no: str | bool = next((v for v in column.values if v.lower()[0] in "nf"), "no") if column.values else False
                 reading.use(at, at + 1, strong=True)
                 yield Filter(column, "=", (no if negated(reading, at) else yes,), at)
                 break
-            if column.kind == "date" and column.blanks and negated(reading, at):
+            denied = negated(reading, at) or bool(_STILL.search(reading.text[: word.start]))
+            if column.kind == "date" and column.blanks and denied:
                 reading.use(at, at + 1, strong=True)
                 yield Filter(column, "blank", (), at)
                 break
-
-
-def dates(reading: Reading, columns: Sequence[Column]) -> Iterator[Filter]:
-    """Bounds on the date column whose name is nearest the date in the question, else on the first one.
-
-    A pair such as valid_from and valid_to is asked to hold on that date instead.
-    """
-    dated = [c for c in columns if c.kind == "date" and c.high]
-    if not dated:
-        return
-    today = max(date.fromisoformat(str(c.high)[:10]) for c in dated if not _OPEN_ENDED & set(c.words)) if any(
-        not _OPEN_ENDED & set(c.words) for c in dated) else max(date.fromisoformat(str(c.high)[:10]) for c in dated)
-    start = next((c for c in dated if "from" in c.words), None)
-    end = next((c for c in dated if {"to", "until"} & set(c.words)), None)
-    for span in spans(reading.text, today):
-        at = reading.index(span.start)
-        stop = reading.index(span.end)
-        if not any(reading.is_free(i, i + 1) for i in range(at, stop)):
-            continue
-        reading.use(at, stop)
-        if start and end:
-            day = span.first or span.stop
-            if day:
-                yield Filter(start, "<=", (day.isoformat(),), at)
-            continue
-        column = _nearest(reading, dated, at)
-        if span.first:
-            yield Filter(column, ">=", (span.first.isoformat(),), at)
-        if span.stop:
-            yield Filter(column, "<", (span.stop.isoformat(),), at)
-
-
-def _nearest(reading: Reading, dated: Sequence[Column], at: int) -> Column:
-    def distance(column: Column) -> int:
-        places = [abs(i - at) for i, w in enumerate(reading.words) if any(alike(w.stem, s) for s in column.stems)]
-        return min(places, default=len(reading.words))
-
-    return min(dated, key=distance)
-
-
-_NUMBER = r"(?P<sign>[£$€])?\s?(?P<n>\d[\d,]*(?:\.\d+)?|" + "|".join(NUMBERS) + r")(?P<k>k|m)?(?P<plus>\+| or (?:more|less|fewer|over|under|longer)| and (?:over|above))?\b(?!-)"
-_LESS = r"(?:less|fewer|shorter|smaller|lower|cheaper|lighter|younger|quicker|faster)"
-_COMPARED = re.compile(
-    rf"\b(?:(?P<most>at most|no more than|not more than|no longer than|up to)|(?P<least>at least|no less than|no fewer than|not less than)"
-    rf"|(?P<less>{_LESS} than|under|below)|(?P<more>more than|\w+er than|over|above|exceed(?:s|ed|ing)?|upwards of)|(?P<even>exactly|of|with|has|have|had)?)"
-    rf"\s*{_NUMBER}(?:\s(?P<unit>[^\W\d]+))?",
-    re.IGNORECASE,
-)  # fmt: skip
-_BETWEEN = re.compile(rf"\bbetween [£$€]?(\d[\d,.]*) and [£$€]?(\d[\d,.]*)(?:\s(?P<unit>[^\W\d]+))?", re.IGNORECASE)
-
-
-def numbers(reading: Reading, table: Table, columns: Sequence[Column]) -> Iterator[Filter | tuple[str, float]]:
-    """Comparisons with a number; a pair (sign, number) when it counts the table's rows (`over 5 orders`)."""
-    for match in _BETWEEN.finditer(reading.text):
-        at, stop = reading.index(match.start()), reading.index(match.end())
-        low, high = (float(g.replace(",", "").rstrip(".")) for g in match.groups()[:2])
-        column = _measured(reading, columns, at, match["unit"] or "", "£" in match.group(), "")
-        if column and reading.is_free(reading.index(match.start(1)), stop):
-            reading.use(at, stop, strong=True)
-            yield Filter(column, ">=", (_converted(low, match["unit"] or "", column),), at)
-            yield Filter(column, "<=", (_converted(high, match["unit"] or "", column),), at)
-    for match in _COMPARED.finditer(reading.text):
-        at, stop, n = reading.index(match.start()), reading.index(match.end()), reading.index(match.start("n"))
-        plus = (match["plus"] or "").strip().lower()
-        op = _operator(match, plus)
-        if op is None or not reading.is_free(n, n + 1):
-            continue
-        unit = match["unit"] or ""
-        number = NUMBERS[match["n"].lower()] if match["n"].lower() in NUMBERS else float(match["n"].replace(",", ""))
-        number *= {"k": 1e3, "m": 1e6}.get((match["k"] or "").lower(), 1)
-        if unit and any(alike(stem(unit.lower()), s) for s in table.stems) and op != "=":
-            reading.use(at, stop, strong=True)
-            yield op, number
-            continue
-        column = _measured(reading, columns, n, unit, bool(match["sign"]), match.group().split()[0].lower())
-        if column is None or (op == "=" and (match["n"].lower() in ("a", "an") or not unit)):
-            continue
-        reading.use(at, stop if unit and _unit_of(unit, column) else reading.index(match.end("n")), strong=True)
-        yield Filter(column, op, (_converted(number, unit, column),), at)
-
-
-def _operator(match: re.Match[str], plus: str) -> Op | None:
-    if plus:
-        return "<=" if plus.endswith(("less", "fewer", "under")) else ">="
-    if match["most"]:
-        return "<="
-    if match["least"]:
-        return ">="
-    if match["less"]:
-        return "<"
-    if match["more"]:
-        return ">"
-    return "=" if match["even"] else None
-
-
-def _unit_of(unit: str, column: Column) -> bool:
-    asked = stem(unit.lower())
-    named = any(alike(asked, s) for s in column.stems)
-    return named or bool(column.dimension) and asked in DIMENSIONS[column.dimension].asks
-
-
-def _measured(reading: Reading, columns: Sequence[Column], at: int, unit: str, money: bool, lead: str) -> Column | None:
-    """The number column a figure is about: by its unit, by the words before, by the comparing word."""
-    numeric = [c for c in columns if c.number]
-    for column in numeric:
-        if (unit and _unit_of(unit, column)) or (money and column.dimension == "money"):
-            return column
-    after = reading.words[at + 1 : at + 4]
-    for near in ([w.stem for w in reading.words[max(0, at - 5) : at]], [w.stem for w in after]):
-        for column in numeric:
-            if any(alike(w, s) for w in near for s in column.stems):
-                return column
-        for column in numeric:
-            if column.dimension and any(w in DIMENSIONS[column.dimension].asks for w in near):
-                return column
-    root = stem(re.sub(r"er$", "", lead))
-    return next((c for c in numeric if c.dimension and root in DIMENSIONS[c.dimension].asks), None)
-
-
-def _converted(number: float, unit: str, column: Column) -> float:
-    """The number in the column's unit of time, when both have one."""
-    given = SECONDS.get(stem(unit.lower())) if unit else None
-    own = next((SECONDS[stem(w)] for w in column.words if stem(w) in SECONDS), None)
-    return number * given / own if given and own else number

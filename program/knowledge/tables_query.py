@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sqlglot import exp
@@ -28,7 +28,7 @@ class Filter:
 
     column: Column
     op: Op
-    values: tuple[str | float, ...] = ()
+    values: tuple[str | float | bool, ...] = ()
     at: int = -1
 
 
@@ -184,10 +184,27 @@ class _Build:
         return _COMPARISONS[op](this=column, expression=_literal(values[0]))
 
 
-def _literal(value: str | float) -> exp.Expr:
+def _literal(value: str | float | bool) -> exp.Expr:
+    if isinstance(value, bool):
+        return exp.Boolean(this=value)
     if isinstance(value, str):
         return exp.Literal.string(value)
     return exp.Literal.number(str(int(value)) if float(value).is_integer() else repr(float(value)))
+
+
+def merged(filters: Sequence[Filter]) -> tuple[Filter, ...]:
+    """The filters without repeats, equalities on one column as one `in`."""
+    found: list[Filter] = []
+    for f in dict.fromkeys(replace(f, at=-1) for f in filters):
+        alike = next((sides for sides in ({"=", "in"}, {"<>", "not in"}) if f.op in sides), None)
+        same = next((i for i, g in enumerate(found) if alike and g.column == f.column and g.op in alike), None)
+        if same is None:
+            found.append(f)
+            continue
+        together = tuple(dict.fromkeys([*found[same].values, *f.values]))
+        op: Op = f.op if len(together) == 1 else "in" if f.op in ("=", "in") else "not in"
+        found[same] = replace(found[same], op=op, values=together)
+    return tuple(found)
 
 
 def in_words(filters: Sequence[Filter]) -> str:

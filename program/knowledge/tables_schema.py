@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Date, DateTime, Integer, Numeric, distinct, func, inspect, select
 from sqlalchemy import Boolean as BooleanType
+from sqlalchemy import Connection, Date, DateTime, Float, Integer, Numeric, distinct, func, inspect, select
 from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 
@@ -63,12 +63,17 @@ class Column:
     @property
     def number(self) -> bool:
         """True for a quantity that can be added up: a number that is no key."""
-        return self.kind in ("integer", "real") and not self.key
+        return self.kind in ("integer", "real") and not self.key and not self.year
 
     @property
     def key(self) -> bool:
         """True for an identifier by its name or the shape of its values."""
         return bool(self.shapes) or (self.words[-1] in ("id", "key", "number", "ref") and self.kind != "date")
+
+    @property
+    def year(self) -> bool:
+        """True for a number column that holds years."""
+        return self.kind == "integer" and "year" in self.words and 1000 <= (self.low or 0) <= (self.high or 0) < 2200
 
     @cached_property
     def prose(self) -> bool:
@@ -184,12 +189,12 @@ def _column(connection: Connection, table: str, name: str, type_: Any, rows: int
         "boolean" if isinstance(type_, BooleanType)
         else "date" if isinstance(type_, Date | DateTime)
         else "integer" if isinstance(type_, Integer)
-        else "real" if isinstance(type_, Numeric)
+        else "real" if isinstance(type_, Numeric | Float)
         else "text"
     )  # fmt: skip
     blanks, values, shapes = filled < rows, (), ()
     if kind == "text":
-        kept = select(distinct(column)).select_from(source).where(column.is_not(None)).limit(DISTINCT_KEPT + 1)
+        kept = select(column).distinct().select_from(source).where(column.is_not(None)).limit(DISTINCT_KEPT + 1)
         sample = sorted(str(v) for v in connection.execute(kept).scalars())
         if sample and all(_ISO.fullmatch(v) for v in sample):
             kind = "date"

@@ -15,17 +15,7 @@ _STEMMER = snowballstemmer.stemmer("english")
 _STEMMER_LOCK = threading.Lock()  # the stemmer keeps the word it works on
 
 STOP = frozenset(
-    """a about actually again all also altogether always am an and any anyone anything are as at average away back be became because
-    become been before being between both breakdown but by came can come comes count could currently data database did
-    different display distinct do does doing done each either else entire ever every exactly far few file find for fraction from
-    get gets getting give given go goes going gone got had happen happened happens has have having he her here hi his hit how i if
-    in include included includes including into is it its itself just kind know last least list log long look made make many mean may me mine more most much
-    my name near no not now number of off often ok old on one ones only or other our out over overall own part past
-    per percent percentage place please proportion put question quite rather recorded record records report row rows same say see
-    set share she should show shown since so some somewhere still sum table take taken tell than thanks that the their them then
-    there these they thing things this those though through time times to together too top total two under until up us
-    use very was we well went were what when where whether which while who whole whom whose why will with within would year-to-date yes
-    yet you your""".split()
+    ["a", "about", "actually", "again", "all", "also", "altogether", "always", "am", "an", "and", "any", "anyone", "anything", "are", "as", "at", "average", "away", "back", "be", "became", "because", "become", "been", "before", "being", "between", "both", "breakdown", "but", "by", "came", "can", "come", "comes", "count", "could", "currently", "data", "database", "did", "different", "display", "distinct", "do", "does", "doing", "done", "each", "either", "else", "entire", "ever", "every", "exactly", "far", "few", "file", "find", "for", "fraction", "from", "get", "gets", "getting", "give", "given", "go", "goes", "going", "gone", "got", "had", "happen", "happened", "happens", "has", "have", "having", "he", "her", "here", "hi", "his", "hit", "how", "i", "if", "in", "include", "included", "includes", "including", "into", "is", "it", "its", "itself", "just", "kind", "know", "last", "least", "list", "log", "long", "look", "made", "make", "many", "mean", "may", "me", "mine", "more", "most", "much", "my", "name", "near", "no", "not", "now", "number", "of", "off", "often", "ok", "old", "on", "one", "ones", "only", "or", "other", "our", "out", "over", "overall", "own", "part", "past", "per", "percent", "percentage", "place", "please", "proportion", "put", "question", "quite", "rather", "recorded", "record", "records", "report", "row", "rows", "same", "say", "see", "set", "share", "she", "should", "show", "shown", "since", "so", "some", "somewhere", "still", "sum", "table", "take", "taken", "tell", "than", "thanks", "that", "the", "their", "them", "then", "there", "these", "they", "thing", "things", "this", "those", "though", "through", "time", "times", "to", "together", "too", "top", "total", "two", "under", "until", "up", "us", "use", "very", "was", "we", "well", "went", "were", "what", "when", "where", "whether", "which", "while", "who", "whole", "whom", "whose", "why", "will", "with", "within", "would", "year-to-date", "yes", "yet", "you", "your", "leaving", "leave", "excluding", "exclude", "excludes", "except", "excepting", "ignoring", "ignore", "omitting", "aside", "minus", "rather", "besides", "non", "whats", "wheres", "hows", "whos", "thats", "dont", "doesnt", "im", "ive"]
 )  # fmt: skip
 NEGATORS = re.compile(
     r"\b(?:not|never|non|no|without|except(?:ing| for)?|exclud(?:e|es|ing)|leav(?:e|ing) out|other than|apart from"
@@ -33,7 +23,7 @@ NEGATORS = re.compile(
     re.IGNORECASE,
 )
 NUMBERS = {
-    **{w: float(n) for n, w in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())},
+    **{w: float(n) for n, w in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"])},
     "fifteen": 15.0, "twenty": 20.0, "thirty": 30.0, "forty": 40.0, "fifty": 50.0, "sixty": 60.0, "ninety": 90.0,
     "hundred": 100.0, "thousand": 1000.0, "half": 0.5, "a": 1.0, "an": 1.0,
 }  # fmt: skip
@@ -66,7 +56,7 @@ class Word:
     @property
     def content(self) -> bool:
         """True when an answer has to account for it."""
-        return self.low not in STOP and self.low not in SUPERLATIVES
+        return self.low not in STOP and bool(SUPERLATIVES.get(self.low, ("named", True))[0])
 
 
 @lru_cache(maxsize=50_000)
@@ -126,12 +116,14 @@ DIMENSIONS = {
     ),
     "weight": _dimension("kg grams tonnes lb lbs weight", "heavy light weigh weight kilo kg gram tonne pound"),
     "distance": _dimension("km kilometres miles metres distance", "far distance mile kilometre km metre long short"),
+    "height": _dimension("height tall", "tall high height"),
     "temperature": _dimension("celsius fahrenheit temperature temp degrees", "hot cold warm temperature degree"),
     "age": _dimension("age", "old young age"),
     "quantity": _dimension("quantity qty units pieces copies items stock", "unit piece item copy quantity stock sold sell bought buy"),
 }  # fmt: skip
+HIGH_IS_GOOD = frozenset(["score", "scores", "rating", "ratings", "satisfaction", "margin", "profit", "revenue", "sales", "grade", "stars", "quality"])
 SUPERLATIVES: dict[str, tuple[str, bool]] = {
-    **dict.fromkeys(("most", "highest", "biggest", "largest", "greatest", "maximum", "max", "worst", "top", "busiest"), ("", True)),
+    **dict.fromkeys(("most", "highest", "biggest", "largest", "greatest", "maximum", "max", "worst", "best", "top", "busiest"), ("", True)),
     **dict.fromkeys(("fewest", "least", "lowest", "smallest", "minimum", "min"), ("", False)),
     **dict.fromkeys(("longest", "slowest"), ("duration", True)),
     **dict.fromkeys(("shortest", "quickest", "fastest", "briefest"), ("duration", False)),
@@ -141,7 +133,7 @@ SUPERLATIVES: dict[str, tuple[str, bool]] = {
     "cheapest": ("money", False), "heaviest": ("weight", True), "lightest": ("weight", False),
     "farthest": ("distance", True), "furthest": ("distance", True), "nearest": ("distance", False),
     "hottest": ("temperature", True), "warmest": ("temperature", True), "coldest": ("temperature", False),
-    "oldest": ("age", True), "youngest": ("age", False),
+    "tallest": ("height", True), "oldest": ("age", True), "youngest": ("age", False),
 }  # fmt: skip
 """Word -> (dimension, or empty when its noun tells it; True when the largest comes first)."""
 ADJECTIVES = {

@@ -149,8 +149,9 @@ def reaching(where: str) -> Iterator[None]:
         yield
     except (ApiException, OSError, ValueError) as error:
         place = where.rpartition("@")[2] or "its folder"
+        reason = " ".join(str(error).split())[:200].rstrip(".")
         raise KnowledgeError(
-            f"Qdrant in {place} did not do as asked: {error}.",
+            f"Qdrant in {place} did not do as asked: {reason}.",
             "Start it and check [qdrant] url and QDRANT_API_KEY, or empty the url; then run `ragc index`.",
         ) from error
 

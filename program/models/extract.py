@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from program.knowledge.embedder import Embedder
-from program.knowledge.source import AUTHORITY
-from program.models.scoring import score
+from program.models.rivals import contradict, trusted
+from program.models.rows import row_marks, shown
+from program.models.scoring import rarity, score
 from program.models.split import split
-from program.models.units import Unit, render, units
-from program.models.words import names, quantities, stems
+from program.models.units import Unit, units
+from program.models.words import asks_person, names, people, stems
 from program.signatures import Excerpt
 
 if TYPE_CHECKING:
@@ -24,14 +23,24 @@ if TYPE_CHECKING:
 NOTHING = "I found nothing about this in the knowledge."
 CLOSE = 2.2  # log-odds below the best at which a further piece is still worth saying
 CLOSE_STRICT = 0.6
-RIVAL = 2.0  # log-odds below the best at which a better authority may still replace it
-ALIKE = 0.55  # cosine from which two pieces with differing numbers are taken to state the same thing
+RIVAL = 1.0  # log-odds below the best at which a better authority may still replace it
+APART = 0.3  # how much of what a piece says to the other look-ups counts against it in this one
+# Log-odds ahead of the next free piece at which one already chosen answers this look-up too.
+SETTLED = 1.5
+ROW = 1.0  # log-odds gained by a table row that the question names, lost by its siblings
+HOP = 1.5  # log-odds gained, for each rare word shared, by the person to whom an earlier piece points
 LINK = 1.0  # log-odds gained by a piece that names what an earlier piece found
-_NOW = re.compile(r"\b(?:now|nowadays|currently|current|latest|newest|today|these days|this (?:week|month|year|winter|summer|season)|at the moment|right now|still|as things stand|at present)\b", re.IGNORECASE)
-_PAST = re.compile(r"\b(?:in|before|until|during|under the|of|from) (?:\w+ )?((?:19|20)\d\d)\b", re.IGNORECASE)
 
 
-def extract(question: str, sub_queries: Sequence[str], passages: Sequence[Excerpt], most: int, strict: bool, embedder: Embedder) -> str:
+def extract(
+    question: str,
+    sub_queries: Sequence[str],
+    passages: Sequence[Excerpt],
+    embedder: Embedder,
+    *,
+    most: int,
+    strict: bool,
+) -> str:
     """At most `most` pieces, in the order of the look-ups they answer, each as `piece [n]`.
 
     Every piece is a sentence or table row of passage n, word for word. `strict` keeps only pieces nearly as
@@ -41,8 +50,11 @@ def extract(question: str, sub_queries: Sequence[str], passages: Sequence[Excerp
     if not found:
         return NOTHING
     queries = list(sub_queries) if len(sub_queries) > 1 else list(split(question))
-    chosen = choose(question, queries, found, passages, most, strict, embedder)
-    return " ".join(cite(shown(found[j], question, queries), found[j].n) for j in chosen)
+    chosen = choose(question, queries, found, passages, embedder, most=most, strict=strict)
+    said: list[str] = []
+    for j in chosen:
+        said.append(cite(shown(found[j], question, queries, " ".join(said)), found[j].n))
+    return " ".join(said)
 
 
 def cite(text: str, n: int) -> str:
@@ -51,33 +63,82 @@ def cite(text: str, n: int) -> str:
 
 
 def choose(
-    question: str, queries: Sequence[str], found: Sequence[Unit], passages: Sequence[Excerpt], most: int, strict: bool, embedder: Embedder
+    question: str,
+    queries: Sequence[str],
+    found: Sequence[Unit],
+    passages: Sequence[Excerpt],
+    embedder: Embedder,
+    *,
+    most: int,
+    strict: bool,
 ) -> list[int]:
     """Indices into `found`, grouped by look-up, within one look-up the best piece first."""
     points = score(question, queries, found, embedder)
+    if len(queries) > 1:
+        others = (points.sum(axis=0) - points) / (len(queries) - 1)
+        points = points - APART * others
+    points += ROW * row_marks(question, found)
     vectors = embedder.encode([unit.text for unit in found])
     alike = vectors @ vectors.T
-    trust = _trust(question, passages)
-    picked: list[list[int]] = []
-    for row in points:
-        linked = row + LINK * _bridged(question, found, [j for js in picked for j in js])
-        picked.append(_best(linked, found, alike, trust, [j for js in picked for j in js]))
+    trust = trusted(question, passages)
     room = max(1, most)
-    per_query = max(1, room // len(queries))
-    close = CLOSE_STRICT if strict else CLOSE
-    out: list[list[int]] = []
-    for row, ranked in zip(points, picked, strict=True):
-        keep = [j for j in ranked if row[j] >= row[ranked[0]] - close]
-        out.append(keep[: 1 if strict else per_query])
-    return list(dict.fromkeys(chain.from_iterable(out)))[:room]
+    share = 1 if strict else max(1, room // len(queries))
+    picked: list[list[int]] = [[] for _ in queries]
+    for turn in range(share):
+        for i, row in enumerate(points):
+            taken = [j for js in picked for j in js]
+            linked = row + LINK * _bridged(question, found, taken)
+            ranked = _best(linked, found, alike, trust)
+            free = [j for j in ranked if j not in taken]
+            if (
+                turn == 0
+                and ranked[0] in taken
+                and (not free or linked[ranked[0]] - linked[free[0]] > SETTLED)
+            ):
+                continue
+            if free and linked[free[0]] >= linked[ranked[0]] - (CLOSE_STRICT if strict else CLOSE):
+                picked[i].append(free[0])
+    chosen = list(dict.fromkeys(chain.from_iterable(picked)))[:room]
+    hop = _hop(question, found, chosen, points.max(axis=0))
+    if hop is None:
+        return chosen
+    return [*(chosen if len(chosen) < room else chosen[:-1] if room > 1 else []), hop]
 
 
-def _best(row: NDArray[np.float64], found: Sequence[Unit], alike: NDArray[np.float32], trust: dict[int, tuple[int, ...]], before: Sequence[int]) -> list[int]:
+def _hop(
+    question: str, found: Sequence[Unit], chosen: Sequence[int], points: NDArray[np.float64]
+) -> int | None:
+    """The piece that names the person asked for, when those chosen name only an office or a team.
+
+    It shares words with the chosen pieces that the question does not have: `the head of Supply` leads to the
+    piece that says who heads Supply.
+    """
+    told = " ".join(found[j].text for j in chosen)
+    if not asks_person(question) or people(told, question):
+        return None
+    weights, bridge = rarity(found), set(stems(told)) - set(stems(question))
+    best, top = None, 0.0
+    for j, unit in enumerate(found):
+        shared = bridge & set(stems(unit.text))
+        if j in chosen or not shared or not people(unit.text, question):
+            continue
+        merit = float(points[j]) + HOP * sum(weights[word] for word in shared) / weights[""]
+        if best is None or merit > top:
+            best, top = j, merit
+    return best
+
+
+def _best(
+    row: NDArray[np.float64],
+    found: Sequence[Unit],
+    alike: NDArray[np.float32],
+    trust: dict[int, tuple[int, ...]],
+) -> list[int]:
     """The pieces from best to worst, without those that a more trusted piece contradicts."""
     order = [int(j) for j in np.argsort(-row, kind="stable")]
     kept: list[int] = []
     for j in order[:12]:
-        rivals = [k for k in order[:12] if k != j and _contradict(found[j], found[k], float(alike[j, k]))]
+        rivals = [k for k in order[:12] if k != j and contradict(found[j], found[k], float(alike[j, k]))]
         if any(trust[found[k].n] > trust[found[j].n] and row[k] >= row[j] - RIVAL for k in rivals):
             continue
         if any(k in kept for k in rivals):
@@ -86,41 +147,8 @@ def _best(row: NDArray[np.float64], found: Sequence[Unit], alike: NDArray[np.flo
     return kept or order[:1]
 
 
-def _contradict(one: Unit, other: Unit, alike: float) -> bool:
-    """Same subject, other numbers: they come from different passages and share a unit, not its value."""
-    if one.n == other.n or alike < ALIKE:
-        return False
-    a, b = quantities(one.text), quantities(other.text)
-    shared = {unit for unit, _ in a if unit} & {unit for unit, _ in b if unit}
-    return any({v for u, v in a if u == unit}.isdisjoint(v for u, v in b if u == unit) for unit in shared)
-
-
-def _trust(question: str, passages: Sequence[Excerpt]) -> dict[int, tuple[int, ...]]:
-    """What orders rival passages, by number: authority, then date; a question about now or then: date first."""
-    past = _PAST.search(question)
-    now = bool(_NOW.search(question))
-
-    def rank(passage: Excerpt) -> tuple[int, ...]:
-        day = (passage.as_of or date.min).toordinal()
-        authority = AUTHORITY.get(passage.authority, AUTHORITY["reviewed"])
-        if past and passage.as_of:
-            return (-abs(passage.as_of.year - int(past[1])), authority, day)
-        return (day, authority) if now else (authority, day)
-
-    return {passage.n: rank(passage) for passage in passages}
-
-
 def _bridged(question: str, found: Sequence[Unit], before: Sequence[int]) -> NDArray[np.float64]:
     """1 for each piece that names something which an earlier piece found and the question did not name."""
     asked = set(stems(question))
     bridges = {name for j in before[:3] for name in names(found[j].text) if not set(stems(name)) & asked}
     return np.array([float(any(name in unit.text for name in bridges)) for unit in found])
-
-
-def shown(unit: Unit, question: str, queries: Sequence[str]) -> str:
-    """The unit as it is quoted: of a wide table row, the first cell and the columns asked about."""
-    if len(unit.cells) < 3:
-        return unit.text
-    asked = {word for text in (question, *queries) for word in stems(text)}
-    wanted = [pair for pair in unit.cells[1:] if asked & set(stems(pair[0]))]
-    return render([unit.cells[0], *wanted]) if wanted else unit.text

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from program.knowledge.embedder import Embedder
-from program.models.bearing import bearing
-from program.models.reading import Rarity, Vector, gram_vector, grams, read, shape
+from program.models.bearing import NAMES, bearing
+from program.models.reading import GRAM_BUCKETS, Rarity, Vector, gram_vector, grams, read, shape
 
 BLOCKS = ("meaning", "grams", "shape", "bearing", "bases", "options")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
+VERSION = repr((BLOCKS, NAMES, GRAM_BUCKETS, len(shape("")))).encode()  # heads of another version do not fit
 CARD = re.compile(r"\W+")
 
 
@@ -72,8 +73,8 @@ def _excerpts(value: Any) -> list[Text]:
             return []
         return [Text(str(value.get("title") or ""), value["text"], str(value.get("base") or ""))]
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [found for item in value for found in ([Text("", item)] if isinstance(item, str) else _excerpts(item))]
-    return []
+        return [found for item in value for found in _excerpts(item)]
+    return [Text("", value)] if isinstance(value, str) else []
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Space:
         titled = {(t.title, t.text): None for c in cases for t in c.evidence}
         asked = dict.fromkeys(c.asked for c in cases)
         texts = [read(title, text).words for title, text in titled]
-        return cls.from_parts(
+        return cls._ordered(
             Rarity.of(texts or [read("", text).words for text in asked]),
             Rarity.of(grams(text) for text in asked),
             tuple(sorted({_code(t.base) for c in cases for t in c.evidence if t.base})),
@@ -99,8 +100,31 @@ class Space:
         )
 
     @classmethod
-    def from_parts(cls, words: Rarity, grams: Rarity, bases: tuple[int, ...], judged_against: bool) -> Space:
+    def _ordered(cls, words: Rarity, grams: Rarity, bases: tuple[int, ...], judged_against: bool) -> Space:
         return cls(words, grams, bases, judged_against, {base: n for n, base in enumerate(bases)})
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything it is, by name."""
+        words, word_counts = self.words.arrays()
+        grams, gram_counts = self.grams.arrays()
+        return {
+            "words": words,
+            "word_counts": word_counts,
+            "grams": grams,
+            "gram_counts": gram_counts,
+            "bases": np.array(self.bases, np.uint32),
+            "judged_against": np.array([self.judged_against], np.uint8),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Space:
+        """The space that `arrays` came from. Raises KeyError or ValueError when they do not fit together."""
+        return cls._ordered(
+            Rarity.from_arrays(arrays["words"], arrays["word_counts"]),
+            Rarity.from_arrays(arrays["grams"], arrays["gram_counts"]),
+            tuple(int(base) for base in arrays["bases"]),
+            bool(arrays["judged_against"][0]),
+        )
 
     def blocks(self, cases: Sequence[Case], embedder: Embedder) -> list[dict[str, Vector]]:
         """For each case its blocks, all but `options`; texts new to the embedder are embedded in one go."""
@@ -109,20 +133,20 @@ class Space:
         return [self._blocks(c, vectors) for c in cases]
 
     def _blocks(self, case: Case, vectors: Mapping[str, Vector]) -> dict[str, Vector]:
-        query = vectors[case.asked]
+        query, texts = vectors[case.asked], case.texts or ("",)
         blocks = {
-            "meaning": np.concatenate([vectors[text] for text in case.texts or ("",)]) / np.sqrt(len(case.texts) or 1),
+            "meaning": np.mean([vectors[text] for text in texts], axis=0),
             "grams": gram_vector(case.asked, self.grams),
             "shape": np.array(shape(case.asked), np.float32),
         }
         rows = np.stack([vectors[t.embedded] for t in case.evidence]) if case.evidence else query[None, :][:0]
         readings = [read(t.title, t.text) for t in case.evidence]
-        blocks["bearing"] = bearing(read("", case.asked), case.asked, readings, query, rows, self.words)
+        blocks["bearing"] = bearing(read("", case.asked), readings, query, rows, self.words)
         blocks["bases"] = self._bases(case, rows @ query)
         return blocks
 
     def _bases(self, case: Case, sims: Vector) -> Vector:
-        """For each base seen in the demonstrations: its best similarity, its lead, its share of the first five."""
+        """For each base demonstrated: its best similarity, its lead over all, its share of the first five."""
         best = np.zeros(len(self.bases), np.float32)
         share = np.zeros(len(self.bases), np.float32)
         for rank, i in enumerate(np.argsort(-sims, kind="stable").tolist()):
@@ -146,8 +170,9 @@ def card(label: str, description: Any) -> str:
 
 
 def own_base(case: Case, sims: NDArray[np.float32], field_name: str) -> list[float]:
-    """For a field named after a base (`base_billing`): its best passage's similarity and its lead over the others."""
-    own = [float(s) for s, t in zip(sims, case.evidence, strict=True) if t.base and field_name.endswith(f"_{t.base}")]
-    others = [float(s) for s, t in zip(sims, case.evidence, strict=True) if not field_name.endswith(f"_{t.base}")]
+    """For a field named after a base (`base_billing`): its best passage's similarity, and its lead."""
+    is_own = [bool(t.base) and field_name.endswith(f"_{t.base}") for t in case.evidence]
+    own = [float(s) for s, yes in zip(sims, is_own, strict=True) if yes]
+    others = [float(s) for s, yes in zip(sims, is_own, strict=True) if not yes]
     best = max(own, default=0.0)
     return [best, best - max(others, default=best)]

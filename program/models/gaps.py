@@ -10,14 +10,19 @@ from program.knowledge.embedder import Embedder
 from program.models.scoring import rarity, score
 from program.models.split import split
 from program.models.units import Unit, units
-from program.models.words import KINDS, STOP, expected, kinds, names, stems
+from program.models.words import KINDS, STOP, asks_person, expected, kinds, names, people, stems
 from program.signatures import Excerpt
 
 ANSWERED = 5.0  # log-odds, up to a constant, from which a piece is taken to answer a look-up
 UNCOVERED = 0.3  # share of a look-up's words that no passage holds from which it counts as open
 OPTIONS = 4
 _WORDS = re.compile(r"[\w][\w’'.:%/-]*[\w%]|\w")
-_WH = re.compile(r"^(?:(?:by|for|from|in|to|on|at|with|of|within|after)\s+)?(?:who|whom|whose|what|which|when|where|why|how(?: (?:much|many|long|often|far|soon))?)\b", re.IGNORECASE)
+_WH = re.compile(
+    r"^(?:(?:by|for|from|in|to|on|at|with|of|within|after)\s+)?(?:who"
+    r"|whom|whose|what|which|when|where|why|how(?: (?:much|many|long|often"
+    r"|far|soon))?)\b",
+    re.IGNORECASE,
+)
 _SPLIT_TITLE = re.compile(r"\s+>\s+")
 
 
@@ -41,7 +46,10 @@ def missing(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> t
         gone = [word for word in _content(query) if not set(stems(word)) & said]
         named = [word for word in gone if word[0].isupper() or word[0].isdigit()]
         wanted = expected(query)
-        unanswered = bool(wanted) and not _new_kinds(best, question).intersection(wanted)
+        if asks_person(query):
+            unanswered = not people(best.text, question)
+        else:
+            unanswered = bool(wanted) and not _new_kinds(best, question).intersection(wanted)
         uncovered = len(gone) >= UNCOVERED * len(_content(query))
         if row.max() < ANSWERED or unanswered:
             lacking += gone or _content(query)
@@ -79,7 +87,11 @@ def _bridge(question: str, found: Sequence[Unit], points: Sequence[float]) -> tu
             own = set(stems(name))
             if not own or own & asked or worth == 0:
                 continue
-            merit = worth + max(weights[word] for word in own if word in weights) + point / 4 if own & weights.keys() else 0.0
+            merit = (
+                worth + max(weights[word] for word in own if word in weights) + point / 4
+                if own & weights.keys()
+                else 0.0
+            )
             if merit > top:
                 best, covered, top = name, frozenset(asked & held[unit.n]), merit
     return best, covered
@@ -118,7 +130,9 @@ def _row_labels(ranked: Sequence[Unit]) -> list[str]:
     """First cells of the rows of the best table, when a table row is among the best pieces."""
     best = next((unit for unit in ranked[:3] if unit.cells), None)
     rows = [unit for unit in ranked if unit.cells and best is not None and unit.n == best.n]
-    return list(dict.fromkeys(row.cells[0][1] for row in sorted(rows, key=lambda unit: unit.at) if row.cells[0][1]))
+    return list(
+        dict.fromkeys(row.cells[0][1] for row in sorted(rows, key=lambda unit: unit.at) if row.cells[0][1])
+    )
 
 
 def _named(question: str, ranked: Sequence[Unit]) -> list[str]:
@@ -140,4 +154,8 @@ def _headings(passages: Sequence[Excerpt]) -> list[str]:
     """The parts of the titles that not every passage shares."""
     trails = [_SPLIT_TITLE.split(passage.title) for passage in passages]
     shared = set.intersection(*(set(trail) for trail in trails)) if len(trails) > 1 else set()
-    return list(dict.fromkeys(next((part for part in reversed(trail) if part not in shared), trail[-1]) for trail in trails))
+    return list(
+        dict.fromkeys(
+            next((part for part in reversed(trail) if part not in shared), trail[-1]) for trail in trails
+        )
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 TRUE = frozenset({"true", "yes", "1", "1.0"})
@@ -19,12 +19,13 @@ def options_of(question: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(criteria or ())
 
 
-def label_of(value: Any, question: Mapping[str, Any], options: Sequence[str]) -> int | None:
+def label_of(value: Any, question: Mapping[str, Any]) -> int | None:
     """The index of the option that a demonstration names, or None when it names none.
 
     A label is a plain value or a decision as DSPy serialises it, an object with a `value` (and, for a score,
     a `level`). A score between two levels counts for the nearer.
     """
+    options = options_of(question)
     if isinstance(value, Mapping):
         level = value.get("level")
         value = level if question["type"] == "score" and level is not None else value.get("value")

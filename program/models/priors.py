@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from program.knowledge.embedder import Embedder
 from program.models.bearing import NAMES
+from program.models.demonstrations import Question
 from program.models.features import Case, card, own_base
-from program.models.labels import options_of
 from program.models.reading import Vector
 
 MOST_OPTIONS = 12  # more, and their similarities add nothing to the embedding itself
 WARMTH = 0.1  # cosine difference that makes one option e times as likely as another
-ABOUT_EVIDENCE = re.compile(r"\b(?:passages?|excerpts?|documents?|evidence|text|states?|draft|context)\b", re.IGNORECASE)
+ABOUT_EVIDENCE = re.compile(r"\b(?:passages?|excerpts?|documents?|evidence|text|states?|draft)\b", re.I)
 AT = {name: n for n, name in enumerate(NAMES)}
 
 
@@ -36,32 +35,30 @@ class Prior:
         return np.asarray(powers / powers.sum())
 
 
-def prior(field: str, question: Mapping[str, Any], case: Case, found: Vector, embedder: Embedder) -> Prior:
+def prior(question: Question, case: Case, found: Vector, embedder: Embedder) -> Prior:
     """The answer of someone who knows only the question put, its options, and the inputs.
 
     `found` is what `bearing` says of the case.
     """
+    if question.put["type"] == "noul":
+        return _noul(question, case, found, embedder)
+    options, criteria = question.options, question.put.get("criteria") or {}
     asked = embedder.encode([case.asked])[0]
-    options = options_of(question)
-    if question["type"] == "noul":
-        return _noul(field, question, case, asked, found, embedder)
-    criteria = question.get("criteria") or {}
     told = criteria.values() if isinstance(criteria, Mapping) else criteria
-    named = [label if question["type"] == "choice" else "" for label in options]
+    named = [label if question.put["type"] == "choice" else "" for label in options]
     sims = embedder.encode([card(label, said) for label, said in zip(named, told, strict=True)]) @ asked
     logits = (sims - sims.mean()) / WARMTH
     return Prior(logits.astype(np.float64), sims if len(options) <= MOST_OPTIONS else sims[:0])
 
 
-def _noul(
-    field: str, question: Mapping[str, Any], case: Case, asked: Vector, found: Vector, embedder: Embedder
-) -> Prior:
-    said = question.get("instructions")
-    told = embedder.encode([said if isinstance(said, str) else str(said or field)])[0]
-    rows = embedder.encode([t.embedded for t in case.evidence])
-    near = float(told @ asked)
-    base = own_base(case, rows @ asked if len(rows) else np.zeros(0, np.float32), field)
-    if case.evidence and ABOUT_EVIDENCE.search(str(said)):
+def _noul(question: Question, case: Case, found: Vector, embedder: Embedder) -> Prior:
+    said = question.put.get("instructions")
+    told = said if isinstance(said, str) else str(said or question.field)
+    asked, told_row, *rest = embedder.encode([case.asked, told, *(t.embedded for t in case.evidence)])
+    sims = np.array([row @ asked for row in rest], np.float32)
+    near = float(told_row @ asked)
+    base = own_base(case, sims, question.field)
+    if case.evidence and ABOUT_EVIDENCE.search(told):
         logit = _bearing_logit(found)
     else:
         logit = 4.0 * (near - 0.3) + (3.0 * base[1] if base[0] else 0.0)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
@@ -23,7 +24,10 @@ _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is kept of one titled text. `body` leaves the title out, `words` has both; all are stems."""
+    """What is kept of one titled text. `body` leaves the title out, `words` has both; all are stems.
+
+    `kinds` are the kinds of value it holds, `asks` those it asks for.
+    """
 
     title: frozenset[str]
     body: frozenset[str]
@@ -32,6 +36,7 @@ class Reading:
     sentences: tuple[frozenset[str], ...]
     kinds: frozenset[str]
     numbers: frozenset[str]
+    asks: frozenset[str]
     plain_title: str
     plain_body: str
 
@@ -50,7 +55,8 @@ def read(title: str, text: str) -> Reading:
         sentences=tuple(frozenset(stems(piece)) for piece in pieces),
         kinds=kinds(text),
         numbers=frozenset(number for _, number in quantities(text)),
-        plain_title=title.split("(")[0].strip().lower(),
+        asks=frozenset(expected(text)),
+        plain_title=title.partition("(")[0].strip().lower(),
         plain_body=text.lower(),
     )
 
@@ -106,7 +112,7 @@ class Rarity:
 def grams(text: str) -> list[str]:
     """Lower-case words and pairs of neighbours, stop words among them."""
     words = [word.lower() for word in _TOKEN.findall(text)]
-    return words + [f"{a} {b}" for a, b in zip(words, words[1:], strict=False)]
+    return words + [f"{a} {b}" for a, b in pairwise(words)]
 
 
 def gram_vector(text: str, rarity: Rarity) -> Vector:
@@ -133,7 +139,7 @@ _COUNTS: tuple[re.Pattern[str], ...] = tuple(
         r"\b(?:i|my|me|we|our|us|i'm|i've)\b",
         r"\bof\b|['’]s\b",
         r"\b(?:that|which|who|whose|where)\b",
-        r"\b(?:latest|newest|current\w*|now|today|recent\w*|this (?:week|month|year)|yesterday|new|at the moment)\b",
+        r"\b(?:latest|newest|current\w*|now|today|recent\w*|this (?:week|month|year)|yesterday|new)\b",
         r"\b(?:if|unless|when|after|before|while|because|since|but)\b",
         r"\b(?:not|no|never|without|n't|cannot|can't|don't|won't)\b",
         r"[+*/=<>^%]|\b(?:times|divided|plus|minus|squared|percent)\b",
@@ -141,7 +147,10 @@ _COUNTS: tuple[re.Pattern[str], ...] = tuple(
         r"\b(?:hi|hello|thanks|please|cheers|sorry)\b",
     )
 )
-_OPENERS = re.compile(r"^\W*(?:(who|what|which|when|where|why|how)|(is|are|do|does|did|can|could|will|would|should|has|have))\b", re.I)
+_OPENERS = re.compile(
+    r"^\W*(?:(who|what|which|when|where|why|how)|(is|are|do|does|did|can|could|will|would|should|has|have))\b",
+    re.IGNORECASE,
+)
 _ASKED = ("money", "duration", "date", "name", "number", "reason", "clock", "percent")
 
 

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import re
 
+LONGEST = 400  # characters of a clause that is looked at
 _ENTITY = (
-    r"(?:team|person|people|man|woman|company|firm|vendor|supplier|service|department|office|desk|manager|lead|leader|head|boss|carrier|courier"
-    r"|provider|group|unit|site|warehouse|workshop|engineer|officer|partner|contractor|organi[sz]ation|agency|tool|system|product|plan|model|device"
-    r"|city|town|country|state|region|author|writer|director|film|movie|book|song|album|band|artist|actor|actress|player|club|school|university"
-    r"|college|museum|river|island|institution|owner|founder|inventor|magazine|series|show|game|party|party leader|place|rota|party member)s?"
+    r"(?:team|person|people|man|woman|company|firm|vendor|supplier|service"
+    r"|department|office|desk|manager|lead|leader|head|boss|carrier|courier"
+    r"|provider|group|unit|site|warehouse|workshop|engineer|officer|partner"
+    r"|contractor|organi[sz]ation|agency|tool|system|product|plan|model"
+    r"|device"
+    r"|city|town|country|state|region|author|writer|director|film|movie"
+    r"|book|song|album|band|artist|actor|actress|player|club|school|university"
+    r"|college|museum|river|island|institution|owner|founder|inventor"
+    r"|magazine|series|show|game|party|party leader|place|rota|party member)s?"
 )
 _VERB = r"(?!(?:i|we|you|they|he|she|it)\b)[\w'-]+"
 _RELATIVE = re.compile(
-    rf"\b(?:the|that|a|an|whichever) (?P<noun>(?:[\w-]+ ){{0,2}}?{_ENTITY}) (?:(?P<that>that|which|who) (?P<rest>.+)|(?P<ing>[a-z]+ing|behind|responsible for|in charge of|in which|where|by|from which|on which|to whom|with which) (?P<obj>.+))$",
+    rf"\b(?:the|that|a|an|whichever) (?P<noun>(?:[\w-]+ ){{0,2}}?{_ENTITY}) "
+    rf"(?:(?P<that>that|which|who) (?P<rest>.+)|(?P<link>[a-z]+ing|behind"
+    rf"|responsible for|in charge of|in which|where|by|from which|on which"
+    rf"|to whom|with which) (?P<obj>.+))$",
     re.IGNORECASE,
 )
 _OUTER = re.compile(r"\b(?:who|whom|whose|which|what|where)\b|\bname\b", re.IGNORECASE)
 _ROLE_OF = re.compile(
-    r"\b(?:the )?(?P<role>(?:lead(?:er)?|head|boss|manager|owner|director|founder|author|mother|father|wife|husband|son|daughter|spouse|capital|president|chair|sibling|brother|sister|employer|birthplace)s?) of (?P<whom>the .+)$",
+    r"\b(?:the )?(?P<role>(?:lead(?:er)?|head|boss|manager|owner|director"
+    r"|founder|author|mother|father|wife|husband|son|daughter|spouse|capital"
+    r"|president|chair|sibling|brother|sister|employer|birthplace)s?) "
+    r"of (?P<whom>the .+)$",
     re.IGNORECASE,
 )
 
@@ -28,25 +40,28 @@ def chain(question: str) -> list[str]:
     `Who leads the team that runs avocet?` gives `Which team runs avocet` and the question itself.
     """
     bare = question.strip(" ?.!")
-    found = _RELATIVE.search(bare)
+    found = _RELATIVE.search(bare[:LONGEST])
     if not found or not _OUTER.search(bare[: found.start()]):
         return [question]
+    before = bare[: found.start()]
+    middle = []
+    role = _ROLE_OF.search(before + found.group())
+    if role and before[: role.start()].strip().lower() not in {"", "who is", "who's", "what is", "what's"}:
+        middle = [f"who is the {role['role']} of {_first_relation(role['whom'])}"]
+    return [*chain(_inner(found)), *middle, question]
+
+
+def _inner(found: re.Match[str]) -> str:
+    """The relative clause as a question of its own: `which team runs avocet`."""
+    if found["that"]:
+        rest = found["rest"]
+    elif found["link"].lower() in {"where", "in which"}:
+        return f"where {found['obj']}"
+    else:
+        rest = f"is {found['link']} {found['obj']}"
     noun = found["noun"]
     wh = "who" if noun.lower() in {"person", "man", "woman", "people"} else f"which {noun}"
-    rest = found["rest"] if found["that"] else f"{_linked(found['ing'])} {found['obj']}"
-    rest = _first_relation(rest)
-    inner = f"{wh} {rest}"
-    middle: list[str] = []
-    before = bare[: found.start()]
-    if role := _ROLE_OF.search(before + found.group()):
-        if role["whom"].startswith("the") and _OUTER.search(before[: role.start()]) and before[: role.start()].strip().lower() not in {"who is", "who's"}:
-            middle = [f"who is the {role['role']} of {role['whom']}"]
-    return [*chain(inner), *middle, question]
-
-
-def _linked(word: str) -> str:
-    """`behind` needs a verb before it, `running` does not read badly without one."""
-    return f"is {word}"
+    return f"{wh} {_first_relation(rest)}"
 
 
 def _first_relation(rest: str) -> str:

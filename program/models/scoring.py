@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from program.knowledge.embedder import Embedder
-from program.models.units import Unit
+from program.models.units import Unit, split_sentences
 from program.models.words import expected, kinds, quantities, stems
 
 if TYPE_CHECKING:
@@ -18,32 +18,49 @@ if TYPE_CHECKING:
 
 # Log-odds of holding an asked fact; fitted by logistic regression on questions of the example's development
 # topics, then rounded. The cosines are of MiniLM.
-SIMILAR, HEADED, OVERALL = 3.0, 2.0, 2.5  # cosine with the look-up: bare, under its heading, and with the question
-COVERED, FRAMED = 2.5, 1.0  # share of the look-up's words, weighted by rarity: in the piece, in its context alone
+SIMILAR, HEADED, OVERALL = (
+    3.0,
+    2.0,
+    2.5,
+)  # cosine with the look-up: bare, under its heading, and with the question
+ASK = 0.5  # weight of a look-up's own sentence against the same sentence behind its story
+COVERED, FRAMED = (
+    2.5,
+    1.0,
+)  # share of the look-up's words, weighted by rarity: in the piece, in its context alone
 KIND, OTHER_KIND = 1.4, 0.3  # it holds a new value of the likeliest kind, of a less likely kind
 
 
-def score(question: str, queries: Sequence[str], found: Sequence[Unit], embedder: Embedder) -> NDArray[np.float64]:
+def score(
+    question: str, queries: Sequence[str], found: Sequence[Unit], embedder: Embedder
+) -> NDArray[np.float64]:
     """Shape (queries, units): log-odds, up to a constant, that a unit holds what a query asks for.
 
     One call of the embedder serves them all.
     """
+    asks = (
+        list(queries)
+        if len(queries) == 1
+        else [split_sentences(query)[-1] if query else query for query in queries]
+    )
     headed = [f"{unit.context.rpartition(' > ')[2]}: {unit.text}" for unit in found]
-    vectors = embedder.encode([question, *queries, *headed, *(unit.text for unit in found)])
-    q, h, t = np.split(vectors[1:].astype(np.float64), [len(queries), len(queries) + len(found)])
+    vectors = embedder.encode([question, *queries, *asks, *headed, *(unit.text for unit in found)])
+    cuts = np.cumsum([len(queries), len(queries), len(found)])
+    story, bare, h, t = np.split(vectors[1:].astype(np.float64), cuts)
+    q = (1 - ASK) * story + ASK * bare
     cosine = SIMILAR * (q @ t.T) + HEADED * (q @ h.T) + OVERALL * (t @ vectors[0])
-    return np.asarray(cosine + _lexical(queries, found))
+    return np.asarray(cosine + _lexical(queries, asks, found))
 
 
-def _lexical(queries: Sequence[str], found: Sequence[Unit]) -> NDArray[np.float64]:
+def _lexical(queries: Sequence[str], asks: Sequence[str], found: Sequence[Unit]) -> NDArray[np.float64]:
     weights = rarity(found)
     said = [set(stems(unit.text)) for unit in found]
     framing = [set(stems(unit.context)) - own for unit, own in zip(found, said, strict=True)]
     points = np.zeros((len(queries), len(found)))
-    for i, query in enumerate(queries):
-        asked = set(stems(query))
+    for i, (query, ask) in enumerate(zip(queries, asks, strict=True)):
+        asked = set(stems(ask)) or set(stems(query))
         total = sum(weights.get(word, weights[""]) for word in asked) or 1.0
-        wanted, given = expected(query), quantities(query)
+        wanted, given = expected(ask), quantities(query)
         for j, unit in enumerate(found):
             points[i, j] = (
                 COVERED * sum(weights[word] for word in asked & said[j])

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from program.models.compare import compared
+from program.models.grammar import AUX, CLAUSE, HOW, PREP, WH
 from program.models.relations import chain
 from program.models.units import split_sentences
 from program.models.words import names, stems
@@ -14,65 +16,52 @@ MOST = 4
 STORY = 25  # words of a leading sentence worth keeping before a look-up
 BARE = 5  # a look-up of this few content words leans on the story before it
 SHORT = 45  # words up to which a question for one fact is kept whole
-_WH = r"(?:what(?:'s|’s)?|which|who(?:'s|’s)?|whom|whose|when|where|why|how(?:'s|’s)?)"
-_PREP = r"(?:by|for|from|in|to|up to|on|at|with|of|within|after|under|until|since|below|above)"
-_AUX = r"(?:is|are|was|were|do|does|did|can|could|will|would|should|shall|must|may|might|has|have|had|am)"
-_SUBJECT = (
-    r"(?:i|we|you|he|she|it|they|the|a|an|my|our|your|his|her|its|their|this|that|these|those|there|any|one|someone"
-    r"|anyone|somebody|each|both|[A-Z][\w-]*)"
-)
-_CLAUSE = rf"(?:{_PREP}\s+)?{_WH}\b|(?:{_PREP}\s+)?(?:which|what)\b|{_AUX}(?:n't|n’t)?\s+(?-i:{_SUBJECT})\b"
 _JOINT = re.compile(
-    rf"\s*(?:[,;:]\s*|\s[-–—]+\s*)?\b(?:and|plus|as well as|also|then|but|&)\s+(?:(?:also|then|if so|if not|,)\s*,?\s*)*(?={_CLAUSE})"
-    rf"|,?\s+and,?\s+(?=(?:if(?! so\b| not\b)|once|after|when|while|before|besides)\b[^,?]+?,?\s+(?:{_CLAUSE}))"
-    rf"|\s*;\s*(?={_CLAUSE})|\s*,\s*(?=(?:{_PREP}\s+)?(?:what|how|why)\b)",
+    rf"\s*(?:[,;:]\s*|\s[-–—]+\s*)?\b(?:and|plus|as well as|also|then|but"
+    rf"|&)\s+(?:(?:also|then|if so|if not|,)\s*,?\s*)*(?={CLAUSE})"
+    rf"|,?\s+and,?\s+(?=(?:if(?! so\b| not\b)|once|after|when|while|before"
+    rf"|besides)\b[^,?]+?,?\s+(?:{CLAUSE}))"
+    rf"|\s*;\s*(?={CLAUSE})|\s*,\s*(?=(?:{PREP}\s+)?(?:what|how|why)\b|{PREP}\s+(?:when|which)\b)",
     re.IGNORECASE,
 )
-_LEAD = re.compile(rf"^(?P<lead>[^:?]{{3,80}}): (?=(?:{_CLAUSE}))", re.IGNORECASE)
+_LEAD = re.compile(rf"^(?P<lead>[^:?]{{3,80}}): (?=(?:{CLAUSE}))", re.IGNORECASE)
 _ASKS = re.compile(
-    rf"\?\s*$|^(?:and |so |but |or |also |ok |okay |please |hi |hello )*(?:{_CLAUSE}|tell|give|list|compare|explain|describe|show|find"
-    r"|name|say)\b|\b(?:i|we) (?:need|want|would like|'d like|have) to (?:know|find out)|\bi(?:'m| am) (?:asking|wondering)|\bwonder(?:ing)? (?:if|what|how|who|when)"
-    rf"|\b(?:and|if so|if not),?\s+(?:{_PREP}\s+)?(?:what|how|who|when|where|which|why)\b|\b(?:asks?|knows?|know|tell me|wonder)\s+(?:{_WH}|if|whether|at what)\b|\bcompare\b|\bdifference between\b|\bversus\b|\bvs\b",
+    rf"\?\s*$|^(?:and |so |but |or |also |ok |okay |please |hi |hello )*(?:"
+    rf"{CLAUSE}|tell|give|list|compare|explain|describe|show|find"
+    r"|name|say)\b|\b(?:i|we) (?:need|want|would like|'d like|have) to "
+    r"(?:know|find out)|\bi(?:'m| am) (?:asking|wondering)|\bwonder(?:"
+    r"ing)? (?:if|what|how|who|when)"
+    rf"|\b(?:and|if so|if not),?\s+(?:{PREP}\s+)?(?:what|how|who|when"
+    rf"|where|which|why)\b|\b(?:asks?|knows?|know|tell me|wonder)\s+(?:"
+    rf"{WH}|if|whether|at what)\b|\bcompare\b|\bdifference between\b|\bversus\b"
+    rf"|\bvs\b",
     re.IGNORECASE,
 )
-_HAS_WH = re.compile(rf"\b{_WH}\b|^{_AUX}\b|^(?:tell|give|list|compare|name|state|explain)\b", re.IGNORECASE)
+_HAS_WH = re.compile(rf"\b{WH}\b|^{AUX}\b|^(?:tell|give|list|compare|name|state|explain)\b", re.IGNORECASE)
 _OPENING = re.compile(
-    r"^(?:(?:and|so|but|also|then|ok|okay|please|hi|hello|hey|well|plus|anyway|secondly|first(?:ly)?|second|finally|one more thing|quick question"
+    r"^(?:(?:and|so|but|also|then|ok|okay|please|hi|hello|hey|well|plus"
+    r"|anyway|secondly|first(?:ly)?|second|finally|one more thing|quick "
+    r"question"
     r"|two (?:things|questions)[^:?,]*|(?:just )?(?:for|to) [^:?]{0,40}(?=:))\s*[,:;.-]*\s+)+",
     re.IGNORECASE,
 )
 _POLITE = re.compile(
-    r"^(?:(?:can|could|would|will) (?:you|someone|anyone|anybody)(?: please| kindly)? (?:tell|let|give|explain|remind|show)(?: to)?(?: me| us)?(?: know)?"
-    r"|(?:please )?(?:tell|remind) (?:me|us)|do you (?:know|happen to know)|i(?:'d| would)? (?:need|want|like|just want) to know|i(?:'m| am) wondering|i wonder|let me know"
-    rf"|any idea)\s*[,:]?\s+(?=(?:{_PREP}\s+)?{_WH}|if |whether |about )",
+    r"^(?:(?:can|could|would|will) (?:you|someone|anyone|anybody)(?: please"
+    r"| kindly)? (?:tell|let|give|explain|remind|show)(?: to)?(?: me| "
+    r"us)?(?: know)?"
+    r"|(?:please )?(?:tell|remind) (?:me|us)|do you (?:know|happen to "
+    r"know)|i(?:'d| would)? (?:need|want|like|just want) to know|i(?:'m"
+    r"| am) wondering|i wonder|let me know"
+    rf"|any idea)\s*[,:]?\s+(?=(?:{PREP}\s+)?{WH}|if |whether |about )",
     re.IGNORECASE,
 )
 _PRONOUN = re.compile(r"\b(it|its|they|them|their)\b", re.IGNORECASE)
 _POSSESSIVE = frozenset({"its", "their"})
-_EACH = re.compile(r"\b(?:each(?: of them)?|both(?: of them)?|either)\b", re.IGNORECASE)
-_HOW = r"(?: (?:much|many|long|often|far|soon))?"
-_TRAILING_WH = re.compile(rf"^(.+?),? and(?:,? if so,?)? ((?:{_PREP} )?{_WH}{_HOW})\s*\??$", re.IGNORECASE)
-_TWO_WH = re.compile(rf"^((?:{_PREP} )?{_WH}{_HOW}),? (?:and|or) ((?:{_PREP} )?{_WH}{_HOW}) (.+)$", re.IGNORECASE)
-_PARALLEL = re.compile(
-    rf"^(?:compare )?(?P<head>.+?) (?P<prep>{_PREP}) (?P<a>[^,?]{{2,60}}?),? (?:and|against|versus|vs\.?) (?P=prep) (?P<b>[^,?]{{2,60}})$", re.IGNORECASE
+_EACH = re.compile(
+    r"\b(?:each(?: of them)?|both(?: of them)?(?! (?:the |an? )?(?-i:[A-Z]))|either)\b", re.IGNORECASE
 )
-_COMPARE = re.compile(
-    rf"^(?:compare|contrast)\s+(?!{_WH}\b)(?P<a>\S+(?: \S+){{0,6}}?)\s+(?:and|with|to|against|versus|vs\.?)\s+(?P<b>\S+(?: \S+){{0,6}}?)(?:\s*,?\s+(?:on|for|in terms of|by|regarding|as to|in)\s+(?P<on>.+?))?[?.]*$",
-    re.IGNORECASE,
-)
-_DIFFERENCE = re.compile(
-    r"^(?:what(?:'s|’s| is| are)?\s+)?(?:the\s+)?differences?\s+(?:in\s+(?P<before>.+?)\s+)?between\s+(?P<a>.+?)\s+and\s+(?P<b>.+?)(?:\s*,?\s+(?:in|on|for|when it comes to|as to|regarding)\s+(?P<on>.+?))?[?.]*$",
-    re.IGNORECASE,
-)
-_VERSUS = re.compile(r"^(?:compare\s+)?(?P<lead>.*?[:,]\s*)?(?P<a>[^:,]+?)\s+(?:vs\.?|versus|compared (?:with|to))\s+(?P<b>[^:,?]+?)(?:\s*[,:]\s*(?P<on>[^,?]+?))?[?.]*$", re.IGNORECASE)
-_CHOICE = re.compile(rf"^(?P<ask>(?:which|who|what)\b[^,:?]*?\b(?P<more>\w+er|more \w+|less \w+|fewer \w+|most \w+|\w+est|better|best|longer|more|less)\b[^,:?]*)[,:]\s*(?P<a>[^,?]+?)\s+or\s+(?P<b>[^,?]+?)[?.]*$", re.IGNORECASE)
-_BOTH = re.compile(r"^(?P<head>.*?)\bboth\s+(?P<a>(?:the |an? )?[\w-]+(?: [\w-]+){0,3}?)\s+and\s+(?P<b>(?:the |an? )?[A-Z0-9][\w-]*(?: [A-Z0-9][\w-]*)*|(?:the |an? )?[\w-]+)(?P<tail>\b.*)$")
-_NAMED = r"(?:(?:the|a|an) )?[A-Z][\w’'-]*(?: (?:[A-Z][\w’'-]*|\d{1,3}))*"
-_NAME_PAIR = re.compile(rf"^(?P<head>.*?[\w,] )(?P<a>{_NAMED})(?:, (?P<m>{_NAMED}))?,? (?:and|or|versus|vs\.?|as well as) (?:(?P<prep>{_PREP}) )?(?P<b>{_NAMED})(?P<tail>(?:[ ,?].*)?)$")
-_OF_LIST = re.compile(
-    rf"^(?P<head>(?:{_WH}\s+(?:is|are|was|were)|what's|give me|tell me|list|show me|name|state)\s+)(?P<items>(?:the |its |your )?[^,?]+?(?:, (?:the )?[^,?]+?)*,? and (?:the )?[^,?]+?)(?P<tail>\s+(?:of|for|on|in|at|under|with)\s+(?-i:[A-Z]|the |an? |my |our |your )[^,?]*)[?.]*$",
-    re.IGNORECASE,
-)
+_TRAILING_WH = re.compile(rf"^(.+?),? and(?:,? if so,?)? ((?:{PREP} )?{WH}{HOW})\s*\??$", re.IGNORECASE)
+_TWO_WH = re.compile(rf"^((?:{PREP} )?{WH}{HOW}),? (?:and|or) ((?:{PREP} )?{WH}{HOW}) (.+)$", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4_000)
@@ -90,8 +79,10 @@ def split(question: str) -> tuple[str, ...]:
         whole = _resolve(part, subject)
         subject = named or subject
         for one in _each(whole, names(question)):
-            looked_up += [piece for side in _compared(one) for piece in chain(side)]
-    looked_up = [text for text in dict.fromkeys(_tidy(text) for text in looked_up) if stems(text) or (text and told)][:MOST]
+            looked_up += [piece for side in compared(one) for piece in chain(side)]
+    looked_up = [
+        text for text in dict.fromkeys(_tidy(text) for text in looked_up) if stems(text) or (text and told)
+    ][:MOST]
     if not looked_up or (len(looked_up) == 1 and len(question.split()) <= SHORT):
         return (question.strip(),)
     return tuple(_with_story(text, told) for text in looked_up)
@@ -109,8 +100,9 @@ def _asking(question: str) -> tuple[list[str], list[str]]:
         lead = _LEAD.match(sentence)
         if lead and not _HAS_WH.search(lead["lead"]):
             told.append(f"{lead['lead']}:")
-            sentence = sentence[lead.end() :]
-        bare.append(sentence)
+            bare.append(sentence[lead.end() :])
+        else:
+            bare.append(sentence)
     return bare, told
 
 
@@ -146,49 +138,10 @@ def _shared_tail(clause: str) -> Iterator[str]:
         yield f"{found[2]} {found[3]}"
     elif found := _TRAILING_WH.match(clause):
         yield found[1]
-        first = re.match(rf"(?:{_PREP} )?{_WH}{_HOW}\b", found[1], re.IGNORECASE)
+        first = re.match(rf"(?:{PREP} )?{WH}{HOW}\b", found[1], re.IGNORECASE)
         yield found[2] + (found[1][first.end() :] if first else f" {found[1]}")
     else:
         yield clause
-
-
-def _compared(text: str) -> list[str]:
-    """The sides of a comparison, of a pair of names, or of a list of attributes."""
-    bare = text.strip(" ?.!")
-    if (found := _PARALLEL.match(bare)) and not re.search(r"\bbetween\b", found["head"]):
-        return [f"{found['head']} {found['prep']} {side}" for side in (found["a"], found["b"])]
-    if found := _COMPARE.match(bare) or _DIFFERENCE.match(bare) or _VERSUS.match(bare):
-        parts = found.groupdict()
-        if len(stems(parts.get("on") or "")) < 1 or re.match(_WH, parts["on"], re.IGNORECASE):
-            parts["on"] = ""
-        about = parts.get("on") or parts.get("before") or (parts.get("lead") or "").strip(" ,:")
-        return _sides(about, parts["a"], parts["b"])
-    if found := _CHOICE.match(bare):
-        return [f"{found['ask']}: {found['a']}", f"{found['ask']}: {found['b']}"]
-    if found := _BOTH.match(bare):
-        return [f"{found['head']}{side}{found['tail']}" for side in (found["a"], found["b"])]
-    if (found := _NAME_PAIR.match(bare)) and not re.search(r"\bbetween $", found["head"]):
-        prep = f"{found['prep']} " if found["prep"] else ""
-        head = re.sub(rf"{prep}$", "", found["head"]) if prep else found["head"]
-        firsts = [found["a"]] + ([found["m"]] if found["m"] else [])
-        return [f"{found['head']}{side}{found['tail']}" for side in firsts] + [f"{head}{prep}{found['b']}{found['tail']}"]
-    if found := _OF_LIST.match(bare):
-        items = [item for item in re.split(r",? and |, ", found["items"]) if item.strip()]
-        if all(len(item.split()) <= 5 for item in items):
-            return [f"{item}{found['tail']}" for item in items]
-    return [text]
-
-
-def _sides(about: str, a: str, b: str) -> list[str]:
-    if about:
-        return [f"{about} of {a}", f"{about} of {b}"]
-    shared = re.match(rf"(?P<what>(?:the )?[a-z][\w -]*? (?:of|for|on|in) )(?={_NAMED}$)", a)
-    if shared and re.fullmatch(_NAMED, b):
-        return [a, shared["what"] + b]
-    tail = re.search(r"(?P<what> [a-z][\w -]*)$", b)
-    if tail and re.fullmatch(_NAMED, a):
-        return [a + tail["what"], b]
-    return [a, b]
 
 
 def _antecedent(part: str) -> str:
@@ -220,7 +173,9 @@ def _with_story(text: str, told: list[str]) -> str:
                 break
             kept.insert(0, sentence)
         return " ".join([*kept, text])
-    missing = [name for name in names(" ".join(told)) if name.lower() not in text.lower() and len(name.split()) <= 4]
+    missing = [
+        name for name in names(" ".join(told)) if name.lower() not in text.lower() and len(name.split()) <= 4
+    ]
     return f"{text.rstrip('?')} ({', '.join(missing[:2])})?" if missing else text
 
 

@@ -13,7 +13,8 @@ _MARKER = re.compile(r"\[\[\s*##.*?##\s*\]\]")
 _ORDER_TO_A_MODEL = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|message|above|previous)"
     r"|\bsystem prompt\b|\byou are (?:now )?an? (?:ai|assistant|language model|chatbot)\b"
-    r"|\b(?:assistant|ai|chatbot|language model|automated (?:reader|system)|bot)s?\b.{0,60}\b(?:must|should|answer|reply|say|tell|state|respond)\b"
+    r"|\b(?:assistant|ai|chatbot|language model|automated (?:reader|system)"
+    r"|bot)s?\b.{0,60}\b(?:must|should|answer|reply|say|tell|state|respond)\b"
     r"|\b(?:answer|reply|respond|say|state)\b.{0,40}\bto (?:every|any|all) (?:question|quer)",
     re.IGNORECASE,
 )

@@ -7,39 +7,46 @@ from functools import lru_cache
 
 import snowballstemmer
 
-_WORD = re.compile(r"\d+(?:[.,:/-]\d+)*%?|[^\W\d_]+(?:['’.-][^\W_]+)*|[^\W_]+")
-STOP = frozenset(
-    """a about above after again ago all also although always am an and any anyone anything are aren't around as at
-    be because been before being below besides between both but by can can't cannot come could did didn't do does
-    doesn't doing don't done down during each either else ever every exactly few for from further get gets getting
-    give given go goes going got had has have haven't having he hello her here hers hey hi him his how however i i'd
-    i'll i'm i've if in instead into is isn't it it's its itself just kindly know let like likely long many may maybe
-    me might mine more most much must my myself need needed needs no nor not now of off ok okay on once one ones only
-    or other our ours out over own per perhaps please put quite rather really regarding right same say see she should
-    since so some somebody someone something soon still such sure take tell than thank thanks that that's the their theirs
-    them then there there's these they they're thing things this those though through to together too under until up
-    us use used very want wanted was wasn't way we we're we've well were weren't what what's whatever when where
-    whether which while who who's whom whose why will wish with within without won't wonder wondering would wouldn't
-    yes yet you you'd you'll you're you've your yours"""
-.split()
-)
+_WORD = re.compile(r"[^\W\d_]+\d[^\W_]*|\d+(?:[.,:/-]\d+)*%?|[^\W\d_]+(?:['’.-][^\W_]+)*|[^\W_]+")
+_STOP = """
+    a about above after again ago all also although always am an and any anyone anything are aren't
+    around as at be because been before being below besides between both but by can can't cannot come
+    could did didn't do does doesn't doing don't done down during each either else ever every exactly
+    few for from further get gets getting give given go goes going got had has have haven't having he
+    hello her here hers hey hi him his how however i i'd i'll i'm i've if in instead into is isn't it
+    it's its itself just kindly know let like likely long many may maybe me might mine more most much
+    must my myself need needed needs no nor not now of off ok okay on once one ones only or other our
+    ours out over own per perhaps please put quite rather really regarding right same say see she should
+    since so some somebody someone something soon still such sure take tell than thank thanks that
+    that's the their theirs them then there there's these they they're thing things this those though
+    through to together too under until up us use used very want wanted was wasn't way we we're we've
+    well were weren't what what's whatever when where whether which while who who's whom whose why will
+    wish with within without won't wonder wondering would wouldn't yes yet you you'd you'll you're
+    you've your yours
+"""
+STOP = frozenset(_STOP.split())
+"""Words that carry no subject of their own."""
 _MONTH = "january|february|march|april|may|june|july|august|september|october|november|december"
 _DAY = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
 _COUNT = (
-    r"(?:\d[\d,]*(?:\.\d+)?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fifteen|twenty|thirty"
+    r"(?:\d[\d,]*(?:\.\d+)?|one|two|three|four|five|six|seven|eight|nine"
+    r"|ten|eleven|twelve|fifteen|twenty|thirty"
     r"|forty|fifty|sixty|ninety|hundred|half)"
 )
 _SPAN = r"(?:second|minute|hour|day|night|week|fortnight|month|quarter|year|decade|season)s?"
 KINDS: dict[str, re.Pattern[str]] = {
     "money": re.compile(
-        r"[£$€]\s?\d|\b(?:GBP|EUR|USD|CAD|CHF|SEK|NOK|DKK|PLN|AUD)\s?\d|\d\s?(?:pounds|euros?|dollars|pence|p)\b"
+        r"[£$€]\s?\d|\b(?:GBP|EUR|USD|CAD|CHF|SEK|NOK|DKK|PLN|AUD)\s?\d|\d\s?(?:"
+        r"pounds|euros?|dollars|pence|p)\b"
         r"|\bfree(?: of charge)?\b|\bno (?:charge|fee|cost|extra)\b",
         re.IGNORECASE,
     ),
     "percent": re.compile(r"\d\s?(?:%|per ?cent\b)", re.IGNORECASE),
     "duration": re.compile(
-        rf"\b{_COUNT}(?:[ -](?:to|or|and|working|business|calendar|full|more|further|clear|whole|consecutive|quiet"
-        rf"|{_COUNT}))*[ -]{_SPAN}\b|\b(?:nightly|hourly|daily|weekly|fortnightly|monthly|quarterly|yearly|annually"
+        rf"\b{_COUNT}(?:[ -](?:to|or|and|working|business|calendar|full|more"
+        rf"|further|clear|whole|consecutive|quiet"
+        rf"|{_COUNT}))*[ -]{_SPAN}\b|\b(?:nightly|hourly|daily|weekly|fortnightly"
+        rf"|monthly|quarterly|yearly|annually"
         rf"|immediately|at once|overnight|same[ -]day|next (?:working )?day|indefinitely|forever)\b",
         re.IGNORECASE,
     ),
@@ -50,30 +57,62 @@ KINDS: dict[str, re.Pattern[str]] = {
     ),
     "clock": re.compile(r"\b\d{1,2}[:.]\d\d\b|\b\d{1,2}\s?(?:am|pm)\b|\b(?:noon|midnight)\b", re.IGNORECASE),
     "number": re.compile(rf"\b{_COUNT}\b|\b(?:unlimited|none|no limit)\b", re.IGNORECASE),
-    "reason": re.compile(r"\b(?:because|since|so that|due to|therefore|otherwise|caused? by|to (?:keep|avoid))\b", re.IGNORECASE),
+    "reason": re.compile(
+        r"\b(?:because|since|so that|due to|therefore|otherwise|caused? by|to (?:keep|avoid))\b",
+        re.IGNORECASE,
+    ),
 }
 _ASKED: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), kinds)
     for pattern, kinds in (
         (r"\bwhat time\b|\b(?:opening|office|working) hours\b|\bwhat hours\b", ("clock",)),
-        (r"\b(?:what|which) (?:percent|percentage|share|proportion)|\bpercentage\b|\bwhat (?:tax|vat|interest) rate", ("percent",)),
+        (
+            r"\b(?:what|which) (?:percent|percentage|share|proportion)|\bpercentage\b"
+            r"|\bwhat (?:tax|vat|interest) rate",
+            ("percent",),
+        ),
         (r"\bhow much (?:time|notice|warning|longer)\b", ("duration",)),
-        (r"\bhow (?:long|soon|quick\w*|fast|far back|old|late|early|often|frequently)\b|\bwhat (?:is the )?(?:time limit|deadline)\b"
-         r"|\bhow many (?:\w+ )?(?:seconds?|minutes?|hours?|days?|nights?|weeks?|months?|years?)\b|\btime ?frame\b", ("duration", "date")),
-        (r"\b(?:cost|costs|price|prices|priced|fee|fees|charge|charged|charges|pay|paid|pricing|expensive|refund of|surcharge)\b"
-         r"|\bhow much\b", ("money", "percent")),
-        (r"\bhow (?:many|big|large|heavy|tall|wide|thick|far|high|loud|cold|hot)\b|\b(?:maximum|minimum|limit|cap)\b|\bnumber of\b", ("number",)),
-        (r"\bwhen\b|\b(?:what|which) (?:date|day|month|year)\b|\bsince when\b|\bdeadline\b|\bexpir\w+\b", ("date", "duration", "clock")),
+        (
+            r"\bhow (?:long|soon|quick\w*|fast|far back|old|late|early|often|frequently)\b"
+            r"|\bwhat (?:is the )?(?:time limit|deadline)\b"
+            r"|\bhow many (?:\w+ )?(?:seconds?|minutes?|hours?|days?|nights?|weeks?"
+            r"|months?|years?)\b|\btime ?frame\b",
+            ("duration", "date"),
+        ),
+        (
+            r"\b(?:cost|costs|price|prices|priced|fee|fees|charge|charged|charges"
+            r"|pay|paid|pricing|expensive|refund of|surcharge)\b"
+            r"|\bhow much\b",
+            ("money", "percent"),
+        ),
+        (
+            r"\bhow (?:many|big|large|heavy|tall|wide|thick|far|high|loud|cold"
+            r"|hot)\b|\b(?:maximum|minimum|limit|cap)\b|\bnumber of\b",
+            ("number",),
+        ),
+        (
+            r"\bwhen\b|\b(?:what|which) (?:date|day|month|year)\b|\bsince when\b"
+            r"|\bdeadline\b|\bexpir\w+\b",
+            ("date", "duration", "clock"),
+        ),
         (r"\bwho\b|\bwhom\b|\bwhose\b|\bname of\b", ("name",)),
-        (r"\b(?:which|what) (?:team|company|vendor|supplier|carrier|person|firm|department|office|city|country|site|service|tool|product|plan"
-         r"|model|partner|contractor|provider|courier|warehouse|officer|desk|group)\b|\bwhere\b", ("name",)),
+        (
+            r"\b(?:which|what) (?:team|company|vendor|supplier|carrier|person"
+            r"|firm|department|office|city|country|site|service|tool|product|plan"
+            r"|model|partner|contractor|provider|courier|warehouse|officer|desk|group)\b|\bwhere\b",
+            ("name",),
+        ),
         (r"\bwhy\b|\bwhat (?:is|was) the reason\b", ("reason",)),
     )
-)  # fmt: skip
+)
 _NAME = re.compile(r"\b[A-Z][\w’'.-]*\w(?: (?:(?:& |of )?[A-Z][\w’'.-]*\w|\d{1,3}\b))*")
 _CALENDAR = re.compile(rf"(?:\d+ )?(?:{_MONTH}|{_DAY})s?(?: \d+)?|[A-Z]{{3}} \d.*", re.IGNORECASE)
+_PERSON_ASKED = re.compile(r"\bwho(?:m|se|ever)?\b|\b(?:person|name)\b", re.IGNORECASE)
+_PERSON = re.compile(r"[A-Z][a-z’'-]+(?: [A-Z][a-z’'-]+){1,2}")
 _QUOTED = re.compile(r"[\"“`]([^\"”`]{2,30})[\"”`]")
-_QUANTITY = re.compile(rf"([£$€]|\b(?:GBP|EUR|USD|CAD)\s)?\s?\b({_COUNT})\b[ -]?(%|[^\W\d_]+)?", re.IGNORECASE)
+_QUANTITY = re.compile(
+    rf"([£$€]|\b(?:GBP|EUR|USD|CAD)\s)?\s?\b({_COUNT})\b[ -]?(%|[^\W\d_]+)?", re.IGNORECASE
+)
 _CURRENCY = {"£": "GBP", "$": "USD", "€": "EUR"}
 
 
@@ -121,11 +160,23 @@ def names(text: str) -> tuple[str, ...]:
 
 def _opens(text: str, at: int) -> bool:
     before = text[:at].rstrip()
-    return not before or before[-1] in ".?!:|•" or text[:at].endswith("\n")
+    return not before or before[-1] in ".?!:|•>" or text[:at].endswith("\n")
 
 
 def _inside(text: str, name: str, at: int) -> bool:
-    return any(m.start() != at and not _opens(text, m.start()) for m in re.finditer(rf"\b{re.escape(name)}\b", text))
+    return any(
+        m.start() != at and not _opens(text, m.start()) for m in re.finditer(rf"\b{re.escape(name)}\b", text)
+    )
+
+
+def asks_person(question: str) -> bool:
+    """True when a question wants a person: `who`, `whose`, `the name of`."""
+    return _PERSON_ASKED.search(question) is not None
+
+
+def people(text: str, question: str) -> list[str]:
+    """Names of two or three capitalised words that the question does not have."""
+    return [name for name in names(text) if _PERSON.fullmatch(name) and name.lower() not in question.lower()]
 
 
 @lru_cache(maxsize=20_000)
@@ -141,12 +192,36 @@ def expected(question: str) -> tuple[str, ...]:
     return next((kinds_ for pattern, kinds_ in _ASKED if pattern.search(question)), ())
 
 
+_NUMBERS = {
+    word: str(n)
+    for n, word in enumerate(
+        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], 1
+    )
+}
+_HOURS = {
+    "second": 1 / 3600,
+    "minut": 1 / 60,
+    "hour": 1,
+    "day": 24,
+    "night": 24,
+    "week": 168,
+    "fortnight": 336,
+    "month": 730,
+    "year": 8760,
+}
+
+
 @lru_cache(maxsize=20_000)
 def quantities(text: str) -> frozenset[tuple[str, str]]:
-    """Numbers with their unit: `("day", "30")`, `("GBP", "4.50")`; the unit is a stem or a currency."""
+    """Numbers with what they count: `("GBP", "4.50")`, `("door", "20")`; a span as `("time", hours)`."""
     found = set()
     for currency, number, unit in _QUANTITY.findall(text):
         symbol = currency.strip()
         key = _CURRENCY.get(symbol, symbol.upper()) if symbol else stem(unit.lower()) if unit else ""
-        found.add((key, number.lower().replace(",", "")))
+        value = number.lower().replace(",", "")
+        value = _NUMBERS.get(value, value)
+        if key in _HOURS and value.replace(".", "", 1).isdigit():
+            key, value = "time", f"{float(value) * _HOURS[key]:g}"
+        if key not in STOP:
+            found.add((key, value))
     return frozenset(found)

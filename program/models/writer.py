@@ -17,6 +17,7 @@ from program.models.prompt import Prompt, read, reply
 from program.models.split import split
 
 MODEL = "local/extract-v1"
+SENTENCES = 3  # of an answer, when the prompt does not say
 
 
 def local_writer(embedder: Embedder) -> dspy.LM:
@@ -52,7 +53,8 @@ class WriterEngine:
         )
 
     def stream(self, request: Request) -> Iterator[Any]:
-        return response_to_events(self.complete(request))
+        """The reply as stream events, in one piece of text: it is all known at once."""
+        yield from response_to_events(self.complete(request))
 
     def dump_state(self) -> dict[str, str]:
         return {"embedder": self._embedder.name}
@@ -97,9 +99,14 @@ def answer(prompt: Prompt, embedder: Embedder) -> dict[str, str | Sequence[str]]
         case ("clarifying_question",):
             return {"clarifying_question": clarify(question, prompt.excerpts(), embedder)}
         case ("answer",) if "passages" in prompt.inputs:
-            most = int(prompt.inputs.get("sentences") or 3)
-            strict = prompt.inputs.get("strict", "").strip().lower() == "true"
-            text = extract(question, prompt.texts("sub_queries"), prompt.excerpts(), most, strict, embedder)
+            text = extract(
+                question,
+                prompt.texts("sub_queries"),
+                prompt.excerpts(),
+                embedder,
+                most=int(prompt.inputs.get("sentences") or SENTENCES),
+                strict=prompt.inputs.get("strict", "").strip().lower() == "true",
+            )
             return {"answer": text}
         case ("answer",):
             return {"answer": solve(question)}

@@ -51,7 +51,9 @@ def test_every_sequence_of_verdicts_ends_within_the_caps(sequence, tuning, cap):
 
 
 @given(verdicts, progresses, tunings, st.integers(1, 5), tripped)
-def test_rejected_evidence_is_written_up_only_with_a_reason_in_stopped_by(verdict, progress, tuning, cap, trip):
+def test_rejected_evidence_is_written_up_only_with_a_reason_in_stopped_by(
+    verdict, progress, tuning, cap, trip
+):
     action = decide(verdict, progress, tuning, cap, trip)
     if isinstance(action, Generate) and not verdict.sufficient:
         assert action.stopped_by is not StoppedBy.DONE
@@ -70,7 +72,13 @@ def test_a_vague_question_is_asked_back_before_anything_else():
 
 
 def test_a_spent_budget_makes_do_with_what_there_is_and_says_so():
-    action = decide(Verdict(False, 0.4, 2, "price", "price of pro"), Progress(1, frozenset()), TUNING, 3, StoppedBy.SECONDS)
+    action = decide(
+        Verdict(False, 0.4, 2, "price", "price of pro"),
+        Progress(1, frozenset()),
+        TUNING,
+        3,
+        StoppedBy.SECONDS,
+    )
     assert action == Generate(StoppedBy.SECONDS, "the budget for seconds is spent")
 
 

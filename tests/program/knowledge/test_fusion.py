@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from datetime import date
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,9 @@ from program.knowledge.fusion import Method, fuse, ranking
 from program.knowledge.source import Passage
 
 PART = st.floats(-1, 1, allow_subnormal=False)
-SCORES = st.fixed_dictionaries({}, optional={"dense": PART, "keyword": st.floats(0, 40, allow_subnormal=False)})
+SCORES = st.fixed_dictionaries(
+    {}, optional={"dense": PART, "keyword": st.floats(0, 40, allow_subnormal=False)}
+)
 METHOD = st.sampled_from(["convex", "rrf"])
 
 
@@ -71,12 +74,22 @@ def test_the_method_tells_which_parts_a_passage_has_and_other_methods_stay() -> 
 
 
 def test_a_passage_with_neither_part_keeps_its_own_score() -> None:
-    found = {p.id: p.score for p in fuse([*POOL, passage("g", {}, "sql", 0.7), passage("h", {}, "sql", 3.0)], 0.5, 9)}
+    found = {
+        p.id: p.score
+        for p in fuse([*POOL, passage("g", {}, "sql", 0.7), passage("h", {}, "sql", 3.0)], 0.5, 9)
+    }
     assert (found["g"], found["h"]) == (0.7, 1.0)
 
 
 def test_a_pool_of_one_that_matches_scores_one() -> None:
     assert fuse([POOL[1]], 0.5, 1)[0].score == 1.0
+
+
+def test_a_passage_under_another_score_is_otherwise_the_same() -> None:
+    full = Passage("i", "s", "t", "x", 0.1, "web", date(2026, 1, 2), 3, "b/new.md", "i:1-2", {"dense": 0.1})
+    assert all(getattr(full, f.name) != f.default for f in fields(Passage))
+    assert full.rescored(0.1) == full
+    assert full.rescored(0.5, "dense", {}) == replace(full, score=0.5, method="dense", scores={})
 
 
 def test_nothing_comes_of_nothing() -> None:

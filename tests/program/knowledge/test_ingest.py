@@ -22,7 +22,11 @@ def test_a_passage_carries_what_its_document_says_of_itself(knowledge: Path) -> 
     passage = by_id(read_base("product", knowledge / "product"))["product/plans.md#home-plus"]
     assert passage.title == "Plans > Home Plus"
     assert passage.text == "Home Plus costs GBP 4.50 a month and keeps video for 14 days."
-    assert (passage.source, passage.as_of, passage.authority) == ("product", date(2026, 3, 1), AUTHORITY["official"])
+    assert (passage.source, passage.as_of, passage.authority) == (
+        "product",
+        date(2026, 3, 1),
+        AUTHORITY["official"],
+    )
     assert passage.link == "product/plans.md:12-12"
     lines = (knowledge / "product/plans.md").read_text().split("\n")
     assert lines[11] == passage.text
@@ -81,7 +85,10 @@ def test_an_undated_page_has_the_date_its_name_starts_with(knowledge: Path) -> N
 
 def test_superseded_passages_name_their_successor_across_bases_in_either_order(write: Write) -> None:
     write("a/new.md", "---\nsupersedes: [b/old.md, b/older.md]\n---\n# New\n\nText.\n")
-    write("b/old.md", "---\nsupersedes: b/older.md\nas_of: 2020-01-01\n---\n# Old\n\nText.\n\n## More\n\nText.\n")
+    write(
+        "b/old.md",
+        "---\nsupersedes: b/older.md\nas_of: 2020-01-01\n---\n# Old\n\nText.\n\n## More\n\nText.\n",
+    )
     folder = write("b/older.md", "# Older\n\nText.\n")
     readings = [read_base("a", folder / "a"), read_base("b", folder / "b")]
     for order in (readings, readings[::-1]):
@@ -112,12 +119,20 @@ def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_read(write: Wr
 def test_windows_line_ends_and_byte_order_marks_change_nothing(write: Write) -> None:
     text = "---\ntitle: A\n---\n# A\n\nOne.\n\n## B\n\nTwo.\n"
     plain = read_base("x", write("a.md", text)).passages
-    assert read_base("x", write("a.md", b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())).passages == plain
+    assert (
+        read_base("x", write("a.md", b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())).passages == plain
+    )
 
 
 def test_json_lines_are_records_with_their_own_ids(write: Write) -> None:
     rows = [
-        {"_id": "d1", "title": "Cells", "text": "Four AA cells.", "as_of": "2026-01-02", "authority": "official"},
+        {
+            "_id": "d1",
+            "title": "Cells",
+            "text": "Four AA cells.",
+            "as_of": "2026-01-02",
+            "authority": "official",
+        },
         {"id": 7, "text": "No title."},
         {"name": "Warden", "doors": 1, "colours": ["black"], "gone": None},
         {"_id": "d2", "text": "A lone \ud800 surrogate."},

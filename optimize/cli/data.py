@@ -1,0 +1,107 @@
+"""`ragc data check`, `stats` and `split`: labelled questions validated, counted, divided."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from optimize.cli.show import Json, print_json, print_table
+
+Folder = Annotated[Path, typer.Argument(help="The project folder.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs, under `data`."""
+    data = typer.Typer(help="Validate, count and divide the labelled questions.", no_args_is_help=True)
+    for verb in (check, stats, split):
+        data.command()(verb)
+    app.add_typer(data, name="data")
+
+
+def check(folder: Folder, json: Json = False) -> None:
+    """Whether questions, knowledge and splits agree; exit code 1 when they do not."""
+    from optimize import datacheck
+    from optimize.corpus import read_corpus
+    from optimize.dataset import read_labelled
+    from program.settings import Project
+
+    project = Project.open(folder)
+    questions = read_labelled(project.labelled)
+    corpus = read_corpus(project)
+    report = datacheck.check(questions, corpus.passages, corpus.tables)
+    if json:
+        print_json(
+            {
+                "passed": report.passed,
+                "questions": report.questions,
+                "errors": [asdict(finding) for finding in report.errors],
+                "warnings": [asdict(finding) for finding in report.warnings],
+            }
+        )
+    else:
+        for title, findings in (("errors", report.errors), ("warnings", report.warnings)):
+            if findings:
+                rows = [[f"{f.line} {f.id}", f.what, f.mend] for f in findings]
+                print_table(
+                    f"{title} in {project.labelled.name}", ["line, id", "what", "how to mend it"], rows
+                )
+        for warning in corpus.warnings:
+            typer.echo(warning, err=True)
+        typer.echo(
+            f"{report.questions} questions: {len(report.errors)} errors, {len(report.warnings)} warnings"
+        )
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+def stats(folder: Folder, json: Json = False) -> None:
+    """How many questions there are, by label and split."""
+    from optimize.dataset import read_labelled
+    from optimize.datastats import count
+    from program.settings import Project
+
+    counts = count(read_labelled(Project.open(folder).labelled))
+    if json:
+        print_json(counts)
+        return
+    columns = list(counts["all"]["questions"])
+    for label, values in counts.items():
+        rows = [
+            [value, *(str(n) if n else "" for n in numbers.values())] for value, numbers in values.items()
+        ]
+        print_table(label, [label, *columns], rows)
+
+
+def split(
+    folder: Folder,
+    seed: Annotated[int, typer.Option(help="Another seed divides otherwise.")] = 0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Divide anew, whatever the `split` fields say.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write a `split` into every question that has none: topics stay whole, about 50/20/30."""
+    from optimize.dataset import read_labelled, splits
+    from optimize.splitfile import write_splits
+    from program.errors import DataError
+    from program.settings import Project
+
+    path = Project.open(folder).labelled
+    questions = read_labelled(path)
+    if again:
+        questions = [question.model_copy(update={"split": None}) for question in questions]
+    parts = splits(questions, seed)
+    if empty := [name for name, part in parts.items() if not part]:
+        raise DataError(
+            f"No question is left for {' and '.join(empty)}.", "Label questions of at least three topics."
+        )
+    changed = write_splits(path, {question.id: name for name, part in parts.items() for question in part})
+    sizes = {name: len(part) for name, part in parts.items()}
+    if json:
+        print_json({"changed": changed, "splits": sizes})
+        return
+    shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    typer.echo(f"{shown}; {changed} lines changed in {path.name}")

@@ -1,0 +1,97 @@
+"""The knowledge of a project as it lies on disk: passages by id and tables, without an index or a model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from program.errors import KnowledgeError
+from program.knowledge.source import Passage
+from program.settings import KnowledgeSettings, Project
+
+if TYPE_CHECKING:
+    from program.knowledge.tables import Tables
+
+TABLES = "tables"
+_SQLITE = "sqlite:///"
+
+
+class ProjectTables:
+    """Every table of the project's bases of kind "tables", to read from only."""
+
+    def __init__(self, bases: Sequence[Tables]) -> None:
+        self._bases = tuple(bases)
+
+    @property
+    def names(self) -> Collection[str]:
+        """`<base>/<table>` of every table."""
+        return {f"{base.name}/{table.name}" for base in self._bases for table in base.schema.tables}
+
+    def select(self, sql: str) -> str:
+        """The rows of one SELECT on the first base that can run it, a line each, column names first.
+
+        Raises `KnowledgeError` when there is none, or it is anything but a SELECT.
+        """
+        from program.knowledge.tables import checked
+
+        problem = KnowledgeError("The project has no tables.", 'Add a knowledge base of kind "tables".')
+        for base in self._bases:
+            try:
+                names, rows = base.rows(checked(sql, base.schema))
+                return _lines([names, *rows])
+            except KnowledgeError as error:
+                problem = error
+        raise problem
+
+    def text(self) -> str:
+        """Every value of every table, a line a row."""
+        return "\n".join(
+            _lines(base.rows(f'SELECT * FROM "{table.name}"')[1])
+            for base in self._bases
+            for table in base.schema.tables
+        )
+
+
+def _lines(rows: Sequence[Sequence[Any]]) -> str:
+    return "\n".join(" | ".join("" if value is None else str(value) for value in row) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """What a project knows: its passages by id, its tables, and sentences of warning from the reading."""
+
+    passages: dict[str, Passage]
+    tables: ProjectTables
+    warnings: tuple[str, ...] = ()
+
+
+def read_corpus(project: Project) -> Corpus:
+    """The passages and tables of every base. Raises `KnowledgeError` for one that cannot be read."""
+    from program.knowledge.embedder import shared_embedder
+    from program.knowledge.ingest import link_superseded, read_base
+    from program.knowledge.source import SourceCard
+    from program.knowledge.tables import Tables
+
+    bases = project.settings.knowledge
+    whole = link_superseded(
+        [read_base(name, project.folder / base.path) for name, base in bases.items() if base.kind != TABLES]
+    )
+    # The embedder loads its model at the first question asked in words, and none is asked here.
+    embedder = shared_embedder()
+    tables = [
+        Tables(name, SourceCard(name, base.kind, base.about), _place(project.folder, base), embedder)
+        for name, base in bases.items()
+        if base.kind == TABLES
+    ]
+    return Corpus({p.id: p for p in whole.passages}, ProjectTables(tables), tuple(whole.warnings))
+
+
+def _place(folder: Path, base: KnowledgeSettings) -> str | Path:
+    """A folder of CSV files, or a database URL; the path in an SQLite URL counts from the project."""
+    if not base.url:
+        return folder / base.path
+    if base.url.startswith(_SQLITE) and not base.url.startswith(f"{_SQLITE}/"):
+        return f"{_SQLITE}{folder / base.url.removeprefix(_SQLITE)}"
+    return base.url

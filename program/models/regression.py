@@ -1,0 +1,137 @@
+"""Logistic regression for small and for many-classed sets, with folds and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from program.models.reading import Vector
+
+Array = NDArray[Any]
+Logits = NDArray[np.float64]
+MANY_CLASSES = 20
+MANY_CASES = 1000
+MANY_COLUMNS = 400
+FEW = 8
+MOST_STEPS = 30
+
+
+def rotated(x: Vector) -> Vector:
+    """The same rows in the fewest coordinates: rotating them changes no regression with a round penalty."""
+    if x.shape[0] >= x.shape[1]:
+        return x
+    values, vectors = np.linalg.eigh(x.astype(np.float64) @ x.T.astype(np.float64))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), np.float32)
+
+
+def regress(x: Vector, y: Array, strength: float) -> tuple[Array, Array]:
+    """(weights (d, k), bias (k,)): k = 1 for two classes, else one column a class."""
+    classes = int(y.max()) + 1
+    if classes > MANY_CLASSES or (len(y) > MANY_CASES and x.shape[1] > MANY_COLUMNS):
+        return _regress_many(x, y, strength)
+    rows = x.astype(np.float64)
+    if classes == 2:
+        found = [_newton(rows, y.astype(np.float64), strength)]
+    else:
+        found = [_newton(rows, (y == c).astype(np.float64), strength) for c in range(classes)]
+    return np.stack([weights for weights, _ in found], 1), np.array([bias for _, bias in found])
+
+
+def _regress_many(x: Vector, y: Array, strength: float) -> tuple[Array, Array]:
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=strength, class_weight="balanced", tol=1e-3, max_iter=100).fit(x, y)
+    return model.coef_.T, model.intercept_
+
+
+def _newton(x: Array, y: Array, strength: float) -> tuple[Array, float]:
+    """(weights, bias) of least log loss plus |weights|^2 / (2 strength), by Newton's method."""
+    from scipy.linalg import cho_factor, cho_solve
+
+    rows = np.hstack([x, np.ones((len(x), 1))])
+    penalty = np.full(rows.shape[1], 1.0 / strength)
+    penalty[-1] = 1e-6  # the bias goes unpenalised, but for a trace that keeps separable classes finite
+    found = np.zeros(rows.shape[1])
+
+    def loss(w: Array) -> float:
+        logits = rows @ w
+        return float(np.sum(np.logaddexp(0.0, logits) - y * logits) + 0.5 * np.sum(penalty * w * w))
+
+    now = loss(found)
+    for _ in range(MOST_STEPS):
+        p = 1.0 / (1.0 + np.exp(-np.clip(rows @ found, -40.0, 40.0)))
+        slope = rows.T @ (p - y) + penalty * found
+        half = rows * np.sqrt(p * (1 - p))[:, None]
+        curve = half.T @ half  # one matrix with itself: half the work
+        curve.flat[:: len(penalty) + 1] += penalty
+        step = cho_solve(cho_factor(curve, overwrite_a=True, check_finite=False), slope, check_finite=False)
+        size = 1.0
+        while (after := loss(found - size * step)) > now and size > 1e-4:
+            size /= 2  # a full step may overshoot where the classes are nearly separable
+        found, gain, now = found - size * step, now - after, after
+        if gain < 1e-7 * (1.0 + abs(now)):
+            break
+    return found[:-1], float(found[-1])
+
+
+def folds(y: Array, groups: Sequence[str], most: int) -> Array | None:
+    """The fold of each case, groups whole and classes spread; None when there are too few cases to fold."""
+    order: dict[str, list[int]] = {}
+    for i, group in enumerate(groups):
+        order.setdefault(group, []).append(i)
+    least = min(len({groups[i] for i in np.flatnonzero(y == c).tolist()}) for c in range(int(y.max()) + 1))
+    if len(y) < FEW or len(order) < FEW or least < 3:
+        return None
+    k = min(most, least)
+    folds = np.zeros(len(y), np.int32)
+    for n, members in enumerate(sorted(order.values(), key=lambda m: (sorted(y[m].tolist()), m[0]))):
+        folds[members] = n % k
+    return folds
+
+
+def splits(folds: Array) -> Iterator[tuple[Array, Array]]:
+    for fold in range(int(folds.max()) + 1):
+        yield np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+
+
+def out_of_fold(x: Vector, y: Array, folds: Array, strength: float) -> Logits:
+    """Shape (n, k): the logits each case gets from the folds it is not in."""
+    k = int(y.max()) + 1
+    logits = np.zeros((len(y), 1 if k == 2 else k))
+    for train, held in splits(folds):
+        weights, bias = regress(x[train], y[train], strength)
+        logits[held] = x[held].astype(np.float64) @ weights + bias
+    return logits
+
+
+def softmax(logits: Logits) -> Logits:
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True))
+
+
+def log_loss(logits: Logits, y: Array) -> float:
+    full = np.hstack([np.zeros((len(y), 1)), logits]) if logits.shape[1] == 1 else logits
+    chosen = softmax(full)[np.arange(len(y)), y]
+    return float(-np.mean(np.log(np.maximum(chosen, 1e-12))))
+
+
+def calibrate(logits: Logits, y: Array) -> tuple[float, Array]:
+    """(slope, shift): Platt's numbers for two classes; a temperature and a share of the log prior for more.
+
+    Each is drawn towards leaving the logits alone, as strongly as one or two cases would.
+    """
+    from scipy.optimize import minimize
+
+    k = logits.shape[1]
+    direction = np.ones(1) if k == 1 else np.log(np.bincount(y, minlength=k) / len(y))
+
+    def loss(parameters: Array) -> float:
+        slope, share = np.exp(parameters[0]), parameters[1]
+        pull = (2 * parameters[0] ** 2 + share**2) / len(y)
+        return log_loss(slope * logits + share * direction, y) + float(pull)
+
+    found = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-7}).x
+    return float(np.exp(found[0])), np.asarray(found[1] * direction)

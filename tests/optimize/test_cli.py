@@ -1,0 +1,229 @@
+"""The command line: stable JSON, exit codes, and one sentence for every mistake."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from optimize.cli.main import main
+
+
+@pytest.fixture
+def ragc(monkeypatch, capsys):
+    """Runs a command line in this process; returns exit code, stdout and stderr."""
+
+    def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ragc", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return run
+
+
+def test_ask_json_has_the_promised_shape(ragc, compiled):
+    code, out, _ = ragc(
+        "ask",
+        "shop@latest",
+        "How many watts does the Wren draw?",
+        "--artifacts",
+        compiled / "artifacts",
+        "--json",
+    )
+    answer = json.loads(out)
+    assert code == 0
+    assert set(answer) == {
+        "text",
+        "outcome",
+        "confidence",
+        "stopped_by",
+        "citations",
+        "path",
+        "trace_id",
+        "version",
+        "usage",
+    }
+    assert {"calls", "tokens_in", "tokens_out", "usd", "seconds"} <= set(answer["usage"])
+    assert set(answer["citations"][0]) == {"n", "source", "id", "title"}
+    assert "1000 watts" in answer["text"]
+
+
+def test_ask_reads_questions_line_by_line(ragc, compiled):
+    code, out, _ = ragc(
+        "ask",
+        compiled,
+        "--json",
+        stdin="How many watts does the Wren draw?\n\nHow much water does the Merle hold?\n",
+    )
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert ["1000 watts" in answers[0]["text"], "1.7 litres" in answers[1]["text"]] == [True, True]
+
+
+def test_ask_on_a_project_folder_uses_its_latest_version(ragc, compiled):
+    _, out, _ = ragc("ask", compiled, "How many watts does the Wren draw?", "--json")
+    assert json.loads(out)["version"] == "shop@v2"
+
+
+def test_a_trace_can_be_shown(ragc, compiled):
+    _, out, _ = ragc("ask", compiled, "How many watts does the Wren draw?", "--trace")
+    assert "path: classify->" in out
+    assert "generator.answer" in out
+
+
+def test_the_streamed_answer_is_the_answer(ragc, compiled):
+    _, out, _ = ragc("ask", compiled, "How many watts does the Wren draw?", "--stream")
+    assert "1000 watts" in out
+
+
+def test_eval_json_has_the_promised_shape(ragc, compiled):
+    code, out, _ = ragc("eval", compiled, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert set(found) == {"version", "split", "n", "metrics", "plain", "by_tag"}
+    for name in (
+        "correct",
+        "wrong",
+        "outcome_accuracy",
+        "retrieval_recall",
+        "model_calls",
+        "seconds_p50",
+        "seconds_p95",
+    ):
+        assert set(found["metrics"][name]) == {"value", "ci", "n"}
+        assert name in found["plain"]
+
+
+def test_offline_comparison_reads_the_stored_scores(ragc, compiled):
+    code, out, _ = ragc(
+        "ab", "offline", "shop@v1", "shop@v2", "--artifacts", compiled / "artifacts", "--json"
+    )
+    found = json.loads(out)
+    assert {"verdict", "metric", "difference", "ci", "p", "n", "topics", "mde", "others", "flipped"} <= set(
+        found
+    )
+    assert code == {"better": 0, "worse": 1, "no_detectable_difference": 3}[found["verdict"]]
+
+
+def test_compile_says_what_it_made_and_exits_3_without_a_detectable_gain(ragc, own_shop):
+    code, out, _ = ragc("compile", own_shop, "--trials", "2", "--json")
+    found = json.loads(out)
+    assert found["version"] == "shop@v2"
+    assert code == (0 if found["verdict"] == "better" else 3)
+
+
+def test_search_finds_without_writing(ragc, shop):
+    code, out, _ = ragc("search", shop, "descale the kettle", "-k", "2", "--json")
+    assert code == 0
+    assert json.loads(out)[0]["id"] == "product/kettles.md#descaling"
+
+
+def test_a_fresh_project_can_be_asked_at_once(ragc, tmp_path):
+    assert ragc("init", tmp_path / "new")[0] == 0
+    code, out, _ = ragc("ask", tmp_path / "new", "When is the shop open?", "--json")
+    assert code == 0
+    assert "9 to 17" in json.loads(out)["text"]
+
+
+def test_index_tells_what_it_did_and_then_that_nothing_changed(ragc, own_shop):
+    assert json.loads(ragc("index", own_shop, "--json")[1])["passages"] == 6
+    assert json.loads(ragc("index", own_shop, "--json")[1])["unchanged"] is True
+
+
+def test_doctor_finds_nothing_wrong_with_a_good_project_and_names_what_is(ragc, own_shop):
+    assert ragc("doctor", own_shop)[0] == 0
+    (own_shop / "labelled.jsonl").unlink()
+    code, out, _ = ragc("doctor", own_shop, "--json")
+    assert code == 1
+    assert any("labelled" in finding["what"] and not finding["good"] for finding in json.loads(out))
+
+
+MISTAKES = {
+    "no project": (["ask", "{tmp}/nowhere", "Q?"], 2),
+    "no toml": (["compile", "{tmp}"], 2),
+    "init over a project": (["init", "{shop}"], 2),
+    "unknown reference": (["ask", "shop@v99", "Q?", "--artifacts", "{shop}/artifacts"], 2),
+    "odd reference": (["show", "../../etc@v1"], 2),
+    "empty question": (["ask", "{shop}", "  "], 2),
+    "endless question": (["ask", "{shop}", "x" * 100_000], 2),
+    "not English": (["ask", "{shop}", "Wie viel Wasser passt in den großen Kessel hinein?"], 2),
+    "unknown split": (["eval", "{shop}", "--split", "holdout"], 2),
+    "missing questions": (["eval", "{shop}", "--questions", "{tmp}/none.jsonl"], 2),
+    "unknown strategy": (["search", "{shop}", "kettle", "--strategy", "psychic"], 2),
+    "unknown option": (["ask", "{shop}", "Q?", "--colour"], 2),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_in_a_sentence_with_its_exit_code_and_no_traceback(ragc, shop, tmp_path, mistake):
+    arguments, expected = MISTAKES[mistake]
+    code, _, err = ragc(*(a.format(tmp=tmp_path, shop=shop) for a in arguments))
+    assert code == expected
+    assert "rror" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("break_it", "told"),
+    [
+        (lambda p: (p / "labelled.jsonl").open("a").write("{not json}\n"), "line 7"),
+        (
+            lambda p: (p / "labelled.jsonl").write_text(
+                (p / "labelled.jsonl").read_text().replace("#power", "#poewr")
+            ),
+            "#poewr",
+        ),
+        (
+            lambda p: (p / "ragc.toml").write_text((p / "ragc.toml").read_text().replace("path =", "paht =")),
+            "'path'",
+        ),
+        (lambda p: [f.unlink() for f in (p / "knowledge/product").iterdir()], "product"),
+    ],
+    ids=[
+        "a line that is not JSON",
+        "evidence that does not exist",
+        "an unknown key",
+        "an empty knowledge folder",
+    ],
+)
+def test_a_project_that_is_not_in_order_is_not_compiled_and_nothing_is_half_written(
+    ragc, own_shop, break_it, told
+):
+    break_it(own_shop)
+    code, _, err = ragc("compile", own_shop, "--trials", "1")
+    assert code == 2
+    assert told in err
+    assert "Traceback" not in err
+    assert not (own_shop / "artifacts").exists()
+
+
+def test_a_changed_artifact_exits_with_4(ragc, compiled, tmp_path):
+    import shutil
+
+    shutil.copytree(compiled, tmp_path / "copy")
+    (path,) = (tmp_path / "copy/artifacts/shop/versions").glob("v2-*/program.json")
+    path.write_bytes(path.read_bytes().replace(b"question", b"quostion", 1))
+    code, _, err = ragc("ask", "shop@v2", "Q?", "--artifacts", tmp_path / "copy/artifacts")
+    assert code == 4
+    assert "Traceback" not in err
+
+
+def test_help_loads_no_model_library():
+    script = "import sys, optimize.cli.main; print([m for m in ('torch', 'dspy', 'optuna', 'scipy', 'numpy') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_program_costs_no_torch():
+    script = "import sys, program; from program import load; print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,223 @@
+"""The check of labelled questions: each contradiction is found, named and told how to mend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from optimize.cli import data
+from optimize.corpus import read_corpus
+from optimize.datacheck import Report, check
+from optimize.dataset import LabelledQuestion
+from program.errors import KnowledgeError
+from program.knowledge.source import Passage
+from program.settings import Project
+
+PASSAGES = {
+    p.id: p
+    for p in (
+        Passage("billing/refunds.md#window", "billing", "Refunds", "Ask within 30 days of paying."),
+        Passage("billing/old.md#window", "billing", "Refunds", "Ask within 14 days of paying."),
+        Passage("product/hub.md#hub", "product", "Hub", "One hub serves 4 devices, says Ruth Amankwah."),
+    )
+}
+
+
+class OneTable:
+    """A table in memory with one result for every SELECT on it."""
+
+    names: Collection[str] = ("records/orders",)
+
+    def select(self, sql: str) -> str:
+        if "orders" not in sql:
+            raise KnowledgeError("There is no such table.", "Name another.")
+        return "sum\n12890.0"
+
+    def text(self) -> str:
+        return "12890 | 77"
+
+
+def question(**labels: Any) -> LabelledQuestion:
+    base = {
+        **{
+            "id": "q1",
+            "question": "How long may I ask for a refund?",
+            "outcome": "answered",
+            "route": "simple",
+        },
+        **{"sources": ["billing"], "evidence": ["billing/refunds.md#window"], "facts": ["30 days"]},
+    }
+    return LabelledQuestion.model_validate({**base, **labels})
+
+
+def report(*questions: LabelledQuestion) -> Report:
+    return check(questions, PASSAGES, OneTable())
+
+
+COMPLEX: dict[str, Any] = {
+    "route": "complex",
+    "sources": ["billing", "product"],
+    "evidence": ["billing/refunds.md#window", "product/hub.md#hub"],
+    "sub_queries": ["days to ask after paying", "devices served by one hub"],
+    "facts": ["30 days", "4 devices"],
+}
+TABLE: dict[str, Any] = {"sources": ["records"], "evidence": ["records/orders"], "facts": ["12,890"]}
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"facts": [["a month", "thirty days"]], "not_facts": ["14-day"], "answer": "Within 30 days."},
+        COMPLEX,
+        {**TABLE, "sql": "SELECT SUM(x) FROM orders", "not_facts": ["77"]},
+        {
+            "outcome": "clarify",
+            "route": None,
+            "sources": (),
+            "evidence": (),
+            "facts": (),
+            "answer": "Which plan?",
+        },
+        {"outcome": "abstain", "evidence": (), "facts": ()},
+        {"route": "direct", "sources": (), "evidence": (), "facts": ["36"]},
+    ],
+)
+def test_sound_labels_pass_without_a_word(labels: dict[str, Any]) -> None:
+    found = report(question(**labels))
+    assert found.passed
+    assert not found.warnings
+
+
+@pytest.mark.parametrize(
+    ("labels", "what", "mend"),
+    [
+        ({"evidence": ["billing/refund.md#window"]}, "is no passage", "billing/refunds.md#window"),
+        ({"facts": ["60 days"]}, "does not state the fact '60 days'", "words of the evidence"),
+        ({"facts": ["3"]}, "does not state the fact '3'", ""),
+        ({"not_facts": ["90 days"]}, "nothing in the knowledge states the not_fact '90 days'", ""),
+        ({"facts": ["within 30 days"], "not_facts": ["30 days"]}, "'30 days' is part of a fact", ""),
+        ({"answer": "Within 14 days."}, "its own answer does not state the fact '30 days'", ""),
+        (
+            {"answer": "30 days, once 14 days.", "not_facts": ["14 days"]},
+            "its own answer states the not_fact",
+            "",
+        ),
+        ({"sources": ["product"]}, "sources: product; but evidence is in billing", ""),
+        ({"sources": ["bills"], "evidence": ()}, "the source 'bills' is no knowledge base", "billing"),
+        ({"outcome": "clarify"}, "outcome is clarify but it has facts", "Empty `facts`"),
+        ({"outcome": "abstain", "facts": ()}, "outcome is abstain but it has evidence", ""),
+        ({"route": "direct"}, "route is direct but it has evidence", ""),
+        ({"sub_queries": ["a", "b"]}, "has sub_queries but is not complex", ""),
+        ({**COMPLEX, "sub_queries": ["days to ask after paying for one hub"]}, "has 1 sub_queries", "2 to 4"),
+        ({**TABLE, "sql": "SELECT 1 FROM nothing"}, "its SELECT cannot be run: There is no such table.", ""),
+        (
+            {**TABLE, "sql": "SELECT SUM(x) FROM orders", "facts": ["890"]},
+            "does not state the fact '890'",
+            "",
+        ),
+    ],
+)
+def test_an_error_is_named_with_its_remedy(labels: dict[str, Any], what: str, mend: str) -> None:
+    found = report(question(**labels, line=7))
+    assert [(f.id, f.line) for f in found.errors] == [("q1", 7)] * len(found.errors)
+    assert any(what in f.what and mend in f.mend and f.mend for f in found.errors), found.errors
+
+
+@pytest.mark.parametrize(
+    ("labels", "what"),
+    [
+        ({**COMPLEX, "sub_queries": ()}, "is complex but has no sub_queries"),
+        (
+            {**COMPLEX, "sub_queries": ["days to ask after paying", "who?"]},
+            "no sub_query looks up 'product/hub.md#hub'",
+        ),
+        (
+            {**COMPLEX, "sub_queries": ["days to ask after paying", "devices served by one hub", "x"]},
+            "looks up none",
+        ),
+        ({"evidence": ()}, "has facts but no evidence"),
+        ({"facts": ()}, "is answered but has no facts"),
+        ({**COMPLEX, "facts": ["4"]}, "the fact '4' is one character"),
+    ],
+)
+def test_a_warning_leaves_the_questions_usable(labels: dict[str, Any], what: str) -> None:
+    found = report(question(**labels))
+    assert found.passed
+    assert any(what in f.what for f in found.warnings), found.warnings
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "what"),
+    [
+        (
+            {"topic": "refunds", "evidence": ()},
+            {"topic": "refunds"},
+            "the topic 'refunds' is in test and, with q1, in train",
+        ),
+        ({}, {}, "the evidence 'billing/refunds.md#window' is in test"),
+        (
+            {"evidence": ()},
+            {"evidence": (), "question": "how LONG may I ask for a refund"},
+            "it is nearly the question q1 of train",
+        ),
+    ],
+)
+def test_nothing_may_be_shared_by_two_splits(
+    first: dict[str, Any], second: dict[str, Any], what: str
+) -> None:
+    other = {"question": "Which day is it by?", "id": "q2", "split": "test", **second}
+    found = report(question(**first, split="train"), question(**other))
+    assert [what in f.what for f in found.errors] == [True]
+    assert report(question(**first, split="train"), question(**{**other, "split": "train"})).passed
+
+
+def test_short_questions_are_no_near_duplicates_and_tables_may_be_shared() -> None:
+    labels = {**TABLE, "sql": "SELECT SUM(x) FROM orders", "question": "How many orders?"}
+    assert report(question(**labels, split="train"), question(**labels, id="q2", split="test")).passed
+
+
+def project(tmp_path: Path, **labels: Any) -> Path:
+    (tmp_path / "ragc.toml").write_text(
+        'name = "p"\n[knowledge.docs]\npath = "docs"\n'
+        '[knowledge.records]\nkind = "tables"\npath = "records"\n'
+    )
+    for path, text in {
+        "docs/a.md": "---\ntitle: Refunds\n---\n# Refunds\nAsk within 30 days.\n",
+        "records/orders.csv": "order_id,quantity\nA1,3\nA2,4\n",
+        "labelled.jsonl": json.dumps({"id": "q1", "question": "How many pieces?", "facts": ["7"], **labels}),
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+def test_a_project_is_read_without_an_index(tmp_path: Path) -> None:
+    corpus = read_corpus(Project.open(project(tmp_path)))
+    assert list(corpus.passages) == ["docs/a.md#refunds"]
+    assert corpus.tables.names == {"records/orders"}
+    assert "A2 | 4" in corpus.tables.text()
+    for sql in ("DELETE FROM orders", "SELECT 1; SELECT 2", "SELECT * FROM nothing"):
+        with pytest.raises(KnowledgeError):
+            corpus.tables.select(sql)
+    assert not (tmp_path / ".ragc").exists()
+
+
+@pytest.mark.parametrize(("quantity", "code"), [("SUM(quantity)", 0), ("MAX(quantity)", 1)])
+def test_the_command_runs_the_select_and_fails_when_labels_do(
+    tmp_path: Path, quantity: str, code: int
+) -> None:
+    folder = project(tmp_path, evidence=["records/orders"], sql=f"SELECT {quantity} FROM orders")
+    app = typer.Typer()
+    data.register(app)
+    result = CliRunner().invoke(app, ["data", "check", str(folder), "--json"])
+    assert result.exit_code == code
+    shown = json.loads(result.stdout)
+    assert (shown["passed"], shown["questions"], len(shown["errors"])) == (code == 0, 1, code)
+    assert CliRunner().invoke(app, ["data", "check", str(folder)]).exit_code == code

@@ -1,0 +1,73 @@
+"""Correct, partial, wrong: the three words mean the same everywhere."""
+
+import pytest
+
+from optimize.dataset import LabelledQuestion
+from optimize.metrics import grade, judge, utility
+from program.answer import Answer, Citation, Outcome, Usage
+from program.settings import UtilitySettings
+
+WEIGHTS = UtilitySettings()
+REFUND = LabelledQuestion(
+    id="q", question="How long?", topic="refunds", outcome="answered", route="simple", sources=("billing",),
+    evidence=("billing/a.md#x", "billing/a.md#y"), facts=("30 days", ("GBP 5", "five pounds")), not_facts=("14 days",),
+)  # fmt: skip
+VAGUE = LabelledQuestion(id="v", question="How much?", outcome="clarify")
+UNKNOWN = LabelledQuestion(id="u", question="In green?", outcome="abstain")
+
+
+@pytest.mark.parametrize(
+    ("question", "outcome", "text", "word"),
+    [
+        (REFUND, "answered", "Within 30 days, for a fee of £5.", "correct"),
+        (REFUND, "answered", "Within 30 days; five pounds is kept.", "correct"),
+        (REFUND, "answered", "Within 30 days.", "partial"),
+        (REFUND, "answered", "Within 30 days, once 14 days, for GBP 5.", "wrong"),
+        (REFUND, "answered", "Ask the help desk.", "wrong"),
+        (REFUND, "abstain", "I do not know.", "partial"),
+        (REFUND, "clarify", "Which plan?", "partial"),
+        (VAGUE, "clarify", "Which plan?", "correct"),
+        (VAGUE, "answered", "GBP 5.", "wrong"),
+        (VAGUE, "abstain", "I do not know.", "partial"),
+        (UNKNOWN, "abstain", "I do not know.", "correct"),
+        (UNKNOWN, "answered", "Yes.", "wrong"),
+    ],
+)
+def test_an_answer_is_correct_partial_or_wrong(question, outcome, text, word):
+    verdict = judge(question, outcome, text)
+    assert {"correct": verdict.correct, "partial": verdict.partial, "wrong": verdict.wrong}[word]
+    assert verdict.correct + verdict.partial + verdict.wrong == 1
+
+
+def test_utility_pays_facts_charges_calls_and_punishes_what_is_wrong():
+    assert utility(judge(REFUND, "answered", "30 days, GBP 5"), "answered", 0, WEIGHTS) == 1.0
+    assert utility(judge(REFUND, "answered", "30 days"), "answered", 0, WEIGHTS) == 0.5
+    assert utility(judge(REFUND, "abstain", "?"), "abstain", 0, WEIGHTS) == 0.0
+    assert utility(judge(VAGUE, "answered", "GBP 5"), "answered", 2, WEIGHTS) == pytest.approx(-1.02)
+
+
+def test_a_grade_tells_each_part_its_labels_allow():
+    answer = Answer(
+        "Within 30 days. [1] It costs GBP 5. [2]", Outcome.ANSWERED,
+        (Citation(1, "billing", "billing/a.md#x", "T"), Citation(2, "billing", "billing/a.md#z", "T")),
+        route="simple", sources=("billing", "policy"), retrieved=("billing/a.md#x", "billing/a.md#z"),
+        usage=Usage(calls=1),
+    )  # fmt: skip
+    texts = {"billing/a.md#x": "Ask within 30 days.", "billing/a.md#z": "It costs GBP 6."}
+    metrics = grade(REFUND, answer, WEIGHTS, texts.__getitem__).metrics
+    assert metrics["outcome_accuracy"] == 1.0
+    assert metrics["route_accuracy"] == 1.0
+    assert metrics["routing_accuracy"] == 0.0  # a base too many
+    assert metrics["source_f1"] == pytest.approx(2 / 3)
+    assert metrics["retrieval_recall"] == 0.5
+    assert metrics["context_precision"] == 0.5
+    assert metrics["fact_recall"] == 1.0
+    assert metrics["supported"] == 0.5  # GBP 5 is not what the second passage says
+    assert metrics["model_calls"] == 1.0
+
+
+def test_a_label_that_is_not_there_is_not_counted():
+    metrics = grade(VAGUE, Answer("Which?", Outcome.CLARIFY), WEIGHTS).metrics
+    assert metrics["routing_accuracy"] is None
+    assert metrics["retrieval_recall"] is None
+    assert metrics["supported"] is None

@@ -1,0 +1,72 @@
+"""Replay: the same answers as a live run, from a record, under any setting."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from optimize.replay import Record, Replay
+from program import load
+from program.parameters import apply, read, space
+
+QUESTIONS = [
+    "How much water does the Merle hold?",
+    "How many days do I have to get my money back and how many watts does the Wren draw?",
+    "What is 12 times 12?",
+    "Does the kettle come in green?",
+]
+
+
+@pytest.fixture(scope="module")
+def rag(compiled):
+    return load("shop@v2", artifacts=compiled / "artifacts")
+
+
+@pytest.fixture(scope="module")
+def replay(rag):
+    return Replay(rag.deepcopy(), Record())
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_under_any_setting_a_replay_answers_as_a_live_run(rag, replay, data):
+    before = read(rag)
+    setting = {
+        d.name: data.draw(
+            st.integers(int(d.low), int(d.high)) if d.integral else st.floats(d.low, d.high), label=d.name
+        )
+        for d in space(rag)
+    }
+    question = data.draw(st.sampled_from(QUESTIONS))
+    try:
+        apply(rag, setting)
+        apply(replay.program, setting)
+        live, again = rag(question), replay(question)
+    finally:
+        apply(rag, before)
+    assert (again.text, again.outcome, again.trace.path) == (live.text, live.outcome, live.trace.path)
+    assert again.confidence == pytest.approx(live.confidence)
+    assert (again.usage.calls, again.usage.decisions) == (live.usage.calls, live.usage.decisions)
+
+
+def test_a_question_seen_before_performs_nothing(rag):
+    record = Record()
+    program = Replay(rag.deepcopy(), record)
+    program(QUESTIONS[0])
+    performed = record.performed
+    assert program(QUESTIONS[0]).text
+    assert record.performed == performed
+
+
+def test_another_threshold_alone_performs_nothing(rag):
+    record = Record()
+    program = Replay(rag.deepcopy(), record)
+    program(QUESTIONS[0])
+    performed = record.performed
+    program.program.grounder.responsive.fields["responsive"] = {"threshold": 0.999}
+    answer = program(QUESTIONS[0])
+    assert answer.outcome == "abstain"
+    assert record.performed == performed

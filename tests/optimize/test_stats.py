@@ -1,0 +1,200 @@
+"""Error rates and coverage are simulated, seeded; a bound is the nominal rate plus two standard errors."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest, t
+
+from optimize.stats import holm, mean_interval, needed_questions, paired_test
+from program.errors import DataError
+
+
+def no_difference(rng, topics, each=10):
+    """B minus A is zero on average, but differs from topic to topic; values are 0 or 1."""
+    groups = np.repeat(np.arange(topics), each)
+    lean = rng.normal(0, 0.25, topics)[groups]
+    a = rng.random(len(groups)) < np.clip(0.6 - lean / 2, 0, 1)
+    b = rng.random(len(groups)) < np.clip(0.6 + lean / 2, 0, 1)
+    return a.astype(float), b.astype(float), groups.tolist()
+
+
+def rate(hits, runs):
+    return hits / runs, 2 * math.sqrt(0.05 * 0.95 / runs)
+
+
+@pytest.mark.parametrize("topics", [8, 20])
+def test_equal_versions_on_shared_topics_are_told_apart_in_at_most_one_case_of_twenty(topics):
+    rng, runs = np.random.default_rng(topics), 200
+    found, slack = rate(
+        sum(paired_test(a, b, g).p < 0.05 for a, b, g in (no_difference(rng, topics) for _ in range(runs))),
+        runs,
+    )
+    assert found <= 0.05 + slack
+
+
+def test_equal_versions_without_topics_are_told_apart_in_at_most_one_case_of_twenty():
+    rng, runs = np.random.default_rng(1), 200
+    hits = sum(paired_test(rng.random(40) < 0.7, rng.random(40) < 0.7).p < 0.05 for _ in range(runs))
+    found, slack = rate(hits, runs)
+    assert found <= 0.05 + slack
+
+
+def test_a_test_that_ignores_topics_would_fail_the_same_bar():
+    rng, runs = np.random.default_rng(8), 100
+    hits = sum(paired_test(a, b).p < 0.05 for a, b, _ in (no_difference(rng, 8, 20) for _ in range(runs)))
+    assert hits / runs > 0.10
+
+
+@pytest.mark.parametrize(("topics", "at_least"), [(8, 0.92), (20, 0.92)])
+def test_the_clustered_interval_covers_the_true_mean(topics, at_least):
+    rng, runs, hits = np.random.default_rng(3), 600, 0
+    for _ in range(runs):
+        groups = np.repeat(np.arange(topics), 10)
+        values = rng.normal(0, 1, topics)[groups] + rng.normal(0, 1, len(groups))
+        interval = mean_interval(values, groups.tolist())
+        hits += interval.low <= 0 <= interval.high
+    assert hits / runs >= at_least
+
+
+@pytest.mark.parametrize("p", [0.5, 0.95, 0.99])
+def test_the_interval_of_a_proportion_covers_it_even_near_one(p):
+    rng, runs, hits = np.random.default_rng(4), 600, 0
+    for _ in range(runs):
+        interval = mean_interval(
+            (rng.random(100) < p).astype(float), np.arange(100).tolist(), proportion=True
+        )
+        hits += interval.low <= p <= interval.high
+    assert hits / runs >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / runs)
+
+
+def test_the_clustered_standard_error_is_that_of_topic_sums():
+    rng = np.random.default_rng(5)
+    groups = np.repeat(np.arange(9), 12)
+    values = rng.normal(0, 1, 9)[groups] + rng.normal(0, 0.3, 108)
+    interval = mean_interval(values, groups.tolist())
+    sums = np.bincount(groups, values - values.mean())
+    reach = t.ppf(0.975, 8) * math.sqrt(9 / 8 * (sums**2).sum()) / 108
+    assert interval.high - interval.mean == pytest.approx(reach)
+
+
+def test_the_sign_flip_of_single_questions_is_the_exact_binomial_test():
+    a, b = [0] * 11 + [1] * 3 + [1] * 26, [1] * 11 + [0] * 3 + [1] * 26
+    assert paired_test(a, b).p == pytest.approx(binomtest(11, 14).pvalue, abs=0.01)
+    assert paired_test(a[2:], b[2:]).p == pytest.approx(binomtest(9, 12).pvalue, rel=1e-12)
+
+
+def test_forty_out_of_forty_is_not_certainty():
+    interval = mean_interval([1.0] * 40, proportion=True)
+    assert interval.mean == interval.high == 1.0
+    assert interval.low == pytest.approx(0.025 ** (1 / 40))
+
+
+def test_few_topics_widen_the_interval_of_a_proportion():
+    values, topics = [1.0, 0.0] * 20, [i // 10 for i in range(40)]
+    alone, clustered = mean_interval(values, proportion=True), mean_interval(values, topics, proportion=True)
+    assert clustered.low < alone.low
+    assert clustered.high > alone.high
+
+
+def test_one_value_says_nothing_about_the_mean():
+    assert mean_interval([0.4]).low == -math.inf
+    assert (mean_interval([0.4], proportion=True).low, mean_interval([0.4], proportion=True).high) == (0, 1)
+
+
+def test_equal_values_have_an_interval_of_no_width():
+    for groups in (None, [1] * 6, [1, 1, 2, 2, 3, 3]):
+        interval = mean_interval([2.5] * 6, groups)
+        assert (interval.low, interval.high) == (2.5, 2.5)
+
+
+def test_one_topic_is_treated_as_none():
+    values = [0.1, 0.5, 0.3, 0.9]
+    assert mean_interval(values, ["billing"] * 4) == mean_interval(values)
+
+
+def test_a_question_without_a_topic_is_a_topic_of_its_own():
+    values = [0.1, 0.5, 0.3, 0.9]
+    assert mean_interval(values, ["", None, "", ""]) == mean_interval(values)
+    assert paired_test(values, values, ["", None, "", ""]).topics == 0
+
+
+@pytest.mark.parametrize("call", [partial(mean_interval, []), partial(mean_interval, [math.nan])])
+def test_nothing_to_average_is_an_error(call):
+    with pytest.raises(DataError):
+        call()
+
+
+def test_unpaired_values_are_an_error():
+    with pytest.raises(DataError, match="3 values cannot be paired with 2"):
+        paired_test([1, 2, 3], [1, 2])
+
+
+def test_identical_versions_show_no_difference_and_say_what_could_have_been_seen():
+    result = paired_test([1.0] * 60, [1.0] * 60, [i // 5 for i in range(60)])
+    assert (result.difference, result.ci, result.p, result.topics) == (0, (0, 0), 1.0, 12)
+    assert result.mde == pytest.approx(0.1)
+
+
+def test_five_topics_are_too_few_to_say_anything():
+    topics = [i // 10 for i in range(50)]
+    result = paired_test([0.0] * 50, [1.0] * 50, topics)
+    assert not result.enough_topics
+    assert result.p > 0.05
+    assert result.mde == math.inf
+    assert paired_test([0.0] * 60, [1.0] * 60, [i // 10 for i in range(60)]).p == pytest.approx(2 / 64)
+
+
+def test_the_smallest_detectable_difference_is_detected_in_about_four_cases_of_five():
+    rng, runs, hits = np.random.default_rng(6), 100, 0
+    share = 0.2
+    size = paired_test([0.0] * 100, rng.permutation([1.0] * 10 + [-1.0] * 10 + [0.0] * 80)).mde
+    assert size == pytest.approx(0.127, abs=0.002)
+    for _ in range(runs):
+        draws = rng.choice([1.0, -1.0, 0.0], 100, p=[(share + size) / 2, (share - size) / 2, 1 - share])
+        hits += paired_test(np.zeros(100), draws).p < 0.05
+    assert hits / runs == pytest.approx(0.8, abs=0.1)
+
+
+def test_the_questions_needed_match_the_published_table():
+    assert needed_questions(0.05) == pytest.approx(622, abs=2)
+    assert needed_questions(0.03) == pytest.approx(1739, abs=2)
+    with pytest.raises(DataError):
+        needed_questions(0.5)
+
+
+def test_holm_corrects_for_the_number_of_metrics():
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+    assert holm({}) == {}
+
+
+def test_the_result_is_the_same_every_time():
+    rng = np.random.default_rng(7)
+    a, b = rng.random(40), rng.random(40)
+    assert paired_test(a, b) == paired_test(a, b)
+
+
+pairs = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 7)), min_size=2, max_size=30)
+
+
+@settings(max_examples=40, deadline=None)
+@given(pairs)
+def test_swapping_the_versions_mirrors_the_result(rows):
+    a, b, groups = zip(*rows, strict=True)
+    one, other = paired_test(a, b, groups), paired_test(b, a, groups)
+    assert one.difference == pytest.approx(-other.difference)
+    assert one.ci == pytest.approx((-other.ci[1], -other.ci[0]))
+    assert one.p == pytest.approx(other.p, abs=0.03)
+    assert one.ci[0] <= one.difference <= one.ci[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 5)), min_size=1, max_size=40), st.booleans())
+def test_the_interval_of_a_proportion_stays_between_zero_and_one(rows, binary):
+    values = [float(round(v)) if binary else v for v, _ in rows]
+    interval = mean_interval(values, [g for _, g in rows], proportion=True)
+    assert 0 <= interval.low <= interval.mean + 1e-12
+    assert interval.mean - 1e-12 <= interval.high <= 1

@@ -1,0 +1,278 @@
+"""What holds of every decision the local decider makes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import dspy
+import numpy as np
+import pytest
+from dspy.experimental import Choice, Noul, Score
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from program.errors import IntegrityError
+from program.knowledge.embedder import shared_embedder
+from program.models.decider import LocalDecider
+from program.models.demonstrations import Question
+from program.models.labels import label_of
+from program.signatures import Sufficiency
+
+FRUIT = ["apples", "pears", "plums", "cherries", "lemons", "grapes", "melons", "figs", "oranges", "peaches"]
+TOOLS = ["hammers", "saws", "drills", "pliers", "chisels", "wrenches", "files", "planes", "clamps", "axes"]
+ZEBRA: dict[str, Any] = {"type": "noul", "instructions": "The question is a zebra question."}
+AISLE: dict[str, Any] = {
+    "type": "choice",
+    "instructions": "Where it is kept.",
+    "criteria": {"north": None, "south": "The other side.", "cellar": "Below."},
+}
+QUESTIONS: dict[str, dict[str, Any]] = {"zebra": ZEBRA, "aisle": AISLE}
+
+
+def _demos() -> list[dict[str, Any]]:
+    fruit = [{"question": f"Where are the {f}?", "zebra": True, "aisle": "north"} for f in FRUIT]
+    tools = [{"question": f"Where are the {t}?", "zebra": False, "aisle": "south"} for t in TOOLS]
+    return [demo for pair in zip(fruit, tools, strict=True) for demo in pair]
+
+
+def _passages(*texts: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"n": n, "base": "shop", "title": t, "text": text} for n, (t, text) in enumerate(texts, 1)]
+
+
+def _state(question: str, demos: list[dict[str, Any]] | None = None, **more: Any) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        "instructions": "Decide.",
+        "input_fields": "1. `question` (str):",
+        "inputs": {"question": question, **more},
+    }
+    return state | ({"demos": demos} if demos else {})
+
+
+@pytest.fixture(scope="module")
+def decider() -> LocalDecider:
+    return LocalDecider(shared_embedder())
+
+
+AISLES: Any = Choice.__class_getitem__((("north", ""), ("south", "The other side.")))
+URGENCIES: Any = Score.__class_getitem__(("none", "some", "much"))
+
+
+class Shelf(dspy.Signature):  # type: ignore[misc]
+    """Say where it is kept."""
+
+    question: str = dspy.InputField()
+    zebra: Noul = dspy.OutputField(desc="The question is a zebra question.")
+    aisle: AISLES = dspy.OutputField(desc="Where.")
+    urgency: URGENCIES = dspy.OutputField(desc="How urgent it is.")
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    question=st.text(max_size=60),
+    texts=st.lists(st.tuples(st.text(max_size=15), st.text(max_size=60)), max_size=3),
+    shown=st.sampled_from([0, 1, 3, 20]),
+)
+def test_any_input_gets_probabilities_that_sum_to_one(
+    decider: LocalDecider, question: str, texts: list[tuple[str, str]], shown: int
+) -> None:
+    answer = decider(_state(question, _demos()[:shown], passages=_passages(*texts)), QUESTIONS)
+    shares = answer["aisle"]["probabilities"]
+    assert 0 <= answer["zebra"]["noul"] <= 1
+    assert set(shares) == {"north", "south", "cellar"}
+    assert all(0 <= share <= 1 for share in shares.values())
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+    assert answer["aisle"]["confidence"] == max(shares.values())
+
+
+def test_demonstrations_teach_a_rule_that_the_untaught_answer_gets_wrong(decider: LocalDecider) -> None:
+    asked = "Where are the strawberries?"
+    untaught, taught = decider(_state(asked), QUESTIONS), decider(_state(asked, _demos()), QUESTIONS)
+    assert untaught["zebra"]["noul"] < 0.5
+    assert taught["zebra"]["noul"] > 0.6
+    assert max(taught["aisle"]["probabilities"], key=taught["aisle"]["probabilities"].get) == "north"
+    assert decider(_state("Where are the screwdrivers?", _demos()), QUESTIONS)["zebra"]["noul"] < 0.4
+
+
+def test_without_demonstrations_an_answer_is_soft(decider: LocalDecider) -> None:
+    for question in ("Is this a zebra question?", "42", "", "Where are the zebras kept?"):
+        assert 0.2 <= decider(_state(question), QUESTIONS)["zebra"]["noul"] <= 0.8
+
+
+def test_without_demonstrations_the_option_most_like_the_question_is_likeliest(decider: LocalDecider) -> None:
+    put = {
+        "type": "choice",
+        "instructions": "What it is about.",
+        "criteria": {"billing": "invoices, refunds and payments", "animals": "cats, dogs and horses"},
+    }
+    shares = decider(_state("My refund has not arrived"), {"about": put})["about"]["probabilities"]
+    assert 0.5 < shares["billing"] < 1
+
+
+def test_without_demonstrations_passages_that_hold_the_answer_suffice(decider: LocalDecider) -> None:
+    put = {"sufficient": {"type": "noul", "instructions": "The passages state all that an answer needs."}}
+    asked = "How long is the battery guarantee of the Warden 3?"
+    holds = _passages(("Warden 3", "The battery guarantee of the Warden 3 is two years long."))
+    lacks = _passages(("Parking", "Visitors park behind the building and sign in at the desk."))
+    assert (
+        decider(_state(asked, passages=holds), put)["sufficient"]["noul"]
+        > 0.5
+        > decider(_state(asked, passages=lacks), put)["sufficient"]["noul"]
+    )
+
+
+def test_labels_of_one_option_only_move_the_answer_towards_it(decider: LocalDecider) -> None:
+    demos = [{"question": f"Where are the {t}?", "zebra": True} for t in TOOLS]
+    assert decider(_state("Where is it?", demos), QUESTIONS)["zebra"]["noul"] > 0.6
+
+
+def test_a_demonstration_without_a_label_is_passed_over(decider: LocalDecider) -> None:
+    bare: list[dict[str, Any]] = [
+        {"question": "Where are the nuts?"},
+        {"question": "Where are the bolts?", "zebra": None},
+    ]
+    answer = decider(_state("Where are the kiwis?", [*_demos(), *bare]), {"zebra": ZEBRA})
+    assert answer["zebra"]["noul"] > 0.6
+
+
+def test_the_order_of_demonstrations_does_not_change_the_answer() -> None:
+    shuffled = [_demos()[i] for i in np.random.default_rng(7).permutation(20)]
+    answers = [
+        LocalDecider(shared_embedder())(_state("Where are the quinces?", demos), QUESTIONS)
+        for demos in (_demos(), shuffled)
+    ]
+    assert answers[0] == answers[1]
+
+
+_PROGRAM = """
+import json
+from program.knowledge.embedder import Embedder
+from program.models.decider import LocalDecider
+from tests.program.models.test_decider import QUESTIONS, _demos, _passages, _state
+passages = _passages(("Shelf plan", "Pears and quinces: north. Hammers: south."), ("Hours", "We open at 9."))
+demos = [{**demo, "passages": passages[i % 2:]} for i, demo in enumerate(_demos())]
+decider = LocalDecider(Embedder())
+print(json.dumps(decider(_state("Where are the quinces?", demos, passages=passages), QUESTIONS)))
+"""
+
+
+def test_another_process_gives_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    other = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True, env=environment
+    )
+    exec(_PROGRAM, {})
+    assert other.stdout == capsys.readouterr().out
+    assert json.loads(other.stdout)["aisle"]["probabilities"]
+
+
+def test_exported_heads_answer_the_same_and_need_no_fitting(monkeypatch: pytest.MonkeyPatch) -> None:
+    passages = _passages(("Shelf plan", "Pears and quinces: north. Hammers: south."))
+    demos = [{**demo, "passages": passages} for demo in _demos()]
+    state = _state("Where are the quinces?", demos, passages=passages)
+    taught, other = LocalDecider(shared_embedder()), LocalDecider(shared_embedder())
+    before = taught(state, QUESTIONS)
+    other.import_heads(load_tensors(save_tensors(taught.export_heads())))
+
+    def no_fitting(*_: Any) -> None:
+        raise AssertionError("a head was fitted again")
+
+    monkeypatch.setattr("program.models.decider.fit", no_fitting)
+    assert other(state, QUESTIONS) == before
+    assert sorted(other.export_heads()) == sorted(taught.export_heads())
+
+
+@pytest.mark.parametrize("part", ["weights", "classes", "words", "calibration"])
+def test_a_missing_or_cut_array_is_refused(part: str) -> None:
+    taught = LocalDecider(shared_embedder())
+    taught(_state("Where are the quinces?", _demos()), QUESTIONS)
+    arrays = taught.export_heads()
+    for name in [n for n in arrays if n.endswith(f".{part}")]:
+        arrays[name] = arrays[name][:-1]
+    with pytest.raises(IntegrityError, match="not as they were exported"):
+        LocalDecider(shared_embedder()).import_heads(arrays)
+    with pytest.raises(IntegrityError):
+        LocalDecider(shared_embedder()).import_heads(
+            {n: a for n, a in arrays.items() if not n.endswith(part)}
+        )
+
+
+def test_a_field_named_after_a_base_learns_where_passages_come_from(decider: LocalDecider) -> None:
+    def glimpse(first: str, second: str, fruit: str) -> list[dict[str, Any]]:
+        found = _passages((fruit, f"All about {fruit} and where they are."), ("Notes", "We open at nine."))
+        return [{**found[0], "base": first}, {**found[1], "base": second}]
+
+    words = [*FRUIT, *TOOLS]
+    demos = [
+        {
+            "question": f"Where are the {word}?",
+            "glimpse": glimpse(*(("billing", "product") if n % 2 else ("product", "billing")), word),
+            "base_billing": bool(n % 2),
+        }
+        for n, word in enumerate(words)
+    ]
+    put = {
+        "base_billing": {"type": "noul", "instructions": "The answer needs this knowledge base: invoices."}
+    }
+    asked = "Where are the bananas?"
+    yes = decider(_state(asked, demos, glimpse=glimpse("billing", "product", "bananas")), put)
+    no = decider(_state(asked, demos, glimpse=glimpse("product", "billing", "bananas")), put)
+    assert yes["base_billing"]["noul"] > 0.7
+    assert no["base_billing"]["noul"] < 0.3
+
+
+def test_a_predictor_decides_alike_in_both_ways_of_calling_and_keeps_its_thresholds() -> None:
+    predict = dspy.Predict(Shelf)
+    urgent = [{"urgency": {"value": float(n % 3), "level": n % 3, "confidence": 1.0}} for n in range(20)]
+    predict.demos = [dspy.Example(**demo, **own) for demo, own in zip(_demos(), urgent, strict=True)]
+    predict.fields = {"zebra": {"threshold": 0.99}}
+    with dspy.context(lm=LocalDecider(shared_embedder())):
+        now = predict(question="Where are the apricots?")
+        later = asyncio.run(predict.acall(question="Where are the apricots?"))
+        copied = predict.deepcopy()(question="Where are the apricots?")
+    assert now.zebra.probability == later.zebra.probability == copied.zebra.probability
+    assert now.aisle.value == "north"
+    assert now.zebra.probability > 0.5
+    assert not now.zebra.value
+    assert 0 <= now.urgency.value <= 2
+
+
+def test_the_shipped_signature_takes_passages_and_demonstrations() -> None:
+    held = _passages(("Returns", "Returns are accepted for 30 days."))
+    demos = [
+        dspy.Example(
+            question=f"How long are {thing} returns accepted?" if n % 2 else f"Who mends {thing} on Sunday?",
+            passages=held,
+            sufficient=bool(n % 2),
+        )
+        for n, thing in enumerate([*FRUIT, *TOOLS])
+    ]
+    predict = dspy.Predict(Sufficiency)
+    predict.demos = demos
+    with dspy.context(lm=LocalDecider(shared_embedder())):
+        assert predict(question="How long are shoe returns accepted?", passages=held).sufficient.value
+        assert not predict(question="Who repairs shoes on Sunday?", passages=held).sufficient.value
+
+
+def test_many_threads_get_the_answers_that_one_would() -> None:
+    asked = [f"Where are the {word}?" for word in ("limes", "bolts", "nuts", "mangoes", "rasps", "dates")] * 3
+    alone, together = LocalDecider(shared_embedder()), LocalDecider(shared_embedder())
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda q: together(_state(q, _demos()), QUESTIONS), asked))
+    assert found == [alone(_state(q, _demos()), QUESTIONS) for q in asked]
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [(True, 1), ("no", 0), ({"value": True, "confidence": 0.3}, 1), (None, None), ("perhaps", None), (0, 0)],
+)
+def test_a_label_may_be_written_in_several_ways(value: Any, label: int | None) -> None:
+    assert label_of(value, ZEBRA) == label
+    assert Question("zebra", ZEBRA).options == ("false", "true")

@@ -1,0 +1,67 @@
+"""From pools to the passages a writer sees."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from program.evidence import interleave, keep, rank
+from program.knobs import Policy
+from program.knowledge.source import Passage
+
+TUNING = Policy().tuning()
+
+
+def passage(n: int, dense: float = 0.5, keyword: float = 1.0, **fields) -> Passage:
+    return Passage(
+        f"a/b.md#{n}",
+        fields.pop("source", "a"),
+        "t",
+        "x",
+        scores={"dense": dense, "keyword": keyword},
+        **fields,
+    )
+
+
+POOL = [passage(n, 1 - n / 10, 5 - n / 2) for n in range(6)]
+
+
+def test_a_superseded_passage_loses_its_penalty():
+    pool = [passage(0, 0.9, 5.0, superseded_by="a/new.md"), *POOL[1:]]
+    assert rank(pool, TUNING)[0].id == "a/b.md#0"
+    assert rank(pool, replace(TUNING, stale_penalty=0.5))[0].id == "a/b.md#1"
+
+
+def test_an_informal_passage_loses_its_penalty():
+    pool = [passage(0, 0.9, 5.0, authority=1), *POOL[1:]]
+    assert rank(pool, replace(TUNING, informal_penalty=0.5))[0].id == "a/b.md#1"
+
+
+def test_a_likely_base_lifts_its_passages():
+    pool = [*POOL, passage(9, 0.9, 4.5, source="b")]
+    assert rank(pool, replace(TUNING, base_prior=1.0), {"b": 0.9, "a": 0.1})[0].source == "b"
+
+
+@given(st.integers(2, 12), st.floats(0, 1), st.floats(0, 1))
+def test_at_most_k_passages_come_back_best_first(k, weight, penalty):
+    found = rank(POOL, replace(TUNING, k=k, dense_weight=weight, stale_penalty=penalty))
+    assert len(found) == min(k, len(POOL))
+    assert [p.score for p in found] == sorted((p.score for p in found), reverse=True)
+
+
+def test_queries_take_turns_and_nothing_comes_twice():
+    assert [p.id[-1] for p in interleave([POOL[:3], POOL[1:5]])] == ["0", "1", "2", "3", "4"]
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=6, max_size=6), st.floats(0, 1), st.integers(0, 4), st.integers(1, 12)
+)
+def test_what_is_kept_is_within_its_bounds_and_in_order(numbers, threshold, least, most):
+    relevant = {p.id: number for p, number in zip(POOL, numbers, strict=True)}
+    tuning = replace(TUNING, keep_at_least=least, keep_at_most=most)
+    kept = keep(POOL, relevant, threshold, tuning)
+    assert min(least, most, 6) <= len(kept) <= min(most, 6)
+    assert kept == [p for p in POOL if p in kept]
+    passing = [p for p in POOL if relevant[p.id] >= threshold]
+    if len(passing) <= most:
+        assert set(passing) <= set(kept)

@@ -1,0 +1,107 @@
+"""The program as its users meet it: asked, awaited, streamed, copied, evaluated by DSPy."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import dspy
+import pytest
+
+from program import Answer, Outcome, open_program
+from program.drivers import Progress, Token
+from program.errors import QuestionError
+
+QUESTION = "How much water does the Merle kettle hold?"
+
+
+@pytest.fixture(scope="module")
+def rag(shop):
+    return open_program(shop)
+
+
+def test_a_question_is_answered_from_the_documents_with_a_citation(rag):
+    answer = rag(QUESTION)
+    assert answer.outcome is Outcome.ANSWERED
+    assert "1.7 litres" in answer.text
+    assert "product/kettles.md#capacity" in [c.id for c in answer.citations]
+    assert answer.usage.calls >= 1
+    assert answer.trace.steps
+
+
+def test_awaiting_gives_the_same_answer_as_calling(rag):
+    awaited = asyncio.run(rag.aask(QUESTION))
+    assert (awaited.text, awaited.trace.path) == (rag(QUESTION).text, rag(QUESTION).trace.path)
+
+
+def test_streaming_tells_the_steps_and_ends_with_the_same_answer(rag):
+    async def collect():
+        return [event async for event in rag.stream(QUESTION)]
+
+    events = asyncio.run(collect())
+    assert isinstance(events[-1], Answer)
+    assert events[-1].text == rag(QUESTION).text
+    assert [e.note for e in events if isinstance(e, Progress)] == list(events[-1].trace.path)
+    assert "1.7 litres" in "".join(e.text for e in events if isinstance(e, Token))
+
+
+def test_many_threads_and_many_tasks_do_not_disturb_each_other(rag):
+    questions = [
+        QUESTION,
+        "How often should the kettle be descaled?",
+        "How many watts does the Wren draw?",
+    ] * 4
+    alone = [rag(q).text for q in questions]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda q: rag(q).text, questions)) == alone
+
+    async def together():
+        return await asyncio.gather(*(rag.aask(q) for q in questions))
+
+    assert [a.text for a in asyncio.run(together())] == alone
+
+
+@pytest.mark.parametrize(
+    "question", ["", "   \n", "x" * 100_000, "Wie viel Wasser passt in den großen Kessel hinein?"]
+)
+def test_what_cannot_be_asked_is_refused_with_the_way_out(rag, question):
+    with pytest.raises(QuestionError):
+        rag(question)
+
+
+def test_dspy_can_evaluate_and_copy_it(rag):
+    examples = [dspy.Example(question=QUESTION, fact="1.7 litres").with_inputs("question")]
+    evaluate = dspy.Evaluate(devset=examples, metric=lambda e, a, trace=None: e.fact in a.text, num_threads=1)
+    assert evaluate(rag).score == 100.0
+    copy = rag.deepcopy()
+    copy.policy.turn(k=2)
+    assert rag.tuning().k != 2
+    assert copy(QUESTION).text
+
+
+def test_dspy_sees_the_trace_of_its_predictors(rag):
+    with dspy.context(trace=[]):
+        rag(QUESTION)
+        called = {id(predictor) for predictor, _, _ in dspy.settings.trace}
+    assert id(rag.generator.answer) in called
+    assert id(rag.classifier.route) in called
+
+
+def test_plain_rag_shares_the_library_and_judges_nothing(rag):
+    answer = rag.plain()(QUESTION)
+    assert answer.usage.decisions == 0
+    assert answer.usage.searches == 1
+
+
+def test_a_failing_model_ends_in_an_answer_that_says_fallback(shop):
+    program = open_program(shop)
+
+    class Broken:
+        supports_decision_requests = True
+        model, callbacks, cache, kwargs = "broken", [], False, {}
+
+        def __call__(self, state, questions):
+            raise RuntimeError("no such luck")
+
+    program.classifier.route.lm = Broken()
+    answer = program(QUESTION)
+    assert answer.stopped_by == "fallback"
+    assert answer.text

@@ -1,0 +1,191 @@
+import json
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from program.errors import IntegrityError, RagcError, VersionError
+from program.manifest import seal
+from program.reference import Reference, artifacts_root, is_name, parse, resolve
+
+
+def add(root, name, number, text="{}"):
+    """A sealed version; returns its folder name."""
+    sealed = seal(root / "aside", {"name": name, "version": f"v{number}"}, {"program.json": text.encode()})
+    version = f"v{number}-{sealed.digest[7:15]}"
+    (root / name / "versions").mkdir(parents=True, exist_ok=True)
+    sealed.folder.rename(root / name / "versions" / version)
+    return version
+
+
+def point(root, name, alias, version):
+    digest = resolve(f"{name}@{version}", root).digest
+    (root / name / "aliases").mkdir(exist_ok=True)
+    (root / name / "aliases" / f"{alias}.json").write_text(json.dumps({"version": version, "digest": digest}))
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "artifacts"
+
+
+@pytest.fixture
+def known(root):
+    """Versions 1, 2 and 10 of helpdesk; production is 2."""
+    root.mkdir()
+    versions = {n: add(root, "helpdesk", n) for n in (1, 2, 10)}
+    point(root, "helpdesk", "production", versions[2])
+    return versions
+
+
+def test_every_form_of_reference_names_its_version(root, known):
+    digest = resolve("helpdesk@v1", root).digest
+    forms = {
+        "helpdesk@v1": 1, f"helpdesk@{known[2]}": 2, f"helpdesk@{digest}": 1, f"helpdesk@{digest[:20]}": 1,
+        "helpdesk@production": 2, "helpdesk@latest": 10, "helpdesk": 10,
+        str(root / "helpdesk" / "versions" / known[1]): 1,
+    }  # fmt: skip
+    for text, number in forms.items():
+        found = resolve(text, root)
+        assert (found.name, found.version) == ("helpdesk", known[number]), text
+        assert found.path == root.resolve() / "helpdesk" / "versions" / known[number]
+
+
+def test_a_folder_outside_the_root_is_a_version_without_a_name(root, known, tmp_path):
+    seal(tmp_path / "copied", {"name": "helpdesk", "version": "v1"}, {})
+    assert resolve(str(tmp_path / "copied"), root).version == ""
+
+
+def test_the_root_is_the_argument_then_the_environment_then_artifacts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAGC_ARTIFACTS", raising=False)
+    assert artifacts_root() == tmp_path / "artifacts"
+    monkeypatch.setenv("RAGC_ARTIFACTS", str(tmp_path / "b"))
+    assert artifacts_root() == tmp_path / "b"
+    assert artifacts_root(tmp_path / "c") == tmp_path / "c"
+
+
+def test_two_versions_of_one_number_are_ambiguous_and_both_are_named(root, known):
+    both = sorted([known[10], add(root, "helpdesk", 10, '{"other": 1}')])
+    for text in ("helpdesk@v10", "helpdesk@latest", "helpdesk"):
+        with pytest.raises(VersionError, match=f"{both[0]} and helpdesk@{both[1]}"):
+            resolve(text, root)
+    assert resolve(f"helpdesk@{both[0]}", root).version == both[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("helpdsk@latest", "Nearest: helpdesk"),
+        ("helpdesk@v11", "helpdesk@v10-"),
+        ("helpdesk@prod", "helpdesk@production"),
+        ("helpdesk@sha256:00000000", "There is no helpdesk@sha256:00000000"),
+        ("./nowhere", "holds no manifest.json"),
+    ],
+)
+def test_an_unknown_reference_names_the_nearest(root, known, text, nearest):
+    with pytest.raises(VersionError, match=nearest):
+        resolve(text, root)
+
+
+def test_without_any_version_the_error_says_how_to_make_one(root):
+    with pytest.raises(VersionError, match="ragc compile"):
+        resolve("helpdesk", root)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "@", "helpdesk@", "@v1", "Helpdesk", "helpdesk\n", "helpdesk@v1\n", "helpdesk@v0",
+        "helpdesk@v01-00000000", "help..desk", "con@v1", "nul.txt", "lpt9", "experiments", "helpdesk@..",
+        "helpdesk@../production", "helpdesk@a/b", "a" * 64, "hélp", "helpdesk@v1@v2", "helpdesk@sha256:XYZ",
+        "helpdesk@v" + "9" * 5000,
+    ],
+)  # fmt: skip
+def test_what_is_not_a_reference_is_refused(root, text):
+    with pytest.raises(VersionError, match="is not a reference"):
+        parse(text)
+    with pytest.raises(VersionError):
+        resolve(text, root)
+
+
+def test_links_are_refused_wherever_they_are(root, known, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    add(elsewhere, "other", 1)
+    (root / "other").symlink_to(elsewhere / "other")
+    (root / "helpdesk" / "versions" / "v11-00000000").symlink_to(
+        next((elsewhere / "other" / "versions").iterdir())
+    )
+    (root / "third").mkdir()
+    (root / "third" / "versions").symlink_to(elsewhere / "other" / "versions")
+    for text in ("other", "helpdesk@v11", "third@latest"):
+        with pytest.raises(VersionError):
+            resolve(text, root)
+    assert resolve("helpdesk@latest", root).version == known[10]
+
+
+def test_an_alias_of_a_changed_version_is_an_error(root, known):
+    path = root / "helpdesk" / "versions" / known[2] / "manifest.json"
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(IntegrityError, match="was set to"):
+        resolve("helpdesk@production", root)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"version": "../..", "digest": "sha256:00000000"}', '{"version": 1, "digest": 2}'],
+)
+def test_a_damaged_alias_is_an_error(root, known, content):
+    (root / "helpdesk" / "aliases" / "production.json").write_text(content)
+    with pytest.raises(IntegrityError, match="unreadable"):
+        resolve("helpdesk@production", root)
+
+
+def test_an_alias_of_a_lost_version_says_so(root, known):
+    (root / "helpdesk" / "versions" / known[2]).rename(root / "gone")
+    with pytest.raises(VersionError, match="which is not there"):
+        resolve("helpdesk@production", root)
+
+
+segments = st.sampled_from(
+    ["helpdesk", "..", ".", "v1", "latest", "production", "con", "versions", "aliases", "\0", "~", "secret"]
+)
+texts = st.one_of(
+    st.text(max_size=90),
+    st.lists(st.one_of(segments, st.sampled_from(["@", "/", "\\", ":", "sha256:", "-"])), max_size=9).map(
+        "".join
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A root with one version, and a version beside the root that no reference may reach."""
+    root = tmp_path_factory.mktemp("guarded").resolve() / "artifacts"
+    root.mkdir()
+    add(root, "helpdesk", 1)
+    add(root.parent, "secret", 1)
+    return root
+
+
+@settings(max_examples=500, deadline=None)
+@given(text=texts)
+@example(text="helpdesk@../../secret")
+@example(text="helpdesk@v1/../../../../secret")
+@example(text="..@latest")
+def test_no_reference_leaves_the_root(guarded, text):
+    try:
+        found = resolve(text, guarded)
+    except RagcError:
+        return
+    assert found.path.is_relative_to(guarded)
+
+
+@given(st.from_regex(r"[a-z0-9@:.\-v]{1,20}", fullmatch=True))
+def test_what_parses_reads_the_same_again(text):
+    try:
+        found = parse(text)
+    except VersionError:
+        return
+    assert parse(str(found)) == found
+    assert isinstance(found, Reference) and is_name(found.name)

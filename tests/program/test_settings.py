@@ -1,0 +1,65 @@
+"""ragc.toml: every mistake is one sentence with its line and the mend."""
+
+import pytest
+
+from program.errors import SettingsError
+from program.settings import Project
+
+
+def test_a_project_knows_the_places_its_settings_name(shop):
+    project = Project.open(shop)
+    assert project.name == "shop"
+    assert project.artifacts == (shop / "artifacts").resolve()
+    assert project.labelled == (shop / "labelled.jsonl").resolve()
+
+
+def test_a_missing_file_says_how_to_make_one(tmp_path):
+    with pytest.raises(SettingsError, match=r"There is no ragc\.toml.*Run: ragc init"):
+        Project.open(tmp_path)
+
+
+def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_one(own_shop):
+    path = own_shop / "ragc.toml"
+    path.write_text(path.read_text().replace('about = "prices', 'abuot = "prices'))
+    with pytest.raises(
+        SettingsError, match=r"line 11: unknown key 'knowledge\.billing\.abuot'\. Did you mean 'about'\?"
+    ):
+        Project.open(own_shop)
+
+
+def test_a_misspelt_section_is_named(own_shop):
+    path = own_shop / "ragc.toml"
+    path.write_text(path.read_text() + "\n[bugdet]\nmax_rounds = 2\n")
+    with pytest.raises(SettingsError, match=r"line 14: unknown key 'bugdet'\. Did you mean 'budget'\?"):
+        Project.open(own_shop)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name = ", "[knowledge", 'name = "shop"', 'name = "Shop/../x"\n[knowledge.a]\npath = "a"', "\x00"],
+)
+def test_a_malformed_file_is_an_error_not_a_crash(tmp_path, text):
+    (tmp_path / "ragc.toml").write_text(text)
+    with pytest.raises(SettingsError):
+        Project.open(tmp_path)
+
+
+def test_a_file_that_is_not_utf8_is_an_error(tmp_path):
+    (tmp_path / "ragc.toml").write_bytes(b'name = "caf\xe9"')
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        Project.open(tmp_path)
+
+
+def test_the_environment_overrides_the_file(own_shop, monkeypatch):
+    monkeypatch.setenv("RAGC_MODELS__WRITE", "openai/some-model")
+    monkeypatch.setenv("RAGC_BUDGET__MAX_ROUNDS", "1")
+    settings = Project.open(own_shop).settings
+    assert settings.models.write == "openai/some-model"
+    assert settings.budget.max_rounds == 1
+
+
+def test_a_value_out_of_range_is_named(own_shop):
+    path = own_shop / "ragc.toml"
+    path.write_text(path.read_text() + "\n[budget]\nmax_seconds = -1\n")
+    with pytest.raises(SettingsError, match=r"line 15: budget\.max_seconds is not valid"):
+        Project.open(own_shop)
