@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import orjson
 
-from optimize.compare import Comparison, compare_versions
+from optimize.comparison import Comparison, compare_versions
 from optimize.registry import locked, replace_file
 from program import manifest, reference
 from program.errors import GateError, IntegrityError, VersionError
@@ -79,9 +79,7 @@ def promote(
     return Move(found.name, alias, present, found.version, gate)
 
 
-def rollback(
-    name: str, alias: str = "production", *, reason: str = "", root: Path | str | None = None
-) -> Move:
+def rollback(name: str, alias: str = "production", *, reason: str = "", root: Path | str | None = None) -> Move:
     """Point `alias` back at the version it had before; again, and it goes back one further.
 
     Raises `VersionError` when there is no earlier version, `IntegrityError` when it is not as sealed.
@@ -148,9 +146,7 @@ def _set(
             raise _moved(found.name, alias, now, present)
         lines = b"".join(orjson.dumps(line) + b"\n" for line in (*history(found.name, base), entry))
         replace_file(base / found.name / HISTORY, lines)
-        target = orjson.dumps(
-            {"version": found.version, "digest": found.digest}, option=orjson.OPT_APPEND_NEWLINE
-        )
+        target = orjson.dumps({"version": found.version, "digest": found.digest}, option=orjson.OPT_APPEND_NEWLINE)
         replace_file(base / found.name / "aliases" / f"{alias}.json", target)
 
 

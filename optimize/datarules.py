@@ -37,9 +37,7 @@ class NoTables:
 
     def select(self, sql: str) -> str:
         """Nothing can be selected: raises RagcError."""
-        raise RagcError(
-            "The project has no tables.", 'Add a knowledge base of kind "tables", or drop the `sql`.'
-        )
+        raise RagcError("The project has no tables.", 'Add a knowledge base of kind "tables", or drop the `sql`.')
 
     def text(self) -> str:
         """The empty text."""
@@ -75,9 +73,7 @@ class Knowledge:
 
     def nearest(self, passage: str) -> str:
         base = passage.partition("/")[0]
-        near = difflib.get_close_matches(
-            passage, [i for i in self.ids if i.startswith(f"{base}/")], n=3, cutoff=0.4
-        )
+        near = difflib.get_close_matches(passage, [i for i in self.ids if i.startswith(f"{base}/")], n=3, cutoff=0.4)
         near = near or difflib.get_close_matches(passage, self.ids, n=3, cutoff=0.4)
         return f"Nearest: {', '.join(near)}." if near else "No passage has an id like it."
 

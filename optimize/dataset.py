@@ -142,13 +142,9 @@ def _object(raw: bytes, where: str) -> dict[str, Any]:
         raise DataError(f"{where} is not UTF-8 text.", "Save the file as UTF-8.") from error
     except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", "nested too deep")
-        raise DataError(
-            f"{where} is not JSON: {reason}.", "Write one whole JSON object on each line."
-        ) from error
+        raise DataError(f"{where} is not JSON: {reason}.", "Write one whole JSON object on each line.") from error
     if not isinstance(fields, dict):
-        raise DataError(
-            f"{where} is not a JSON object.", 'Write {"id": ..., "question": ..., ...} on each line.'
-        )
+        raise DataError(f"{where} is not a JSON object.", 'Write {"id": ..., "question": ..., ...} on each line.')
     for key in fields:
         if key not in KEYS:
             raise DataError(f"{where}: unknown key {key!r}.", _nearest(key, KEYS))
@@ -186,13 +182,9 @@ def _data_error(error: ValidationError, fields: Mapping[str, Any], where: str) -
         return DataError(f"{where} has no label.", f"Add at least one of {', '.join(LABELS)}.")
     key = str(first["loc"][0]) if first["loc"] else "facts"
     if first["type"] == "missing":
-        return DataError(
-            f"{where}: the key {key!r} is missing.", "Every question needs an id and a question."
-        )
+        return DataError(f"{where}: the key {key!r} is missing.", "Every question needs an id and a question.")
     if any(e["type"] == "blank" for e in error.errors()):
-        return DataError(
-            f"{where}: {key!r} is empty or holds an empty text.", "Fill it in, or leave the key out."
-        )
+        return DataError(f"{where}: {key!r} is empty or holds an empty text.", "Fill it in, or leave the key out.")
     value = fields.get(key)
     if first["type"] == "literal_error" and isinstance(value, str):
         options = [option.removesuffix(",") for option in _EXPECTED[key].removeprefix("one of ").split()]

@@ -192,9 +192,7 @@ class Demonstrator:
         return re.sub(r"\s*\[\d+\]", "", reply["answer"])
 
 
-def attach(
-    program: AgenticRAG, demonstrations: Sequence[Demonstration], without: frozenset[str] = frozenset()
-) -> None:
+def attach(program: AgenticRAG, demonstrations: Sequence[Demonstration], without: frozenset[str] = frozenset()) -> None:
     """Gives each predictor its demonstrations, those of the topics in `without` left out."""
     for name, predictor in program.named_predictors():
         predictor.demos = [

@@ -36,9 +36,7 @@ class Finding:
 
 def examine(folder: Path | None) -> list[Finding]:
     """Everything found, the machine first, then the project."""
-    found = [
-        Finding(sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}", "Use Python 3.11 or newer.")
-    ]
+    found = [Finding(sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}", "Use Python 3.11 or newer.")]
     found += [_package(name) for name in PACKAGES]
     found.append(_attempt("the MiniLM weights are whole and embed a text", _embeds))
     if folder is not None:
@@ -64,9 +62,7 @@ def _project(folder: Path) -> list[Finding]:
     for name, base in project.settings.knowledge.items():
         place = project.folder / base.path
         good = bool(base.url) or place.exists()
-        found.append(
-            Finding(good, f"knowledge base {name}: {base.url or place}", f"Put its files into {place}.")
-        )
+        found.append(Finding(good, f"knowledge base {name}: {base.url or place}", f"Put its files into {place}."))
     for role in ("decide", "write"):
         found.append(_model(role, getattr(project.settings.models, role)))
     labelled = project.labelled
@@ -86,9 +82,7 @@ def _model(role: str, name: str) -> Finding:
     from litellm import validate_environment
 
     missing = [key for key in validate_environment(name).get("missing_keys", []) if key not in os.environ]
-    return Finding(
-        not missing, f"{role}: {name}", f"Set {', '.join(missing)} in the environment." if missing else ""
-    )
+    return Finding(not missing, f"{role}: {name}", f"Set {', '.join(missing)} in the environment." if missing else "")
 
 
 def _embeds() -> None:

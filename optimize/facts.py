@@ -31,9 +31,7 @@ _BELOW_TWENTY = (
 _UNITS = {word: value for value, word in enumerate(_BELOW_TWENTY)}
 _TENS = {
     word: 10 * value
-    for value, word in enumerate(
-        ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"), 2
-    )
+    for value, word in enumerate(("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"), 2)
 }
 _SCALES = {"hundred": 100, "thousand": 1000}
 _NUMERALS = {**_UNITS, **_TENS, **_SCALES}

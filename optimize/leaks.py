@@ -77,9 +77,7 @@ def _alike(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:
 
     rows = [n for n, words in enumerate(texts) if len(words) >= LEAST_WORDS]
     vocabulary: dict[str, int] = {}
-    columns = [
-        [vocabulary.setdefault(word, len(vocabulary)) for word in dict.fromkeys(texts[n])] for n in rows
-    ]
+    columns = [[vocabulary.setdefault(word, len(vocabulary)) for word in dict.fromkeys(texts[n])] for n in rows]
     if len(rows) < 2:
         return
     ends = np.cumsum([0, *map(len, columns)])

@@ -19,7 +19,7 @@ import orjson
 import program as program_package
 from optimize import registry
 from optimize.dataset import LabelledQuestion
-from optimize.evaluate import Evaluation
+from optimize.evaluation import Evaluation
 from program.artifact import files_of, structure_of
 from program.manifest import read as read_manifest
 from program.parameters import Setting, read
@@ -111,9 +111,7 @@ class Sealing:
             "env": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
             "git": _git(self.project.folder),
         }
-        return registry.publish(
-            self.project.name, fields, {**files_of(program), SCORES: rows}, self.project.artifacts
-        )
+        return registry.publish(self.project.name, fields, {**files_of(program), SCORES: rows}, self.project.artifacts)
 
     def _data(self) -> dict[str, Any]:
         return {

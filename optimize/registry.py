@@ -50,9 +50,7 @@ class Checked:
         return not self.problems
 
 
-def publish(
-    name: str, fields: Mapping[str, Any], files: Mapping[str, bytes], root: Path | str | None = None
-) -> str:
+def publish(name: str, fields: Mapping[str, Any], files: Mapping[str, bytes], root: Path | str | None = None) -> str:
     """Seal the files as the next version of `name` and return its reference, `name@v7`.
 
     `fields` are the manifest's (see `program.manifest.seal`); name and version are filled in. Under the

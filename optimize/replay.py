@@ -148,8 +148,7 @@ class _Tap:
         state = {**self._state, "inputs": {name: _plain(value) for name, value in inputs.items()}}
         answers = self._client(state=state, questions=self._questions)
         return {
-            name: answer["noul"] if "noul" in answer else answer["probabilities"]
-            for name, answer in answers.items()
+            name: answer["noul"] if "noul" in answer else answer["probabilities"] for name, answer in answers.items()
         }
 
 

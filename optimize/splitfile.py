@@ -74,6 +74,4 @@ def _replace(path: Path, content: bytes) -> None:
         Path(file.name).chmod(target.stat().st_mode)
         Path(file.name).replace(target)
     except OSError as error:
-        raise DataError(
-            f"{path} cannot be written: {error.strerror}.", "Grant write permission on it."
-        ) from error
+        raise DataError(f"{path} cannot be written: {error.strerror}.", "Grant write permission on it.") from error

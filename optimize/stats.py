@@ -86,9 +86,7 @@ def paired_test(
     9,999 seeded patterns). Raises `DataError` when the lengths differ or are zero.
     """
     if len(a) != len(b):
-        raise DataError(
-            f"{len(a)} values cannot be paired with {len(b)}.", "Score both on the same questions."
-        )
+        raise DataError(f"{len(a)} values cannot be paired with {len(b)}.", "Score both on the same questions.")
     differences = _finite(b) - _finite(a)
     n = len(differences)
     interval = mean_interval(differences.tolist(), groups)
@@ -135,9 +133,7 @@ def needed_questions(effect: float, discordance: float = 0.2) -> int:
 def _finite(values: Sequence[float]) -> NDArray[np.float64]:
     data = np.asarray(values, dtype=np.float64)
     if not len(data) or not np.isfinite(data).all():
-        raise DataError(
-            "There is no number to average, or one is not finite.", "Leave unmeasured questions out."
-        )
+        raise DataError("There is no number to average, or one is not finite.", "Leave unmeasured questions out.")
     return data
 
 

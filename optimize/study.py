@@ -13,7 +13,7 @@ import numpy as np
 import optuna
 
 from optimize.dataset import LabelledQuestion
-from optimize.evaluate import Grader
+from optimize.evaluation import Grader
 from optimize.metrics import Grade
 from optimize.replay import Replay
 from program.parameters import Dimension, Setting, apply, space
@@ -74,10 +74,13 @@ def grades(arms: Sequence[Arm], setting: Mapping[str, float], weights: UtilitySe
 
 def worth(graded: Sequence[Grade]) -> float:
     """Mean utility, with a little credit for routing right so that ties fall to the better router."""
-    routed = [
-        g.metrics["routing_accuracy"] or 0.0 for g in graded if g.metrics["routing_accuracy"] is not None
-    ]
+    routed = [g.metrics["routing_accuracy"] or 0.0 for g in graded if g.metrics["routing_accuracy"] is not None]
     return float(np.mean([g.utility for g in graded]) + ROUTING_CREDIT * (np.mean(routed) if routed else 0.0))
+
+
+def mean_calls(graded: Sequence[Grade]) -> float:
+    """Model calls a question."""
+    return float(np.mean([g.metrics["model_calls"] or 0.0 for g in graded]))
 
 
 class Search:
@@ -102,9 +105,7 @@ class Search:
             load_if_exists=True,
         )
 
-    def run(
-        self, starts: Sequence[Setting], trials: int, watch: Watch, live: Live, deadline: float | None
-    ) -> None:
+    def run(self, starts: Sequence[Setting], trials: int, watch: Watch, live: Live, deadline: float | None) -> None:
         """Tries the starting settings, then `trials` proposals; stops early at the deadline (monotonic seconds)."""
         for start in starts:
             self.study.enqueue_trial({d.name: start[d.name] for d in self._space if d.name in start})
@@ -127,8 +128,7 @@ class Search:
 
     def _try(self, number: int, setting: Setting) -> Trial:
         graded = grades(self._arms, setting, self._weights)
-        calls = float(np.mean([g.metrics["model_calls"] or 0.0 for g in graded]))
-        trial = Trial(number, setting, worth(graded), calls)
+        trial = Trial(number, setting, worth(graded), mean_calls(graded))
         self.trials.append(trial)
         return trial
 
@@ -137,9 +137,7 @@ def _suggest(trial: optuna.Trial, dimension: Dimension) -> float:
     if dimension.integral:
         return int(trial.suggest_int(dimension.name, int(dimension.low), int(dimension.high)))
     return float(
-        trial.suggest_float(
-            dimension.name, dimension.low, dimension.high, step=dimension.step, log=dimension.log
-        )
+        trial.suggest_float(dimension.name, dimension.low, dimension.high, step=dimension.step, log=dimension.log)
     )
 
 

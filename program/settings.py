@@ -65,11 +65,11 @@ class BudgetSettings(_Section):
 
 
 class UtilitySettings(_Section):
-    """What an answer is worth to its asker; a partial one earns its share of the facts."""
+    """What an answer is worth to its asker; a partial one earns its share of the facts, a needless refusal `missed`."""
 
     correct: float = 1.0
     wrong: float = -1.0
-    missed: float = 0.0
+    missed: float = -0.3
     call: Annotated[float, Field(ge=0)] = 0.01
 
 

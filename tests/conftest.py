@@ -97,7 +97,7 @@ def write_shop(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small project that was compiled: versions v1 (uncompiled) and v2 are in its artifacts folder."""
-    from optimize.compile import compile_project
+    from optimize.compiler import compile_project
     from program.settings import Project
 
     folder = write_shop(tmp_path_factory.mktemp("compiled"))

@@ -10,7 +10,7 @@ from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts
 from optimize.cli.show import Json, print_json, print_table
 
 if TYPE_CHECKING:
-    from optimize.compare import Comparison
+    from optimize.comparison import Comparison
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +32,7 @@ def offline(
 
     Exit code 0: B is better. 1: B is worse. 3: no detectable difference.
     """
-    from optimize.compare import EXIT_CODES, compare_versions
+    from optimize.comparison import EXIT_CODES, compare_versions
 
     found = compare_versions(a, b, metric, artifacts)
     if json:
@@ -44,7 +44,7 @@ def offline(
 
 def _print_page(found: Comparison) -> None:
     """The verdict, the other metrics, and the answers that changed class."""
-    from optimize.compare import direction
+    from optimize.comparison import direction
 
     typer.echo(found.text())
     others = [

@@ -13,9 +13,7 @@ from optimize.cli.show import Json, number, percent, print_json, print_table, pr
 if TYPE_CHECKING:
     from program.rag import AgenticRAG
 
-Target = Annotated[
-    str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")
-]
+Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
 Artifacts = Annotated[str, typer.Option(help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
 Point = Annotated[str, typer.Option(help="Operating point: quality, balanced or economy.")]
 
@@ -79,9 +77,7 @@ def search(
 
 def ask(
     target: Target,
-    question: Annotated[
-        str, typer.Argument(help="The question; without one, a question a line is read.")
-    ] = "",
+    question: Annotated[str, typer.Argument(help="The question; without one, a question a line is read.")] = "",
     trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, typer.Option(help="Print the answer as it is written.")] = False,
     point: Point = "",
@@ -108,9 +104,7 @@ def ask(
         raise typer.Exit(2)
 
 
-def _answer(
-    rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False
-) -> None:
+def _answer(rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False) -> None:
     if stream and not json:
         import asyncio
 
@@ -158,16 +152,14 @@ async def _streamed(rag: AgenticRAG, question: str) -> Any:
 def evaluate(
     target: Target,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
-    questions: Annotated[
-        Path | None, typer.Option(help="Another file of labelled questions, all of it used.")
-    ] = None,
+    questions: Annotated[Path | None, typer.Option(help="Another file of labelled questions, all of it used.")] = None,
     point: Point = "",
     artifacts: Artifacts = "",
     json: Json = False,
 ) -> None:
     """Every metric with its 95 % interval (clustered by topic), plain RAG beside it."""
     from optimize.dataset import read_labelled, splits
-    from optimize.evaluate import evaluate as evaluate_
+    from optimize.evaluation import evaluate as evaluate_
     from program.artifact import project_of
     from program.errors import RagcError
 

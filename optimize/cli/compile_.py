@@ -12,10 +12,10 @@ import typer
 from optimize.cli.show import Json, number, percent, print_json, print_table
 
 if TYPE_CHECKING:
-    from optimize.compile import Compiled
+    from optimize.compiler import Compiled
     from optimize.study import Live, Watch
 
-TRIALS = 250
+TRIALS = 60
 SHOWN = (
     "correct",
     "wrong",
@@ -23,7 +23,7 @@ SHOWN = (
     "routing_accuracy",
     "route_accuracy",
     "source_f1",
-    "retrieval_recall",
+    "retrieval_recall", "context_recall",
     "context_precision",
     "fact_recall",
     "supported",
@@ -45,7 +45,7 @@ def compile_(
     json: Json = False,
 ) -> None:
     """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
-    from optimize.compile import compile_project
+    from optimize.compiler import compile_project
     from program.settings import Project
 
     opened = Project.open(project)
@@ -92,24 +92,32 @@ def _table(done: Compiled) -> None:
 
 @contextmanager
 def _live(quiet: bool) -> Iterator[Watch]:
-    """A view on stderr: stage, trial, best so far, calls, seconds left. Plain stage lines when no terminal."""
+    """A view on stderr: stage, trial, best so far, calls, seconds left; lines of it when there is no terminal."""
     from rich.console import Console
     from rich.live import Live as Screen
 
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        last = ""
+    if quiet:
+        yield lambda live: None
+    elif not console.is_terminal:
+        yield _Lines()
+    else:
+        with Screen(console=console, refresh_per_second=4, transient=True) as screen:
+            yield lambda live: screen.update(_view(live))
 
-        def tell(live: Live) -> None:
-            nonlocal last
-            if live.stage != last and not quiet:
-                typer.echo(live.stage, err=True)
-            last = live.stage
 
-        yield tell
-        return
-    with Screen(console=console, refresh_per_second=4, transient=True) as screen:
-        yield lambda live: screen.update(_view(live))
+class _Lines:
+    """The same view as lines, for a log: one for each stage, and ten while a search goes on."""
+
+    def __init__(self) -> None:
+        self._told: tuple[str, int] = ("", 0)
+
+    def __call__(self, live: Live) -> None:
+        tenth = 10 * live.done // live.of if live.of and live.best is not None else 0
+        if (live.stage, tenth) != self._told:
+            self._told = (live.stage, tenth)
+            best = "" if not tenth or live.best is None else f": {live.done}/{live.of}, best so far {live.best:.3f}"
+            typer.echo(f"{live.stage}{best}", err=True)
 
 
 def _view(live: Live) -> Any:

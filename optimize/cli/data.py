@@ -45,14 +45,10 @@ def check(folder: Folder, json: Json = False) -> None:
         for title, findings in (("errors", report.errors), ("warnings", report.warnings)):
             if findings:
                 rows = [[f"{f.line} {f.id}", f.what, f.mend] for f in findings]
-                print_table(
-                    f"{title} in {project.labelled.name}", ["line, id", "what", "how to mend it"], rows
-                )
+                print_table(f"{title} in {project.labelled.name}", ["line, id", "what", "how to mend it"], rows)
         for warning in corpus.warnings:
             typer.echo(warning, err=True)
-        typer.echo(
-            f"{report.questions} questions: {len(report.errors)} errors, {len(report.warnings)} warnings"
-        )
+        typer.echo(f"{report.questions} questions: {len(report.errors)} errors, {len(report.warnings)} warnings")
     if not report.passed:
         raise typer.Exit(1)
 
@@ -69,18 +65,14 @@ def stats(folder: Folder, json: Json = False) -> None:
         return
     columns = list(counts["all"]["questions"])
     for label, values in counts.items():
-        rows = [
-            [value, *(str(n) if n else "" for n in numbers.values())] for value, numbers in values.items()
-        ]
+        rows = [[value, *(str(n) if n else "" for n in numbers.values())] for value, numbers in values.items()]
         print_table(label, [label, *columns], rows)
 
 
 def split(
     folder: Folder,
     seed: Annotated[int, typer.Option(help="Another seed divides otherwise.")] = 0,
-    again: Annotated[
-        bool, typer.Option("--again", help="Divide anew, whatever the `split` fields say.")
-    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Divide anew, whatever the `split` fields say.")] = False,
     json: Json = False,
 ) -> None:
     """Write a `split` into every question that has none: topics stay whole, about 50/20/30."""
@@ -95,9 +87,7 @@ def split(
         questions = [question.model_copy(update={"split": None}) for question in questions]
     parts = splits(questions, seed)
     if empty := [name for name, part in parts.items() if not part]:
-        raise DataError(
-            f"No question is left for {' and '.join(empty)}.", "Label questions of at least three topics."
-        )
+        raise DataError(f"No question is left for {' and '.join(empty)}.", "Label questions of at least three topics.")
     changed = write_splits(path, {question.id: name for name, part in parts.items() for question in part})
     sizes = {name: len(part) for name, part in parts.items()}
     if json:

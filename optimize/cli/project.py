@@ -55,9 +55,7 @@ def init(folder: Folder, json: Json = False) -> None:
     from program.errors import SettingsError
 
     if (folder / "ragc.toml").exists():
-        raise SettingsError(
-            f"{folder} is a project already.", "Edit its ragc.toml, or choose another folder."
-        )
+        raise SettingsError(f"{folder} is a project already.", "Edit its ragc.toml, or choose another folder.")
     name = "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-") or "project"
     files = {
         "ragc.toml": TOML.format(name=name),
@@ -74,9 +72,7 @@ def init(folder: Folder, json: Json = False) -> None:
         print_json({"project": str(folder), "files": list(files)})
         return
     typer.echo(f"Made {folder}: " + ", ".join(files))
-    typer.echo(
-        f'Next: put documents into {folder / "knowledge/docs"}, then: ragc ask {folder} "your question"'
-    )
+    typer.echo(f'Next: put documents into {folder / "knowledge/docs"}, then: ragc ask {folder} "your question"')
 
 
 def index(folder: Folder, json: Json = False) -> None:
@@ -93,9 +89,7 @@ def index(folder: Folder, json: Json = False) -> None:
         print_json(asdict(report))
         return
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
-    typer.echo(
-        f"{report.passages} passages of {report.documents} documents in {report.seconds:.1f} s: {state}"
-    )
+    typer.echo(f"{report.passages} passages of {report.documents} documents in {report.seconds:.1f} s: {state}")
     for skipped in report.skipped:
         typer.echo(f"  skipped {skipped.path}: {skipped.reason}", err=True)
     for warning in report.warnings:

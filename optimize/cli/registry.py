@@ -15,9 +15,7 @@ from program.errors import IntegrityError, RagcError
 if TYPE_CHECKING:
     from optimize.aliases import Move
 
-Artifacts = Annotated[
-    Path, typer.Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")
-]
+Artifacts = Annotated[Path, typer.Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
 DEFAULT_ARTIFACTS = Path("artifacts")
 Ref = Annotated[str, typer.Argument(help="name@v7, name@production, name@latest, name, or a folder.")]
 Reason = Annotated[str, typer.Option(help="Why, for the history.")]
@@ -86,7 +84,7 @@ def verify(
         raise typer.Exit(IntegrityError.exit_code)
 
 
-def promote( - each parameter is an option of the command line
+def promote(
     ref: Ref,
     to: Annotated[str, typer.Option(help="The alias to set, such as production.")],
     require: Annotated[
@@ -95,9 +93,7 @@ def promote( - each parameter is an option of the command line
     ] = None,
     min_gain: Annotated[
         float | None,
-        typer.Option(
-            help="The 95 % interval of the gain must not reach below this. Default 0; -0.02 for no-worse."
-        ),
+        typer.Option(help="The 95 % interval of the gain must not reach below this. Default 0; -0.02 for no-worse."),
     ] = None,
     expect: Annotated[str | None, typer.Option(help="Only if the alias points at this version now.")] = None,
     reason: Reason = "",
@@ -107,9 +103,7 @@ def promote( - each parameter is an option of the command line
     """Points an alias at a version."""
     from optimize import aliases
 
-    move = aliases.promote(
-        ref, to, require=require, min_gain=min_gain, expect=expect, reason=reason, root=artifacts
-    )
+    move = aliases.promote(ref, to, require=require, min_gain=min_gain, expect=expect, reason=reason, root=artifacts)
     _print_move(move, json)
 
 

@@ -2,65 +2,58 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
+from program.knowledge import tables_cues as cues
 from program.knowledge import tables_measures as measures
 from program.knowledge.embedder import Embedder
 from program.knowledge.tables_bounds import dates, numbers
-from program.knowledge.tables_counts import counted
+from program.knowledge.tables_counts import counted, part_and_whole, pieces
 from program.knowledge.tables_filters import flags, identifiers, phrases, undone, values
 from program.knowledge.tables_groups import Best, Group, group, how_many, superlative
 from program.knowledge.tables_naming import GUESS, Naming
 from program.knowledge.tables_query import Filter, Query, merged
 from program.knowledge.tables_reading import Reading
 from program.knowledge.tables_schema import Column, Schema
-from program.knowledge.tables_words import DIMENSIONS, HIGH_IS_GOOD, alike, stem
+from program.knowledge.tables_words import DIMENSIONS, HIGH_IS_GOOD, alike, stem, words
 
-
-def _any(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE)
-
-
-_TOTAL = _any(r"\btotal(?:s|ling)?\b", r"\bin all\b", r"\baltogether\b", r"\bsum\b", r"\bcombined\b", r"\boverall\b")
-_AVERAGE = _any(r"\baverages?\b", r"\bmean\b(?! by)", r"\btypically\b")
-_SHARE = _any(
-    r"\b(?:share|percentage|percent|per cent|proportion|fraction) of\b",
-    r"\b(?:what|which) (?:share|percentage|proportion|fraction)\b",
-    r"% of",
-)
-_SPENT = _any(
-    r"\bhow much\b.*\b(?:did|has|have|had|was|were)\b", r"\b(?:revenue|turnover|spent|spend|takings|earned)\b"
-)
-_HOW_LONG = _any(r"\bhow long\b", r"\bdays\b.*\b(?:between|take|took)\b")
-_LISTED = _any(r"^\W*(?:please )?(?:list|show|give|display|name|which|what (?:are|were)|find|get|whose)\b")
-_PLURAL = _any(r"^\W*(?:which|what|list|show|name)(?: (?:me|us|are|were|all|the|different|of))* (\w+s)\b")
-_POLICY = _any(
-    r"\b(?:can|could|may|should|must|shall|would|will) (?:i|we|you|my|our|they|someone|a|an|the)\b",
-    r"\bhow (?:do|can|should|would|could|does) (?:i|we|you|it|the)\b",
-    r"\bif\b|\bwhat happens\b|\bwhy\b|\bam i\b|\bdo i\b|\bdo you\b|\ballowed\b|\b(?:my|your)\b",
-    r"\bi(?:['’](?:m|ve|d)| am| have| want| need)\b",
-)
-"""Signs of a question about what holds in general, or for the asker, rather than about what is on record."""
+LITERAL = 0.34
+"""Coverage by letters alone under which meaning is not asked: most questions are not about tables."""
+CERTAIN = 0.95
+"""Confidence from which meaning need not be asked."""
+DOUBT = 0.6
+"""What is left of the confidence when a name stays unaccounted for, or a general rule is asked for."""
+PLAIN = 0.9
+"""The same when no operation is named, so that rows are merely looked up."""
 BESIDE = 0.4
 """What a word counts that names a column the figure does not use."""
-_VERBS = frozenset({"were", "are", "was", "is", "came", "come", "went", "go", "have", "had", "has", "got", "did", "do"})
 
 
 def fill(question: str, schema: Schema, embedder: Embedder) -> Query | None:
     """The best reading of a question over the tables, or None when nothing of them is named in it.
 
     Every table is tried, with the columns of the tables it points at; the one that accounts for most of the
-    question's content words wins, then the one with fewer joins, then the first. Deterministic.
+    question's content words wins, then the one with fewer joins, then the first. Words are matched by meaning
+    only where their letters leave a question open that they have begun to answer. Deterministic.
     """
+    literal, covered = _tried(question, schema, None)
+    if covered < LITERAL or (literal and literal.confidence >= CERTAIN):
+        return literal
+    embedder.encode([w.low for w in words(question) if w.content])  # in one batch: the embedder keeps them
+    return _tried(question, schema, embedder)[0]
+
+
+def _tried(question: str, schema: Schema, embedder: Embedder | None) -> tuple[Query | None, float]:
+    """The best reading, and the most of the question that any table accounts for."""
     best: Query | None = None
-    embedder.encode([w.low for w in Reading(question).words if w.content])  # in one batch: it keeps them
+    covered = 0.0
     for table in schema.tables:
         naming = Naming(Reading(question), table, tuple(schema.reachable(table)), schema, embedder)
         query = _Filling(naming).query()
+        covered = max(covered, naming.reading.coverage())
         if query and (best is None or _rank(query) > _rank(best)):
             best = query
-    return best
+    return best, covered
 
 
 def _rank(query: Query) -> tuple[float, int]:
@@ -94,9 +87,7 @@ class _Filling:
         limit = how_many(naming)
         found += phrases(reading, columns)
         best = superlative(naming)
-        shared = bool(_SHARE.search(reading.text))
-        if shared:
-            found += flags(reading, columns)
+        shared = bool(cues.SHARE.search(reading.text))
         by = Group() if shared else group(naming, best.at if best else -1, self.having is not None)
         found += flags(reading, columns)
         self.filters = tuple(found)
@@ -106,29 +97,34 @@ class _Filling:
     def _computed(self, best: Best | None, limit: int | None, by: Group) -> Query | None:
         naming, text = self.naming, self.naming.reading.text
         base = Query(naming.table, "lookup", self.filters, group=by.column, part=by.part, having=self.having)
-        if _SHARE.search(text) and self.filters:
-            return self._share(base)
-        average, total, long = (bool(p.search(text)) for p in (_AVERAGE, _TOTAL, _HOW_LONG))
+        if cues.SHARE.search(text) and self.filters:
+            parts, whole = part_and_whole(naming.reading, self.filters)
+            return replace(base, intent="share", filters=parts, share_of=whole, group=None, part="")
+        average, total, long = (bool(p.search(text)) for p in (cues.AVERAGE, cues.TOTAL, cues.HOW_LONG))
         if best:
             return self._ranked(base, best, limit, by, average)
-        took = long and bool(re.search(r"\b(?:take|took|last|lasted|run|ran)\b", text, re.IGNORECASE))
+        took = cues.TOOK.search(text) if long else None
         count = counted(naming, self.filters, total)
         if count and count.intent == "count" and not average:
             return replace(base, intent="count")
         if average or took:
             measure = measures.measured(naming, "duration" if long else "")
-            if measure is None and (long or re.search(r"\b(?:days|time)\b", text, re.IGNORECASE)):
+            if measure is None and (long or cues.TIMED.search(text)):
                 measure = measures.days_between(naming)
+            if measure and took:
+                at = naming.reading.index(took.start())
+                naming.reading.use(at, at + 1)
             if measure:
                 return replace(base, intent="avg" if average else "lookup", measure=measure)
         if count:
             return replace(base, intent=count.intent, measure=count.measure, asked=count.asked)
-        spent = bool(_SPENT.search(text))
+        spent = bool(cues.SPENT.search(text))
         if total or spent or (by.column and not by.chosen):
             return self._added(base, total, spent)
         if by.column and self.having:
             return replace(base, intent="count")
-        return replace(base, group=None, part="", intent="rows" if _LISTED.search(text) and naming.nouns else "lookup")
+        listed = bool(cues.LISTED.search(text) and naming.nouns)
+        return replace(base, group=None, part="", intent="rows" if listed else "lookup")
 
     def _added(self, base: Query, total: bool, spent: bool) -> Query | None:
         """A sum, or a count when the question names nothing to add up."""
@@ -138,17 +134,6 @@ class _Filling:
             return replace(base, intent="count") if base.group or self.naming.nouns else None
         alone = measures.spelt_out(self.naming, measure.columns[0])
         return replace(base, intent="sum", measure=measure if alone else measures.worth(self.naming, measure))
-
-    def _share(self, base: Query) -> Query:
-        """Filters between `of` and the verb, and dates, describe the whole; the others the part."""
-        words = self.naming.reading.words
-        verb = next((i for i, w in enumerate(words) if i > 1 and w.low in _VERBS), -1)
-        of = next((i for i, w in enumerate(words) if w.low == "of"), -1)
-        whole = tuple(f for f in self.filters if of < f.at < verb or (f.column.kind == "date" and f.op != "blank"))
-        parts = tuple(f for f in self.filters if f not in whole)
-        if not parts:
-            parts, whole = whole, ()
-        return replace(base, intent="share", filters=parts, share_of=whole, group=None, part="")
 
     def _ranked(self, base: Query, best: Best, limit: int | None, by: Group, average: bool) -> Query | None:
         """Rows or groups in order of something, the first few of them."""
@@ -168,15 +153,18 @@ class _Filling:
             ungrouped = replace(ungrouped, order=not best.largest)
         if measure is None and best.dimension == "duration":
             measure = measures.days_between(naming)
+        if measure is None and by.column and any(f.at == best.at + 1 for f in self.filters):
+            amount_of = pieces(naming, self.filters, best.at + 1)
+            return replace(first, intent="sum" if amount_of else "count", measure=amount_of)
         if measure is None and by.column:
-            return replace(first, intent="count")
+            return None
         measure = measure or (None if best.dimension else measures.default(naming))
         if measure is None:
             return None
         if word in ("best", "worst"):
             good = not HIGH_IS_GOOD.isdisjoint(measure.columns[0].words)
             first, ungrouped = (replace(q, order=good == (word == "best")) for q in (first, ungrouped))
-        if by.column and (average or amount or _TOTAL.search(naming.reading.text)):
+        if by.column and (average or amount or cues.TOTAL.search(naming.reading.text)):
             intended = measure if average else measures.worth(naming, measure)
             shown = limit or (1 if by.chosen else 200)
             return replace(first, intent="avg" if average else "sum", measure=intended, limit=shown)
@@ -184,12 +172,14 @@ class _Filling:
 
     def _finished(self, query: Query) -> Query | None:
         naming, text = self.naming, self.naming.reading.text
+        if query.having and query.group is None and query.intent != "count":
+            return None
         wordy = query.intent in ("rows", "lookup")
         if not wordy:
             query = self._told(query)
         asked = self._asked() if wordy else []
         if wordy:
-            plural = _PLURAL.search(text)
+            plural = cues.PLURAL.search(text)
             one = asked[0] if asked and plural and not naming.nouns and query.order is None else None
             if one and plural and one.kind == "text" and any(alike(stem(plural[1].lower()), s) for s in one.stems):
                 query = replace(query, intent="values", asked=(one,))
@@ -239,7 +229,7 @@ class _Filling:
         """One figure a value, when several values of a column are named and no total is asked for."""
         several = next((f for f in query.filters if f.op == "in"), None)
         figure = query.intent in ("count", "sum", "avg") and query.group is None
-        if several and figure and not _TOTAL.search(self.naming.reading.text):
+        if several and figure and not cues.TOTAL.search(self.naming.reading.text):
             return replace(query, group=several.column)
         return query
 
@@ -253,6 +243,6 @@ class _Filling:
         needed = 1 if counting or one or query.intent == "distinct count" or query.order is not None else 2
         if (reading.anchors < needed and not identified) or (plain and not query.filters):
             return 0.0
-        general = 0.6 if _POLICY.search(reading.text) and not identified else 1.0
-        return min(1.0, reading.coverage() * general * (0.9 if plain else 1.0))
-
+        confidence = reading.coverage() * (PLAIN if plain else 1.0)
+        confidence *= DOUBT if cues.POLICY.search(reading.text) and not identified else 1.0
+        return min(1.0, confidence * (DOUBT if reading.misses_a_name() else 1.0))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import NullPool, StaticPool
 
 from program.errors import KnowledgeError
 from program.knowledge import tables_say
@@ -21,7 +23,7 @@ from program.knowledge.slots import fill
 from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard
 from program.knowledge.tables_csv import load_folder
 from program.knowledge.tables_gate import checked
-from program.knowledge.tables_query import Query, statement
+from program.knowledge.tables_query import RESULT, Query, statement
 from program.knowledge.tables_schema import Schema, read_schema
 
 __all__ = ["FLOOR", "Tables", "checked"]
@@ -31,9 +33,14 @@ FLOOR = 0.62
 SECONDS = 2.0
 LOOKUP_ROWS = 10
 _OPERATIONS = 5_000  # of SQLite's machine between two looks at the clock
-_MOST_CHARACTERS = 2_000
+_MOST_CHARACTERS = 1_000
+_TIES = 10
+_URL_MEND = "Write it as SQLAlchemy does, such as sqlite:///orders.db, and install its driver."
 _READ_ONLY = {
-    "postgresql": ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", f"SET statement_timeout = {int(SECONDS * 1000)}"),
+    "postgresql": (
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        f"SET statement_timeout = {int(SECONDS * 1000)}",
+    ),
     "mysql": ("SET SESSION TRANSACTION READ ONLY", f"SET SESSION max_execution_time = {int(SECONDS * 1000)}"),
     "mariadb": ("SET SESSION TRANSACTION READ ONLY", f"SET SESSION max_statement_time = {SECONDS}"),
 }
@@ -49,10 +56,11 @@ class Tables:
 
     def __init__(self, name: str, card: SourceCard, place: str | Path, embedder: Embedder) -> None:
         self._name, self._card, self._embedder = name, card, embedder
-        url = str(place) if "://" in str(place) else ""
+        url = _url(str(place)) if "://" in str(place) else None
+        self._shown = url.render_as_string(hide_password=True) if url else str(place)
         # An in-memory database lives in one connection, which threads must take in turn.
         self._turn = nullcontext() if url else threading.Lock()
-        self._engine = _engine(url) if url else _folder(Path(place))
+        self._engine = _database(url) if url else _folder(Path(place))
         with self._connected() as connection:
             self.schema: Schema = read_schema(connection)
         if not self.schema.tables:
@@ -80,10 +88,12 @@ class Tables:
         filled = fill(query[:_MOST_CHARACTERS], self.schema, self._embedder)
         if filled is None or filled.confidence < FLOOR:
             return []
-        sql = checked(statement(filled, self.schema), self.schema)
-        names, rows = self.rows(sql)
+        sql, names, rows = self._filled(filled)
         if not _tells(filled, rows):
             return []
+        if tied := self._tied(filled, names, rows):
+            filled = replace(filled, limit=tied)
+            sql, names, rows = self._filled(filled)
         passage = Passage(
             id=f"{self._name}/{filled.table.name}",
             source=self._name,
@@ -99,11 +109,31 @@ class Tables:
         return await asyncio.to_thread(self.search, query, k, filters)
 
     def rows(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows of a statement that has passed `checked`; `KnowledgeError` after 2 seconds."""
+        """Column names and rows of a statement, at most 200.
+
+        Raises `KnowledgeError` when `checked` refuses it, it fails, or it takes more than 2 seconds.
+        """
+        return self._run(checked(sql, self.schema))
+
+    def _run(self, safe: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         with self._connected(SECONDS) as connection:
-            # Colons in a literal are no parameters: the driver gets the statement as it is.
-            result = connection.exec_driver_sql(sql)
+            # Without parameters the driver takes colons and percent signs in a literal for what they are.
+            result = connection.execution_options(no_parameters=True).exec_driver_sql(safe)
             return list(result.keys()), [tuple(row) for row in result]
+
+    def _filled(self, query: Query) -> tuple[str, list[str], list[tuple[Any, ...]]]:
+        sql = checked(statement(query, self.schema), self.schema)
+        return sql, *self._run(sql)
+
+    def _tied(self, query: Query, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+        """How many rows share the last place with those shown, these included; 0 when none does."""
+        if query.order is None or query.limit is None or len(rows) < query.limit:
+            return 0
+        measure = query.measure.columns[0].name if query.measure and RESULT not in names else RESULT
+        at = list(names).index(measure)
+        _, _, wider = self._filled(replace(query, limit=query.limit + _TIES))
+        level = sum(row[at] == rows[-1][at] for row in wider[len(rows) :])
+        return len(rows) + level if level else 0
 
     @contextmanager
     def _connected(self, seconds: float | None = None) -> Iterator[Connection]:
@@ -117,9 +147,8 @@ class Tables:
                         f"A look-up in {self._name} took longer than {SECONDS:g} seconds.",
                         "Add an index to the database, or ask for less.",
                     ) from error
-                where = self._engine.url.render_as_string(hide_password=True)
                 raise KnowledgeError(
-                    f"The database {where} cannot be read: {_first_line(error)}.",
+                    f"The database {self._shown} cannot be read: {_first_line(error)}.",
                     "Correct its url in ragc.toml, and check that it runs and may be read.",
                 ) from error
 
@@ -147,24 +176,34 @@ def _limited(connection: Connection, seconds: float | None) -> Iterator[None]:
 
 def _folder(folder: Path) -> Engine:
     engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-    with engine.begin() as connection:
-        load_folder(folder, connection)
-    with engine.connect() as connection:
-        connection.execute(text("PRAGMA query_only = ON"))
+    try:
+        with engine.begin() as connection:
+            load_folder(folder, connection)
+        with engine.connect() as connection:
+            connection.execute(text("PRAGMA query_only = ON"))
+    except SQLAlchemyError as error:
+        raise KnowledgeError(
+            f"The CSV files in {folder} make no tables: {_first_line(error)}.",
+            "Give the files and their columns plain names.",
+        ) from error
     return engine
 
 
-def _engine(place: str) -> Engine:
+def _url(place: str) -> URL:
     try:
-        url = make_url(place)
-        if url.get_backend_name() == "sqlite":
-            return _sqlite(Path(url.database or ""))
+        return make_url(place)
+    except (ArgumentError, ValueError) as error:
+        # The text is not repeated: it may hold a password.
+        raise KnowledgeError("The url of the database cannot be read.", _URL_MEND) from error
+
+
+def _database(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        return _sqlite(Path(url.database or ""))
+    try:
         engine = create_engine(url, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise KnowledgeError(
-            f"The url of the database is not usable: {_first_line(error)}.",
-            "Write it as SQLAlchemy does, such as sqlite:///orders.db, and install its driver.",
-        ) from error
+        raise KnowledgeError(f"The database cannot be opened: {_first_line(error)}.", _URL_MEND) from error
     commands = _READ_ONLY.get(url.get_backend_name(), ())
 
     @event.listens_for(engine, "connect")
@@ -173,6 +212,7 @@ def _engine(place: str) -> Engine:
         for command in commands:
             cursor.execute(command)
         cursor.close()
+        driver.commit()  # else the settings are rolled back with the first transaction
 
     return engine
 
@@ -180,13 +220,14 @@ def _engine(place: str) -> Engine:
 def _sqlite(file: Path) -> Engine:
     if not file.is_file():
         raise KnowledgeError(f"There is no database file {file}.", "Correct its url in ragc.toml.")
-    engine = create_engine(f"sqlite:///file:{file.resolve().as_posix()}?mode=ro&uri=true")
+    uri = f"{file.resolve().as_uri()}?mode=ro"
 
-    @event.listens_for(engine, "connect")
-    def read_only(driver: Any, _record: Any) -> None:
-        driver.execute("PRAGMA query_only = ON")
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(uri, uri=True)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
 
-    return engine
+    return create_engine("sqlite://", creator=connect, poolclass=NullPool)
 
 
 def _first_line(error: Exception) -> str:

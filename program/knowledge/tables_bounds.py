@@ -73,24 +73,32 @@ def _nearest(reading: Reading, dated: Sequence[Column], at: int) -> Column:
     return min(dated, key=distance)
 
 
-_NUMBER = r"(?P<sign>[£$€])?\s?(?P<n>\d[\d,]*(?:\.\d+)?|" + "|".join(NUMBERS) + r")(?P<k>k|m)?(?P<plus>\+| or (?:more|less|fewer|over|under|longer)| and (?:over|above))?\b(?!-)"
-_LESS = r"(?:less|fewer|shorter|smaller|lower|cheaper|lighter|younger|quicker|faster)"
+_FIGURE = r"\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,9})?|\d{1,15}(?:\.\d{1,9})?"
+_NUMBER = (
+    rf"(?P<sign>[£$€])?\s?(?P<n>{_FIGURE}|{'|'.join(NUMBERS)})(?P<k>k|m)?"
+    r"(?P<plus>\+| or (?:more|less|fewer|over|under|longer)| and (?:over|above))?\b(?!-)"
+)
 _COMPARED = re.compile(
-    rf"\b(?:(?P<most>at most|no more than|not more than|no longer than|up to)|(?P<least>at least|no less than|no fewer than|not less than)"
-    rf"|(?P<less>{_LESS} than|under|below)|(?P<more>more than|\w+er than|over|above|exceed(?:s|ed|ing)?|upwards of)|(?P<even>exactly|of|with|has|have|had)?)"
+    r"\b(?:(?P<most>at most|no more than|not more than|no longer than|up to)"
+    r"|(?P<least>at least|no less than|no fewer than|not less than)"
+    r"|(?P<less>(?:less|fewer|shorter|smaller|lower|cheaper|lighter|younger|quicker|faster) than|under|below)"
+    r"|(?P<more>more than|\w+er than|over|above|exceed(?:s|ed|ing)?|upwards of)"
+    r"|(?P<even>exactly|of|with|has|have|had)?)"
     rf"\s*{_NUMBER}(?:\s(?P<unit>[^\W\d]+))?",
     re.IGNORECASE,
-)  # fmt: skip
-_BETWEEN = re.compile(r"\bbetween [£$€]?(\d[\d,.]*) and [£$€]?(\d[\d,.]*)(?:\s(?P<unit>[^\W\d]+))?", re.IGNORECASE)
+)
+_BETWEEN = re.compile(
+    rf"\bbetween [£$€]?(?P<low>{_FIGURE}) and [£$€]?(?P<high>{_FIGURE})(?:\s(?P<unit>[^\W\d]+))?", re.IGNORECASE
+)
 
 
 def numbers(reading: Reading, table: Table, columns: Sequence[Column]) -> Iterator[Filter | tuple[str, float]]:
     """Comparisons with a number; a pair (sign, number) when it counts the table's rows (`over 5 orders`)."""
     for match in _BETWEEN.finditer(reading.text):
         at, stop = reading.index(match.start()), reading.index(match.end())
-        low, high = (float(g.replace(",", "").rstrip(".")) for g in match.groups()[:2])
+        low, high = (float(match[g].replace(",", "")) for g in ("low", "high"))
         column = _measured(reading, columns, at, match["unit"] or "", "£" in match.group(), "")
-        if column and reading.is_free(reading.index(match.start(1)), stop):
+        if column and reading.is_free(reading.index(match.start("low")), stop):
             reading.use(at, stop, strong=True)
             yield Filter(column, ">=", (_converted(low, match["unit"] or "", column),), at)
             yield Filter(column, "<=", (_converted(high, match["unit"] or "", column),), at)

@@ -1,4 +1,4 @@
-"""What `how many` counts: rows, different values, or a number column added up."""
+"""What `how many` counts (rows, different values, a number column added up), and what a share is of."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 from collections.abc import Sequence
 
 from program.knowledge import tables_measures as measures
+from program.knowledge.tables_cues import VERBS
 from program.knowledge.tables_naming import Naming
 from program.knowledge.tables_query import Filter, Measure, Query
+from program.knowledge.tables_reading import Reading
 from program.knowledge.tables_schema import Column
 from program.knowledge.tables_words import Word
 
@@ -16,7 +18,9 @@ _COUNT = re.compile(
     r"|\b(?:are|were|is|was|have|has|did) (?:there |we |they )*any\b",
     re.IGNORECASE,
 )
-_NO_NOUN = frozenset(["did", "do", "does", "were", "are", "was", "is", "have", "has", "had", "times", "in", "from", "where", "on", "at"])
+_NO_NOUN = frozenset(
+    ["did", "do", "does", "were", "are", "was", "is", "have", "has", "had", "times", "in", "from", "where", "on", "at"]
+)
 _NOUNS_WITHIN = 5
 
 
@@ -39,8 +43,8 @@ def counted(naming: Naming, filters: Sequence[Filter], total: bool) -> Query | N
             found = _of_column(naming, filters, at, word, total)
             if found:
                 return found
-        elif amount := _pieces(naming, filters, at):
-            return Query(naming.table, "sum", measure=Measure((amount,)))
+        elif amount := pieces(naming, filters, at):
+            return Query(naming.table, "sum", measure=amount)
     return rows
 
 
@@ -65,10 +69,19 @@ def _of_column(naming: Naming, filters: Sequence[Filter], at: int, word: Word, t
     return None
 
 
-def _pieces(naming: Naming, filters: Sequence[Filter], at: int) -> Column | None:
-    """The quantity column, when what is counted is a value (`how many Fobs`) and no row follows it."""
+def pieces(naming: Naming, filters: Sequence[Filter], at: int) -> Measure | None:
+    """The amount, when what is counted is a value (`how many Fobs`, `most wheat`) and no row follows it."""
     if any(i in naming.nouns for i in range(at + 1, at + 4)):
         return None
     if not any(f.at == at and f.op in ("=", "in") for f in filters):
         return None
-    return next((c for c in naming.numeric if c.dimension == "quantity"), None)
+    return next((Measure((c,)) for c in naming.numeric if c.dimension in ("quantity", "weight")), None)
+
+
+def part_and_whole(reading: Reading, filters: Sequence[Filter]) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
+    """The filters of the part and of the whole: those between `of` and the verb, and dates, make the whole."""
+    verb = next((i for i, w in enumerate(reading.words) if i > 1 and w.low in VERBS), -1)
+    of = next((i for i, w in enumerate(reading.words) if w.low == "of"), -1)
+    whole = tuple(f for f in filters if of < f.at < verb or (f.column.kind == "date" and f.op != "blank"))
+    parts = tuple(f for f in filters if f not in whole)
+    return (parts, whole) if parts else (whole, ())

@@ -13,7 +13,7 @@ from sqlalchemy.types import TypeEngine
 from program.errors import KnowledgeError
 
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9]\d{0,17})")
-_REAL = re.compile(r"[+-]?(?:0|[1-9]\d*)?\.\d+|[+-]?(?:0|[1-9]\d*)\.?\d*(?:[eE][+-]?\d{1,3})?")
+_REAL = re.compile(r"[+-]?(?:0|[1-9]\d*)?\.\d+|[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d{1,3})?")
 COLUMNS_MOST = 200
 
 
@@ -44,8 +44,7 @@ def load_folder(folder: Path, connection: Connection) -> None:
         table.create(connection)
         casts = [int if isinstance(k, Integer) else float if isinstance(k, Float) else str for k in kinds]
         typed = [
-            {h: cast(cell) if cell else None for h, cast, cell in zip(header, casts, row, strict=True)}
-            for row in rows
+            {h: cast(cell) if cell else None for h, cast, cell in zip(header, casts, row, strict=True)} for row in rows
         ]
         if typed:
             connection.execute(table.insert(), typed)
@@ -62,7 +61,9 @@ def read_csv(file: Path) -> tuple[list[str], list[list[str]]]:
             f"{file.name} is not UTF-8 text (byte {error.start}).", "Save it again as CSV with UTF-8 encoding."
         ) from error
     except (csv.Error, OSError) as error:
-        raise KnowledgeError(f"{file.name} cannot be read: {error}.", "Save it again as comma-separated CSV.") from error
+        raise KnowledgeError(
+            f"{file.name} cannot be read: {error}.", "Save it again as comma-separated CSV."
+        ) from error
     if not numbered:
         raise KnowledgeError(f"{file.name} is empty.", "Give it a header line with column names, or remove it.")
     header = [_identifier(cell) if cell else "" for cell in numbered[0][1]]

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
-_MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"]
-_MONTH = "(?:" + "|".join(f"{m[:3]}(?:{m[3:]})?" if m != "september" else "sept?(?:ember)?" for m in _MONTHS) + r")\b\.?"
+_MONTHS = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+]
+_MONTH = (
+    "(?:" + "|".join(f"{m[:3]}(?:{m[3:]})?" if m != "september" else "sept?(?:ember)?" for m in _MONTHS) + r")\b\.?"
+)
 _YEAR = r"(?:19|20)\d\d"
 _NTH = {"first": 1, "1st": 1, "second": 2, "2nd": 2, "third": 3, "3rd": 3, "fourth": 4, "4th": 4, "last": 4}
 _NTHS = "|".join(_NTH)
@@ -24,13 +38,16 @@ _POINT = re.compile(
     re.IGNORECASE,
 )
 _BEFORE = re.compile(
-    r"\b(since|after|following|later than|before|prior to|earlier than|until|till|up to|by|through|from|between|starting)"
+    r"\b(since|after|following|later than|before|prior to|earlier than|until|till|up to|by|through|from|between"
+    r"|starting)"
     r"(?: the)?(?: (?:start|beginning|end|month|year|day) of)?\s*$",
     re.IGNORECASE,
 )
 _ONWARDS = re.compile(r"^\s*(?:onwards?|on\b|or later|to date|and later)", re.IGNORECASE)
 _JOIN = re.compile(r"^\s*(?:and|to|until|till|through|-|–|or)\s*(?:the )?$", re.IGNORECASE)
-_COMES_FIRST = re.compile(r"\b(?:in|since|until|till|before|after|during|of|last|from|by|early|late|through)\s+$", re.IGNORECASE)
+_COMES_FIRST = re.compile(
+    r"\b(?:in|since|until|till|before|after|during|of|last|from|by|early|late|through)\s+$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +96,22 @@ def _is_one_day(span: Span) -> bool:
     return span.first is not None and span.stop == span.first + timedelta(days=1)
 
 
-def _points(text: str, today: date) -> Iterator[Span]:
-    for match in _POINT.finditer(text):
+def _points(text: str, today: date) -> list[Span]:
+    """Each time named, alone; the first of `March and May 2025` is in the year of the second."""
+    found: list[Span] = []
+    for match in reversed(list(_POINT.finditer(text))):
         part = match.groupdict()
         month = part["m1"] or part["m2"] or part["m3"]
         if month and not _is_month(text, match, month):
             continue
+        joined = bool(found) and bool(_JOIN.match(text[match.end() : found[-1].start]))
+        latest = found[-1].first if joined and not part["rel"] else None
         try:
-            yield Span(*_range(part, today), match.start(), match.end(), bool(part["iso"] or part["d1"] or part["d2"]))
+            first, stop = _range(part, latest or today)
         except (ValueError, OverflowError):
             continue
+        found.append(Span(first, stop, match.start(), match.end(), bool(part["iso"] or part["d1"] or part["d2"])))
+    return found[::-1]
 
 
 def _is_month(text: str, match: re.Match[str], month: str) -> bool:

@@ -25,7 +25,11 @@ def negated(reading: Reading, at: int) -> bool:
     found = list(NEGATORS.finditer(clause))
     if not found:
         return False
-    between = [i for i in range(max(0, at - 5), at) if reading.words[i].start >= reading.words[at].start - len(clause) + found[-1].end()]
+    between = [
+        i
+        for i in range(max(0, at - 5), at)
+        if reading.words[i].start >= reading.words[at].start - len(clause) + found[-1].end()
+    ]
     return all(reading.words[i].low not in ("but", "only") for i in between) and len(between) <= 4
 
 
@@ -44,7 +48,7 @@ def identifiers(reading: Reading, columns: Sequence[Column], table: Table) -> It
             continue
         for at, word in reading.free():
             before = [w.stem for w in reading.words[max(0, at - 2) : at] if w.low not in ("number", "no", "id")]
-            if word.text.isdigit() and before and any(alike(before[-1], s) for s in table.stems):
+            if re.fullmatch(r"[0-9]{1,15}", word.text) and before and any(alike(before[-1], s) for s in table.stems):
                 reading.use(at, at + 1, strong=True)
                 yield Filter(column, "=", (float(word.text),), at)
 
@@ -88,8 +92,12 @@ def _exact(reading: Reading, named: dict[str, list[tuple[Column, str]]]) -> Iter
             if not reading.is_free(at, at + size):
                 continue
             window = reading.words[at : at + size]
-            hits = named.get("".join(squash(w.stem) for w in window)) or named.get(squash("".join(w.low for w in window)))
-            if not hits or (all(not w.content for w in window) and not any(w.text == v for w in window for _, v in hits)):
+            hits = named.get("".join(squash(w.stem) for w in window)) or named.get(
+                squash("".join(w.low for w in window))
+            )
+            if not hits or (
+                all(not w.content for w in window) and not any(w.text == v for w in window for _, v in hits)
+            ):
                 continue
             reading.use(at, at + size, strong=True)
             yield _filter(reading, hits, at)
@@ -124,7 +132,10 @@ def _partly(reading: Reading, at: int, short: Sequence[tuple[Column, str]]) -> l
         return []
     name = word.text[0].isupper() and at > 0 and reading.text[: word.start].rstrip()[-1:] not in ".?!:"
     return [
-        (c, v) for c, v in short if name or not beside.isdisjoint(c.stems) if word.stem in {stem(p.lower()) for p in v.split()}
+        (c, v)
+        for c, v in short
+        if name or not beside.isdisjoint(c.stems)
+        if word.stem in {stem(p.lower()) for p in v.split()}
     ]
 
 
@@ -190,8 +201,12 @@ def flags(reading: Reading, columns: Sequence[Column]) -> Iterator[Filter]:
             if not any(alike(word.stem, s) for s in column.stems):
                 continue
             if column.kind == "boolean":
-                yes: str | bool = next((v for v in column.values if v.lower()[0] in "yt"), "yes") if column.values else True
-                no: str | bool = next((v for v in column.values if v.lower()[0] in "nf"), "no") if column.values else False
+                yes: str | bool = (
+                    next((v for v in column.values if v.lower()[0] in "yt"), "yes") if column.values else True
+                )
+                no: str | bool = (
+                    next((v for v in column.values if v.lower()[0] in "nf"), "no") if column.values else False
+                )
                 reading.use(at, at + 1, strong=True)
                 yield Filter(column, "=", (no if negated(reading, at) else yes,), at)
                 break

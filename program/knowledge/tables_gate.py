@@ -45,7 +45,7 @@ def checked(sql: str, schema: Schema) -> str:
             raise KnowledgeError(f"The SQL is refused: {problem}.", _MEND)
         columns = {t.name: {c.name: "TEXT" for c in t.columns} for t in schema.tables}
         qualify(select.copy(), dialect=schema.dialect, schema=columns, validate_qualify_columns=True)
-        return _limited(select).sql(dialect=schema.dialect, comments=False)
+        return str(_limited(select).sql(dialect=schema.dialect, comments=False))
     except SqlglotError as error:
         first = str(error).splitlines()[0].rstrip(".")
         raise KnowledgeError(f"The SQL cannot be understood: {first}.", _MEND) from error
@@ -82,9 +82,7 @@ def _problems(select: exp.Select, schema: Schema) -> Iterator[str]:
 def _limited(select: exp.Select) -> exp.Select:
     limit = select.args.get("limit")
     count = limit.expression if isinstance(limit, exp.Limit) else None
-    small = isinstance(count, exp.Literal) and not count.is_string and count.name.isdigit()
-    if small and int(count.name) <= MOST_ROWS:
+    if isinstance(count, exp.Literal) and count.name.isdigit() and int(count.name) <= MOST_ROWS:
         return select
-    if isinstance(limit, exp.Fetch):
-        select.set("limit", None)
+    select.set("limit", None)
     return select.limit(MOST_ROWS)

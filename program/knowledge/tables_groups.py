@@ -68,7 +68,9 @@ def superlative(naming: Naming) -> Best | None:
         following = reading.words[at + 1] if at + 1 < len(reading.words) else None
         if word.low == "top" and len(free) > 1:
             continue
-        if word.low in ("most", "least") and re.search(r"\b(?:at|for)(?: the)?(?: very)? $", reading.text[: word.start]):
+        if word.low in ("most", "least") and re.search(
+            r"\b(?:at|for)(?: the)?(?: very)? $", reading.text[: word.start]
+        ):
             continue
         if word.low == "first" and following is None and len(reading.words) < 3:
             continue

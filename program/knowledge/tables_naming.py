@@ -26,13 +26,13 @@ class Naming:
     table: Table
     columns: tuple[Column, ...]
     schema: Schema
-    embedder: Embedder
+    embedder: Embedder | None
     nouns: list[int] = field(default_factory=list)
 
     @property
     def numeric(self) -> list[Column]:
-        """The columns that can be added up."""
-        return [c for c in self.columns if c.number]
+        """The table's own columns that can be added up: a linked one would count once for every row that points at it."""
+        return [c for c in self.table.columns if c.number]
 
     @property
     def dated(self) -> list[Column]:
@@ -40,7 +40,9 @@ class Naming:
         return [c for c in self.columns if c.kind == "date" and c.high]
 
     def near(self, text: str, others: Sequence[str]) -> list[float]:
-        """Cosines of a text with others."""
+        """Cosines of a text with others; 0 without an embedder."""
+        if self.embedder is None:
+            return [0.0] * len(others)
         rows = self.embedder.encode([text, *others])
         return [float(x) for x in rows[1:] @ rows[0]]
 
@@ -95,9 +97,9 @@ class Naming:
         """The column whose telling words are those at `at` and after it."""
         two = self.reading.words[at : at + 2]
         for column in columns:
-            if len(column.stems) > 1 and len(two) == 2 and self.reading.is_free(at, at + 2):
-                if all(alike(w.stem, s) for w, s in zip(two, column.stems, strict=False)):
-                    return column
+            whole = len(column.stems) > 1 and len(two) == 2 and self.reading.is_free(at, at + 2)
+            if whole and all(alike(w.stem, s) for w, s in zip(two, column.stems, strict=False)):
+                return column
         return None
 
     def meant(self, word: Word, columns: Sequence[Column]) -> Column | None:

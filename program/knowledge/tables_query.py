@@ -86,7 +86,7 @@ def statement(query: Query, schema: Schema) -> str:
         conditions += [exp.Not(this=exp.Is(this=build.column(c), expression=exp.Null())) for c in query.measure.columns]
     if conditions:
         select = select.where(*conditions)
-    return build.ordered(select).sql(dialect=schema.dialect)
+    return str(build.ordered(select).sql(dialect=schema.dialect))
 
 
 class _Build:
@@ -133,7 +133,7 @@ class _Build:
             return exp.Round(this=exp.Div(this=percent, expression=count), decimals=exp.Literal.number(1))
         if query.measure and query.intent in ("sum", "avg"):
             node = exp.Sum if query.intent == "sum" else exp.Avg
-            return exp.Round(this=node(this=self.measure(query.measure)), decimals=exp.Literal.number(2))
+            return node(this=self.measure(query.measure))
         return count
 
     def select(self) -> exp.Select:
@@ -159,7 +159,9 @@ class _Build:
                 op, number = query.having
                 select = select.having(_COMPARISONS[op](this=exp.Count(this=exp.Star()), expression=_literal(number)))
             if query.order is not None:
-                return select.order_by(exp.Ordered(this=exp.column(RESULT), desc=query.order), self.group()).limit(query.limit or 200)
+                return select.order_by(exp.Ordered(this=exp.column(RESULT), desc=query.order), self.group()).limit(
+                    query.limit or 200
+                )
             return select.order_by(self.group())
         if query.intent == "values":
             return select.order_by(*(self.column(c) for c in query.asked))

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from program.knowledge.tables_words import Word, words
 
 STRONG = 1.0
-UNKNOWN_NAME = 0.6
-"""What is left of the coverage when a name or a figure of the question is not accounted for."""
 
 
 class Reading:
@@ -45,11 +43,11 @@ class Reading:
     def coverage(self) -> float:
         """The share of content words accounted for, 0..1; 0 when there is none."""
         content = [i for i, w in enumerate(self.words) if w.content]
-        if not content:
-            return 0.0
-        unknown = any(i not in self.used and self._is_name(i) for i in content)
-        share = sum(self.used.get(i, 0.0) for i in content) / len(content)
-        return share * UNKNOWN_NAME if unknown else share
+        return sum(self.used.get(i, 0.0) for i in content) / len(content) if content else 0.0
+
+    def misses_a_name(self) -> bool:
+        """True when a name or a figure of the question is not accounted for: the rest means little without it."""
+        return any(w.content and self._is_name(i) for i, w in self.free())
 
     def _is_name(self, at: int) -> bool:
         """True for a figure, and for a capital inside a sentence."""

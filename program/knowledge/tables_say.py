@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from program.knowledge.tables_query import RESULT, Query, in_words
 
 SHOWN_ROWS = 10
-_COMPUTED = {"count": "count", "distinct count": "count of different", "avg": "average", "sum": "total", "share": "share"}
+_COMPUTED = {
+    "count": "count",
+    "distinct count": "count of different",
+    "avg": "average",
+    "sum": "total",
+    "share": "share",
+}
 
 
 def title(query: Query) -> str:
@@ -22,11 +29,11 @@ def text(query: Query, names: Sequence[str], rows: Sequence[Sequence[Any]], sql:
     subject = subject[:1].upper() + subject[1:]
     if query.intent == "share":
         whole = in_words(query.share_of)
-        said = f"{subject}{whole}: the share{in_words(query.filters)} is {_shown(rows[0][0])} percent."
+        said = f"{subject}{whole}: the share{in_words(query.filters)} is {shown(rows[0][0])} percent."
     elif query.group is None and query.intent not in ("rows", "lookup", "values"):
-        said = f"{subject}{in_words(query.filters)}: {_computed(query)} {_shown(rows[0][0])}."
+        said = f"{subject}{in_words(query.filters)}: {_computed(query)} {shown(rows[0][0])}."
     elif query.intent == "values":
-        said = f"{subject}{in_words(query.filters)}: {names[0]} is one of {', '.join(_shown(r[0]) for r in rows)}."
+        said = f"{subject}{in_words(query.filters)}: {names[0]} is one of {', '.join(shown(r[0]) for r in rows)}."
     else:
         said = _rows(query, subject, names, rows)
     return f"{said}\nSQL: {' '.join(sql.split())}"
@@ -39,13 +46,18 @@ def _rows(query: Query, subject: str, names: Sequence[str], rows: Sequence[Seque
         lead += f", {_computed(query)} by {query.part or query.group.name}"
     if query.order is not None:
         what = query.measure.title if query.measure and query.group is None else _computed(query)
-        dated = query.measure is not None and query.group is None and query.measure.columns[0].kind == "date" and not query.measure.days
+        dated = (
+            query.measure is not None
+            and query.group is None
+            and query.measure.columns[0].kind == "date"
+            and not query.measure.days
+        )
         first = ("latest" if query.order else "earliest") if dated else ("highest" if query.order else "lowest")
         lead += f", {first} {what} first"
     if len(rows) == 1:
-        return f"{lead}: {', '.join(f'{h} {_shown(v)}' for h, v in zip(heads, rows[0], strict=True) if v is not None)}."
-    shown = rows[:SHOWN_ROWS]
-    lines = [f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *([_cell(v) for v in r] for r in shown))]
+        return f"{lead}: {', '.join(f'{h} {shown(v)}' for h, v in zip(heads, rows[0], strict=True) if v is not None)}."
+    cells = ([_cell(value) for value in row] for row in rows[:SHOWN_ROWS])
+    lines = [f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *cells)]
     more = f" (the first {SHOWN_ROWS} of {len(rows)})" if len(rows) > SHOWN_ROWS else ""
     return "\n".join([f"{lead}{more}:", "", *lines, ""])
 
@@ -58,12 +70,13 @@ def _computed(query: Query) -> str:
 
 
 def _cell(value: Any) -> str:
-    return _shown(value).replace("|", "\\|").replace("\n", " ")
+    return shown(value).replace("|", "\\|").replace("\n", " ")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as a reader sees it: figures to two decimals, a missing one as a dash."""
     if value is None:
         return "-"
-    if isinstance(value, float):
+    if isinstance(value, float | Decimal):
         return f"{value:.2f}".rstrip("0").rstrip(".")
     return str(value)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from typing import Any, Literal
 
-from sqlalchemy import Boolean as BooleanType
-from sqlalchemy import Connection, Date, DateTime, Float, Integer, Numeric, distinct, func, inspect, select
-from sqlalchemy import column as sql_column
-from sqlalchemy import table as sql_table
+import sqlalchemy as sa
 
 from program.knowledge.tables_words import DIMENSIONS, name_words, stem
 
@@ -21,7 +19,8 @@ LONGEST_VALUE = 120
 TABLES_READ = 100
 _YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
-_EMPTY_WORDS = frozenset({"id", "at", "on", "is", "has", "the", "of", "no", "code", "date", "time", "type", "name", "per", "to", "from"})  # fmt: skip
+_EMPTY = "id at on is has the of no code date time type name per to from"
+_EMPTY_WORDS = frozenset(_EMPTY.split())
 
 
 @dataclass(frozen=True)
@@ -143,14 +142,14 @@ class Schema:
         return "\n".join(lines)
 
 
-def read_schema(connection: Connection) -> Schema:
+def read_schema(connection: sa.Connection) -> Schema:
     """The schema of a database, from its catalogue and a few aggregates a column."""
-    inspector = inspect(connection)
+    inspector = sa.inspect(connection)
     names = sorted([*inspector.get_table_names(), *inspector.get_view_names()])[:TABLES_READ]
     tables = []
     for name in names:
         described = inspector.get_columns(name)
-        rows = int(connection.execute(select(func.count()).select_from(sql_table(name))).scalar_one())
+        rows = int(connection.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())
         columns = tuple(_column(connection, name, d["name"], d["type"], rows) for d in described)
         links = tuple(
             Link(key["constrained_columns"][0], key["referred_table"], key["referred_columns"][0])
@@ -159,7 +158,7 @@ def read_schema(connection: Connection) -> Schema:
             and len(key["referred_columns"]) == 1
             and key["referred_table"] in names
         )
-        tables.append(Table(name, columns, rows, links))
+        tables.append(Table(name, columns, rows, tuple(k for k in links if k.to_table != name)))
     dialect = {"postgresql": "postgres", "mssql": "tsql"}.get(connection.dialect.name, connection.dialect.name)
     return Schema(tuple(_linked(table, tables) for table in tables), dialect)
 
@@ -179,22 +178,23 @@ def _linked(table: Table, tables: Sequence[Table]) -> Table:
     return Table(table.name, table.columns, table.rows, links)
 
 
-def _column(connection: Connection, table: str, name: str, type_: Any, rows: int) -> Column:
-    column = sql_column(name)
-    source = sql_table(table, column)
-    counts = select(func.count(column), func.count(distinct(column))).select_from(source)
+def _column(connection: sa.Connection, table: str, name: str, type_: Any, rows: int) -> Column:
+    column: sa.ColumnClause[Any] = sa.column(name)
+    source = sa.table(table, column)
+    counts = sa.select(sa.func.count(column), sa.func.count(sa.distinct(column))).select_from(source)
     filled, different = connection.execute(counts).one()
     unique = different == rows and rows > 1
     kind: Kind = (
-        "boolean" if isinstance(type_, BooleanType)
-        else "date" if isinstance(type_, Date | DateTime)
-        else "integer" if isinstance(type_, Integer)
-        else "real" if isinstance(type_, Numeric | Float)
+        "boolean" if isinstance(type_, sa.Boolean)
+        else "date" if isinstance(type_, sa.Date | sa.DateTime)
+        else "integer" if isinstance(type_, sa.Integer)
+        else "real" if isinstance(type_, sa.Numeric | sa.Float)
         else "text"
     )  # fmt: skip
-    blanks, values, shapes = filled < rows, (), ()
-    if kind == "text":
-        kept = select(column).distinct().select_from(source).where(column.is_not(None)).limit(DISTINCT_KEPT + 1)
+    values: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    if kind == "text" and not isinstance(type_, sa.LargeBinary):
+        kept = sa.select(column).distinct().select_from(source).where(column.is_not(None)).limit(DISTINCT_KEPT + 1)
         sample = sorted(str(v) for v in connection.execute(kept).scalars())
         if sample and all(_ISO.fullmatch(v) for v in sample):
             kind = "date"
@@ -206,9 +206,21 @@ def _column(connection: Connection, table: str, name: str, type_: Any, rows: int
                 values = tuple(v for v in sample if 0 < len(v) <= LONGEST_VALUE)
     low = high = None
     if kind in ("integer", "real", "date"):
-        low, high = connection.execute(select(func.min(column), func.max(column)).select_from(source)).one()
+        low, high = connection.execute(sa.select(sa.func.min(column), sa.func.max(column)).select_from(source)).one()
         low, high = (str(v) if kind == "date" and v is not None else v for v in (low, high))
-    return Column(table, name, kind, unique, blanks, values, low, high, shapes)
+        # SQLite keeps whatever it is given, so a column may not hold what it was declared to.
+        if any(not _fits(kind, v) for v in (low, high) if v is not None):
+            kind, low, high = "text", None, None
+    return Column(table, name, kind, unique, filled < rows, values, low, high, shapes)
+
+
+def _fits(kind: Kind, value: Any) -> bool:
+    if kind != "date":
+        return not isinstance(value, str | bytes)
+    try:
+        return bool(date.fromisoformat(str(value)[:10]))
+    except ValueError:
+        return False
 
 
 def _shapes(sample: Sequence[str]) -> tuple[str, ...]:

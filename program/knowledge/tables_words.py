@@ -14,18 +14,40 @@ _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _STEMMER = snowballstemmer.stemmer("english")
 _STEMMER_LOCK = threading.Lock()  # the stemmer keeps the word it works on
 
-STOP = frozenset(
-    ["a", "about", "actually", "again", "all", "also", "altogether", "always", "am", "an", "and", "any", "anyone", "anything", "are", "as", "at", "average", "away", "back", "be", "became", "because", "become", "been", "before", "being", "between", "both", "breakdown", "but", "by", "came", "can", "come", "comes", "count", "could", "currently", "data", "database", "did", "different", "display", "distinct", "do", "does", "doing", "done", "each", "either", "else", "entire", "ever", "every", "exactly", "far", "few", "file", "find", "for", "fraction", "from", "get", "gets", "getting", "give", "given", "go", "goes", "going", "gone", "got", "had", "happen", "happened", "happens", "has", "have", "having", "he", "her", "here", "hi", "his", "hit", "how", "i", "if", "in", "include", "included", "includes", "including", "into", "is", "it", "its", "itself", "just", "kind", "know", "last", "least", "list", "log", "long", "look", "made", "make", "many", "mean", "may", "me", "mine", "more", "most", "much", "my", "name", "near", "no", "not", "now", "number", "of", "off", "often", "ok", "old", "on", "one", "ones", "only", "or", "other", "our", "out", "over", "overall", "own", "part", "past", "per", "percent", "percentage", "place", "please", "proportion", "put", "question", "quite", "rather", "recorded", "record", "records", "report", "row", "rows", "same", "say", "see", "set", "share", "she", "should", "show", "shown", "since", "so", "some", "somewhere", "still", "sum", "table", "take", "taken", "tell", "than", "thanks", "that", "the", "their", "them", "then", "there", "these", "they", "thing", "things", "this", "those", "though", "through", "time", "times", "to", "together", "too", "top", "total", "two", "under", "until", "up", "us", "use", "very", "was", "we", "well", "went", "were", "what", "when", "where", "whether", "which", "while", "who", "whole", "whom", "whose", "why", "will", "with", "within", "would", "year-to-date", "yes", "yet", "you", "your", "leaving", "leave", "excluding", "exclude", "excludes", "except", "excepting", "ignoring", "ignore", "omitting", "aside", "minus", "rather", "besides", "non", "whats", "wheres", "hows", "whos", "thats", "dont", "doesnt", "im", "ive"]
-)  # fmt: skip
+
+def _set(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+STOP = _set(
+    """
+    a about actually again all also altogether always am an and any anyone anything are as aside at
+    average away back be became because become been before being besides between both breakdown but by
+    came can come comes could count currently data database did different display distinct do does doesnt
+    doing done dont each either else entire ever every exactly except excepting exclude excludes excluding
+    far few file find for fraction from get gets getting give given go goes going gone got had happen
+    happened happens has have having he her here hi his hit how hows i if ignore ignoring im in include
+    included includes including into is it its itself ive just kind know last least leave leaving list log
+    long look made make many may me mean mine minus more most much my name near no non not now number of
+    off often ok old omitting on one ones only or other our out over overall own part past per percent
+    percentage place please proportion put question quite rather record recorded records report row rows
+    same say see set share she should show shown since so some somewhere still sum table take taken tell
+    than thanks that thats the their them then there these they thing things this those though through
+    time times to together too top total two under until up us use very was we well went were what whats
+    when where wheres whether which while who whole whom whos whose why will with within would year-to-
+    date yes yet you your
+    """
+)
+"""Words that an answer need not account for."""
 NEGATORS = re.compile(
     r"\b(?:not|never|non|no|without|except(?:ing| for)?|exclud(?:e|es|ing)|leav(?:e|ing) out|other than|apart from"
     r"|aside from|ignor(?:e|ing)|omit(?:ting)?|outside|minus|besides|rather than|but not|yet to be|\w+n['’]t)\b",
     re.IGNORECASE,
 )
-NUMBERS = {
-    **{w: float(n) for n, w in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"])},
-    "fifteen": 15.0, "twenty": 20.0, "thirty": 30.0, "forty": 40.0, "fifty": 50.0, "sixty": 60.0, "ninety": 90.0,
-    "hundred": 100.0, "thousand": 1000.0, "half": 0.5, "a": 1.0, "an": 1.0,
+NUMBERS: dict[str, float] = {
+    "a": 1, "an": 1, "half": 0.5, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
+    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30,
+    "forty": 40, "fifty": 50, "sixty": 60, "ninety": 90, "hundred": 100, "thousand": 1000,
 }  # fmt: skip
 SECONDS = {"second": 1, "sec": 1, "minut": 60, "min": 60, "hour": 3600, "hr": 3600, "day": 86400, "week": 604800}
 """Stems of units of time, in seconds."""
@@ -89,6 +111,7 @@ def name_words(name: str) -> tuple[str, ...]:
     return tuple(p.lower() for p in _PART.findall(name)) or (name.lower(),)
 
 
+@lru_cache(maxsize=50_000)
 def squash(text: str) -> str:
     """Letters and digits only, lower case."""
     return re.sub(r"[\W_]", "", text).lower()
@@ -107,8 +130,10 @@ def alike(one: str, other: str) -> bool:
 
 DIMENSIONS = {
     "money": _dimension(
-        "gbp usd eur cad aud chf sek nok dkk price cost costs amount fee fees revenue salary wage budget fare rent charge sales turnover",
-        "cost price spend spent pay paid worth pound euro dollar money expensive cheap charge revenue turnover earn bill fee sales",
+        "gbp usd eur cad aud chf sek nok dkk price cost costs amount fee fees revenue salary wage budget fare rent"
+        " charge sales turnover",
+        "cost price spend spent pay paid worth pound euro dollar money expensive cheap charge revenue turnover"
+        " earn bill fee sales",
     ),
     "duration": _dimension(
         "minutes minute mins min hours hour hrs seconds secs duration nights",
@@ -119,28 +144,38 @@ DIMENSIONS = {
     "height": _dimension("height tall", "tall high height"),
     "temperature": _dimension("celsius fahrenheit temperature temp degrees", "hot cold warm temperature degree"),
     "age": _dimension("age", "old young age"),
-    "quantity": _dimension("quantity qty units pieces copies items stock", "unit piece item copy quantity stock sold sell bought buy"),
-}  # fmt: skip
-HIGH_IS_GOOD = frozenset(["score", "scores", "rating", "ratings", "satisfaction", "margin", "profit", "revenue", "sales", "grade", "stars", "quality"])
-SUPERLATIVES: dict[str, tuple[str, bool]] = {
-    **dict.fromkeys(("most", "highest", "biggest", "largest", "greatest", "maximum", "max", "worst", "best", "top", "busiest"), ("", True)),
-    **dict.fromkeys(("fewest", "least", "lowest", "smallest", "minimum", "min"), ("", False)),
-    **dict.fromkeys(("longest", "slowest"), ("duration", True)),
-    **dict.fromkeys(("shortest", "quickest", "fastest", "briefest"), ("duration", False)),
-    **dict.fromkeys(("latest", "newest", "last"), ("date", True)),
-    **dict.fromkeys(("earliest", "first"), ("date", False)),
-    **dict.fromkeys(("dearest", "priciest", "costliest"), ("money", True)),
-    "cheapest": ("money", False), "heaviest": ("weight", True), "lightest": ("weight", False),
-    "farthest": ("distance", True), "furthest": ("distance", True), "nearest": ("distance", False),
-    "hottest": ("temperature", True), "warmest": ("temperature", True), "coldest": ("temperature", False),
-    "tallest": ("height", True), "oldest": ("age", True), "youngest": ("age", False),
-}  # fmt: skip
+    "quantity": _dimension(
+        "quantity qty units pieces copies items stock", "unit piece item copy quantity stock sold sell bought buy"
+    ),
+}
+"""What numbers measure, by the words of their column's name and the words that ask for it."""
+HIGH_IS_GOOD = _set("score scores rating ratings satisfaction margin profit revenue sales grade stars quality")
+_SUPERLATIVES = {
+    ("", True): "most highest biggest largest greatest maximum max worst best top",
+    ("", False): "fewest least lowest smallest minimum min",
+    ("count", True): "busiest commonest",
+    ("duration", True): "longest slowest",
+    ("duration", False): "shortest quickest fastest briefest",
+    ("date", True): "latest newest last",
+    ("date", False): "earliest first",
+    ("money", True): "dearest priciest costliest",
+    ("money", False): "cheapest",
+    ("weight", True): "heaviest",
+    ("weight", False): "lightest",
+    ("distance", True): "farthest furthest",
+    ("distance", False): "nearest",
+    ("height", True): "tallest",
+    ("temperature", True): "hottest warmest",
+    ("temperature", False): "coldest coolest",
+    ("age", True): "oldest",
+    ("age", False): "youngest",
+}
+SUPERLATIVES = {word: meant for meant, listed in _SUPERLATIVES.items() for word in listed.split()}
 """Word -> (dimension, or empty when its noun tells it; True when the largest comes first)."""
-ADJECTIVES = {
-    stem(word): dimension
-    for dimension, listed in {
-        "date": "recent", "money": "expensive costly pricey valuable", "": "common frequent popular often frequently",
-    }.items()
-    for word in listed.split()
-}  # fmt: skip
+_ADJECTIVES = {
+    "date": "recent recently",
+    "money": "expensive costly pricey valuable",
+    "": "common frequent popular often frequently",
+}
+ADJECTIVES = {stem(word): dimension for dimension, listed in _ADJECTIVES.items() for word in listed.split()}
 """After `most` or `least`: stem -> dimension; an empty one counts rows."""

@@ -66,9 +66,7 @@ _RATE = re.compile(
     rf"(?:for|over|in|during|per|(?:what )?is that (?:a|per|in a)) (?:{_N}|a|an|one)? ?{_PERIOD}",
     re.IGNORECASE,
 )
-_WHOLE_STEPS = {("day", "week"): 7, ("month", "quarter"): 3} | {
-    (unit, "year"): n for unit, n in _A_YEAR.items()
-}
+_WHOLE_STEPS = {("day", "week"): 7, ("month", "quarter"): 3} | {(unit, "year"): n for unit, n in _A_YEAR.items()}
 _AMONG = r"(?:equally |evenly )?(?:between|among|amongst|into|across)"
 _SHARED = re.compile(
     rf"(?:if (?:i|we|you) )?(?:split|divide|share) {_N}(?: \w+)? {_AMONG} {_N}(?: [^\d]{{0,60}})?"

@@ -202,11 +202,12 @@ def _weighted_share(some: frozenset[str], words: frozenset[str], weight: dict[st
 
 def _three(link: Matrix, covered: _Cover) -> float:
     """The best chain of three passages: linked end to end or from one, times what the three cover."""
-    best = 0.0
+    best, share = 0.0, covered.share
     for a, b in np.argwhere(link > 0.2).tolist():
         onward = np.maximum(link[b], link[a])
         for c in range(len(link)):
             if c not in (a, b) and onward[c] > 0.2:
-                held = float(covered.share[[a, b, c]].max(axis=0).sum())
-                best = max(best, float(link[a, b] * onward[c]) * held)
+                reach = float(link[a, b] * onward[c])
+                if reach > best:  # what three passages cover is at most 1
+                    best = max(best, reach * float(share[[a, b, c]].max(axis=0).sum()))
     return best

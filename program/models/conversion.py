@@ -38,9 +38,7 @@ _SPAN = r"(day|week|month|year)s?"
 def convert(text: str) -> str:
     """`3.5 hours is 210 minutes.` for a question that is nothing but a conversion, else an empty string."""
     for pattern, target_first in _FORMS:
-        found = re.fullmatch(
-            f"(?:how many )?{pattern}" if target_first else pattern, text.strip(), re.IGNORECASE
-        )
+        found = re.fullmatch(f"(?:how many )?{pattern}" if target_first else pattern, text.strip(), re.IGNORECASE)
         if found:
             target, amount, unit = found.groups() if target_first else (found[3], found[1], found[2])
             return _converted(float(amount or 1), unit.strip(), target.strip())
@@ -83,9 +81,7 @@ def date_sum(text: str) -> str:
         flags=re.IGNORECASE,
     )
     asked = re.sub(r"^(?:is|was|will be|comes|falls|it is)\s+", "", asked, flags=re.IGNORECASE)
-    if found := re.fullmatch(
-        rf"{_N} (?:calendar )?{_SPAN} (after|from|before) {_DATE}", asked, re.IGNORECASE
-    ):
+    if found := re.fullmatch(rf"{_N} (?:calendar )?{_SPAN} (after|from|before) {_DATE}", asked, re.IGNORECASE):
         return _moved(int(float(found[1])), found[2].lower(), found[3].lower(), found[4])
     if found := re.fullmatch(
         rf"(?:how many days )?(?:are there |is it |days |the days )?(?:between"
@@ -94,12 +90,8 @@ def date_sum(text: str) -> str:
         re.IGNORECASE,
     ):
         first, last = _day(found[1]), _day(found[2])
-        return (
-            f"From {_said(first)} to {_said(last)} is {(last - first).days:,} days." if first and last else ""
-        )
-    if re.search(
-        r"\b(?:what|which) (?:day|weekday)|^(?:week)?day\b|day of the week", text, re.IGNORECASE
-    ) and (
+        return f"From {_said(first)} to {_said(last)} is {(last - first).days:,} days." if first and last else ""
+    if re.search(r"\b(?:what|which) (?:day|weekday)|^(?:week)?day\b|day of the week", text, re.IGNORECASE) and (
         found := re.fullmatch(
             rf"(?:(?:what|which) (?:day|weekday)(?: of the week)? (?:is|was|will "
             rf"be) )?(?:of the week )?(?:is |was )?{_DATE}",

@@ -55,7 +55,7 @@ class LocalDecider:
         asked = case(state["inputs"], str(state.get("input_fields") or ""))
         shown = self._demonstrations(state, sorted(questions))
         blocks = self._space(shown).blocks([asked], self.embedder)[0]
-        return {n: self._answer(Question(n, put), asked, blocks, shown) for n, put in questions.items()}
+        return {n: self._answer(Question.of(n, questions), asked, blocks, shown) for n in questions}
 
     async def acall(
         self, state: Mapping[str, Any], questions: Mapping[str, Mapping[str, Any]]
@@ -108,7 +108,7 @@ class LocalDecider:
     def _answer(
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: Demonstrations
     ) -> dict[str, Any]:
-        before = prior(question, asked, blocks["bearing"], self.embedder)
+        before = prior(question, asked, blocks["bearing"], self.embedder, self._space(shown).words)
         head = self._head(question, shown)
         if head is None:
             probabilities = before.probabilities(shown.counts(question))
@@ -149,13 +149,14 @@ class LocalDecider:
     def _fitted(self, question: Question, shown: Demonstrations) -> Head:
         space = self._spaces.setdefault(shown.digest, shown.space)
         rows = shown.blocks(space, self.embedder)
+        alike = shown.groups()
         cases, labels, groups = [], [], []
         for place, label in shown.labelled(question):
             one = shown.cases[place]
-            options = prior(question, one, rows[place]["bearing"], self.embedder).features
+            options = prior(question, one, rows[place]["bearing"], self.embedder, space.words).features
             cases.append({**rows[place], "options": options})
             labels.append(label)
-            groups.append(one.asked)
+            groups.append(alike[place])
         return fit(cases, labels, groups, space.judged_against)
 
     def _keep(self, key: str, head: Head) -> None:

@@ -16,15 +16,34 @@ from program.models.features import VERSION, Space, case
 from program.models.labels import label_of, options_of
 from program.models.reading import Vector
 
+LARGEST_GROUP = 8  # folds cannot be made of groups larger than one part in so many
 SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """One decision asked for: the output field, and its type, instructions and criteria as DSPy puts them."""
+    """One decision asked for: the output field, its type, instructions and criteria as DSPy puts them."""
 
     field: str
     put: Mapping[str, Any]
+    peers: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, field: str, questions: Mapping[str, Mapping[str, Any]]) -> Question:
+        """The field's question. Its peers are what is put for other fields of one prefix (`base_...`)."""
+        prefix, _, base = field.partition("_")
+        others = [n for n in sorted(questions) if n != field and base and n.startswith(f"{prefix}_")]
+        return cls(field, questions[field], tuple(cls(n, questions[n]).told for n in others))
+
+    @property
+    def base(self) -> str:
+        """The knowledge base the field may be named after: `billing` of `base_billing`."""
+        return self.field.partition("_")[2]
+
+    @property
+    def told(self) -> str:
+        said = self.put.get("instructions")
+        return said if isinstance(said, str) else str(said or self.field)
 
     @cached_property
     def options(self) -> tuple[str, ...]:
@@ -33,7 +52,7 @@ class Question:
     @cached_property
     def digest(self) -> bytes:
         # An option's place counts: a head's columns are in the criteria's order.
-        return digest(self.field.encode(), as_bytes([self.put, self.options]))
+        return digest(self.field.encode(), as_bytes([self.put, self.options, self.peers]))
 
 
 class Demonstrations:
@@ -78,6 +97,17 @@ class Demonstrations:
         pairs = [(n, label) for n, label in found if label is not None]
         return sorted(pairs, key=lambda pair: (self._written[pair[0]], pair[1]))
 
+    def groups(self) -> list[str]:
+        """For each case a name that it shares with those too like it to be scored apart from it.
+
+        These ask the same thing, or have the same text as their nearest evidence, so that what is chosen is
+        what carries over to evidence not seen; unless that would put most cases together.
+        """
+        near = [f"\n{c.evidence[0].title}\n{c.evidence[0].text}" if c.evidence else c.asked for c in self.cases]
+        joined = _joined([(c.asked, n) for c, n in zip(self.cases, near, strict=True)])
+        largest = max(joined.count(name) for name in set(joined)) if joined else 0
+        return joined if largest <= len(joined) / LARGEST_GROUP else [c.asked for c in self.cases]
+
     def counts(self, question: Question) -> list[int]:
         """How many demonstrations name each option."""
         labels = [label for _, label in self.labelled(question)]
@@ -91,6 +121,21 @@ class Demonstrations:
             told = digest(question.digest, *(self._written[n] + b"%d" % label for n, label in labels))
             self._keys[question.digest] = f"{self.digest}-{told.hex()}" if several else None
         return self._keys[question.digest]
+
+
+def _joined(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """For each pair the least of all texts that chains of pairs with a text in common connect it to."""
+    least: dict[str, str] = {}
+
+    def root(text: str) -> str:
+        while least.setdefault(text, text) != text:
+            text = least[text]
+        return text
+
+    for one, other in pairs:
+        low, high = sorted((root(one), root(other)))
+        least[high] = low
+    return [root(one) for one, _ in pairs]
 
 
 def as_bytes(value: Any, option: int = orjson.OPT_NON_STR_KEYS) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 from program.knowledge.embedder import Embedder
 from program.models.rivals import contradict, trusted
 from program.models.rows import row_marks, shown
-from program.models.scoring import rarity, score
+from program.models.scoring import headed, rarity, score
 from program.models.split import split
 from program.models.units import Unit, units
 from program.models.words import asks_person, names, people, stems
@@ -78,7 +78,7 @@ def choose(
         others = (points.sum(axis=0) - points) / (len(queries) - 1)
         points = points - APART * others
     points += ROW * row_marks(question, found)
-    vectors = embedder.encode([unit.text for unit in found])
+    vectors = embedder.encode([headed(unit) for unit in found])
     alike = vectors @ vectors.T
     trust = trusted(question, passages)
     room = max(1, most)
@@ -90,11 +90,7 @@ def choose(
             linked = row + LINK * _bridged(question, found, taken)
             ranked = _best(linked, found, alike, trust)
             free = [j for j in ranked if j not in taken]
-            if (
-                turn == 0
-                and ranked[0] in taken
-                and (not free or linked[ranked[0]] - linked[free[0]] > SETTLED)
-            ):
+            if turn == 0 and ranked[0] in taken and (not free or linked[ranked[0]] - linked[free[0]] > SETTLED):
                 continue
             if free and linked[free[0]] >= linked[ranked[0]] - (CLOSE_STRICT if strict else CLOSE):
                 picked[i].append(free[0])
@@ -105,9 +101,7 @@ def choose(
     return [*(chosen if len(chosen) < room else chosen[:-1] if room > 1 else []), hop]
 
 
-def _hop(
-    question: str, found: Sequence[Unit], chosen: Sequence[int], points: NDArray[np.float64]
-) -> int | None:
+def _hop(question: str, found: Sequence[Unit], chosen: Sequence[int], points: NDArray[np.float64]) -> int | None:
     """The piece that names the person asked for, when those chosen name only an office or a team.
 
     It shares words with the chosen pieces that the question does not have: `the head of Supply` leads to the

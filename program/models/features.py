@@ -167,12 +167,3 @@ def card(label: str, description: Any) -> str:
     said = description if isinstance(description, str) else str(description) if description else ""
     name = CARD.sub(" ", label.replace("_", " ")).strip()
     return f"{name}: {said}" if said else name
-
-
-def own_base(case: Case, sims: NDArray[np.float32], field_name: str) -> list[float]:
-    """For a field named after a base (`base_billing`): its best passage's similarity, and its lead."""
-    is_own = [bool(t.base) and field_name.endswith(f"_{t.base}") for t in case.evidence]
-    own = [float(s) for s, yes in zip(sims, is_own, strict=True) if yes]
-    others = [float(s) for s, yes in zip(sims, is_own, strict=True) if not yes]
-    best = max(own, default=0.0)
-    return [best, best - max(others, default=best)]

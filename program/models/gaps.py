@@ -15,6 +15,7 @@ from program.signatures import Excerpt
 
 ANSWERED = 5.0  # log-odds, up to a constant, from which a piece is taken to answer a look-up
 UNCOVERED = 0.3  # share of a look-up's words that no passage holds from which it counts as open
+NEW_WORDS = 6  # of the nearest piece that a refocused query takes over
 OPTIONS = 4
 _WORDS = re.compile(r"[\w][\w’'.:%/-]*[\w%]|\w")
 _WH = re.compile(
@@ -58,9 +59,8 @@ def missing(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> t
         if row.max() - 2.0 * unanswered < least:
             weakest, least = query, float(row.max() - 2.0 * unanswered)
     bridge = _bridge(question, found, points.max(axis=0).tolist())
-    if not lacking:
-        return "", weakest
-    return " ".join(list(dict.fromkeys(lacking))[:8]), _refocused(weakest, bridge)
+    nearest = found[int(points[queries.index(weakest)].argmax())]
+    return " ".join(list(dict.fromkeys(lacking))[:8]), _refocused(weakest, nearest, bridge)
 
 
 def _new_kinds(unit: Unit, question: str) -> set[str]:
@@ -73,39 +73,34 @@ def _content(text: str) -> list[str]:
     return [word for word in _WORDS.findall(text) if word.lower() not in STOP]
 
 
-def _bridge(question: str, found: Sequence[Unit], points: Sequence[float]) -> tuple[str, frozenset[str]]:
-    """The best name to go on from and the words of the question covered where it was found."""
+def _bridge(question: str, found: Sequence[Unit], points: Sequence[float]) -> str:
+    """The name to go on from: not in the question, beside its rarest words, in a piece that scores well."""
     asked, weights = set(stems(question)), rarity(found)
-    best, covered, top = "", frozenset[str](), 0.0
-    held: dict[int, set[str]] = {}
-    for unit in found:
-        held.setdefault(unit.n, set()).update(stems(unit.text), stems(unit.context))
+    best, top = "", 0.0
     for unit, point in zip(found, points, strict=True):
-        shared = asked & set(stems(unit.text))
-        worth = sum(weights[word] for word in shared)
+        worth = sum(weights[word] for word in asked & set(stems(unit.text)))
         for name in names(unit.text):
             own = set(stems(name))
-            if not own or own & asked or worth == 0:
+            if not worth or not own or own & asked:
                 continue
-            merit = (
-                worth + max(weights[word] for word in own if word in weights) + point / 4
-                if own & weights.keys()
-                else 0.0
-            )
+            merit = worth + max(weights.get(word, 0.0) for word in own) + point / 4
             if merit > top:
-                best, covered, top = name, frozenset(asked & held[unit.n]), merit
-    return best, covered
+                best, top = name, merit
+    return best
 
 
-def _refocused(query: str, bridge: tuple[str, frozenset[str]]) -> str:
-    """`Who leads the team that runs avocet?` and `Gatekeepers` give `Who leads Gatekeepers?`."""
-    name, covered = bridge
-    if not name:
-        return query
+def _refocused(query: str, nearest: Unit, bridge: str) -> str:
+    """What `nearest` leaves open of the query, then what it adds: the bridge and its first new words.
+
+    `Who leads the team that runs avocet?` beside `Avocet is run by the Gatekeepers team.` gives
+    `Who leads Gatekeepers?`.
+    """
     opening = found[0] if (found := _WH.match(query)) else ""
-    left = [word for word in _content(query) if not set(stems(word)) & covered]
-    words = [opening, *(word for word in left if word.lower() not in opening.lower().split()), name]
-    return " ".join(word for word in words if word) + "?"
+    covered, given = set(stems(nearest.text)), set(stems(f"{query} {bridge}"))
+    open_ = [word for word in _content(query) if not set(stems(word)) & covered]
+    new = [word for word in _content(nearest.text) if not set(stems(word)) & given]
+    words = [opening, *(word for word in open_ if word.lower() not in opening.lower().split()), bridge]
+    return " ".join(word for word in [*words, *new[:NEW_WORDS]] if word) + "?"
 
 
 def clarify(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> str:
@@ -130,9 +125,7 @@ def _row_labels(ranked: Sequence[Unit]) -> list[str]:
     """First cells of the rows of the best table, when a table row is among the best pieces."""
     best = next((unit for unit in ranked[:3] if unit.cells), None)
     rows = [unit for unit in ranked if unit.cells and best is not None and unit.n == best.n]
-    return list(
-        dict.fromkeys(row.cells[0][1] for row in sorted(rows, key=lambda unit: unit.at) if row.cells[0][1])
-    )
+    return list(dict.fromkeys(row.cells[0][1] for row in sorted(rows, key=lambda unit: unit.at) if row.cells[0][1]))
 
 
 def _named(question: str, ranked: Sequence[Unit]) -> list[str]:
@@ -155,7 +148,5 @@ def _headings(passages: Sequence[Excerpt]) -> list[str]:
     trails = [_SPLIT_TITLE.split(passage.title) for passage in passages]
     shared = set.intersection(*(set(trail) for trail in trails)) if len(trails) > 1 else set()
     return list(
-        dict.fromkeys(
-            next((part for part in reversed(trail) if part not in shared), trail[-1]) for trail in trails
-        )
+        dict.fromkeys(next((part for part in reversed(trail) if part not in shared), trail[-1]) for trail in trails)
     )

@@ -40,13 +40,15 @@ TEXT_SETS = (
 EVIDENCE_SETS = (
     ("bearing",),
     ("bearing", "shape"),
+    ("options",),
+    ("shape", "options"),
     ("bearing", "shape", "options"),
     ("meaning", "shape", "options"),
     ("meaning", "grams", "shape", "bases", "options"),
     BLOCKS,
 )
 MANY_SET = ("meaning", "grams")
-UNSURE = 0.35  # log loss past which trees are tried: below it there is little to gain
+UNSURE, TELLING = 0.35, 0.95  # trees are tried between this log loss and this part of the classes' entropy
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,11 @@ def _fit(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequence[str], 
     if fold_of is not None:
         sets = _sets(len(classes), len(y), judged_against)
         chosen, strength, logits = _choose(cases, y, fold_of, sets)
-        if len(classes) == 2 and "bearing" in chosen and log_loss(logits, y) > UNSURE:
+        if len(classes) == 2 and "bearing" in chosen and _has_room(logits, y):
             logits, trees = _with_trees(cases, y, fold_of, chosen, logits)
         slope, shift = calibrate(logits, y)
     x, mean, scale = _rows(cases, chosen)
-    weights, bias = regress(x, y, strength)
+    weights, bias = regress(x.astype(np.float64), y, strength)
     return Head(
         chosen, mean, scale, weights.astype(np.float32), bias.astype(np.float32),
         float(np.float32(slope)), shift.astype(np.float32), classes, len(y), trees,
@@ -164,6 +166,13 @@ def _sets(classes: int, cases: int, judged_against: bool) -> tuple[tuple[str, ..
         return (MANY_SET,)
     sets = EVIDENCE_SETS if judged_against else TEXT_SETS
     return tuple(s for s in sets if not UNIT_LENGTH & set(s)) if cases > MANY_CASES else sets
+
+
+def _has_room(logits: Logits, y: Array) -> bool:
+    """True when the regression found something, and left much open: trees refine, and do not find from nothing."""
+    share = float(np.mean(y))
+    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    return bool(UNSURE < log_loss(logits, y) < TELLING * entropy)
 
 
 def _with_trees(

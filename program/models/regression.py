@@ -27,16 +27,13 @@ def rotated(x: Vector) -> Vector:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), np.float32)
 
 
-def regress(x: Vector, y: Array, strength: float) -> tuple[Array, Array]:
-    """(weights (d, k), bias (k,)): k = 1 for two classes, else one column a class."""
+def regress(x: Array, y: Array, strength: float) -> tuple[Array, Array]:
+    """(weights (d, k), bias (k,)), to the precision of x: k = 1 for two classes, else one column a class."""
     classes = int(y.max()) + 1
     if classes > MANY_CLASSES or (len(y) > MANY_CASES and x.shape[1] > MANY_COLUMNS):
         return _regress_many(x, y, strength)
-    rows = x.astype(np.float64)
-    if classes == 2:
-        found = [_newton(rows, y.astype(np.float64), strength)]
-    else:
-        found = [_newton(rows, (y == c).astype(np.float64), strength) for c in range(classes)]
+    ones = [y] if classes == 2 else [y == c for c in range(classes)]
+    found = [_newton(x, one.astype(x.dtype), strength) for one in ones]
     return np.stack([weights for weights, _ in found], 1), np.array([bias for _, bias in found])
 
 
@@ -51,10 +48,10 @@ def _newton(x: Array, y: Array, strength: float) -> tuple[Array, float]:
     """(weights, bias) of least log loss plus |weights|^2 / (2 strength), by Newton's method."""
     from scipy.linalg import cho_factor, cho_solve
 
-    rows = np.hstack([x, np.ones((len(x), 1))])
-    penalty = np.full(rows.shape[1], 1.0 / strength)
+    rows = np.hstack([x, np.ones((len(x), 1), x.dtype)])
+    penalty = np.full(rows.shape[1], 1.0 / strength, x.dtype)
     penalty[-1] = 1e-6  # the bias goes unpenalised, but for a trace that keeps separable classes finite
-    found = np.zeros(rows.shape[1])
+    found = np.zeros(rows.shape[1], x.dtype)
 
     def loss(w: Array) -> float:
         logits = rows @ w
@@ -62,17 +59,17 @@ def _newton(x: Array, y: Array, strength: float) -> tuple[Array, float]:
 
     now = loss(found)
     for _ in range(MOST_STEPS):
-        p = 1.0 / (1.0 + np.exp(-np.clip(rows @ found, -40.0, 40.0)))
+        p = 1.0 / (1.0 + np.exp(-np.clip(rows @ found, -30.0, 30.0)))
         slope = rows.T @ (p - y) + penalty * found
         half = rows * np.sqrt(p * (1 - p))[:, None]
         curve = half.T @ half  # one matrix with itself: half the work
         curve.flat[:: len(penalty) + 1] += penalty
         step = cho_solve(cho_factor(curve, overwrite_a=True, check_finite=False), slope, check_finite=False)
         size = 1.0
-        while (after := loss(found - size * step)) > now and size > 1e-4:
+        while (after := loss(found - size * step)) > now + 1e-5 * (1.0 + now) and size > 1e-4:
             size /= 2  # a full step may overshoot where the classes are nearly separable
         found, gain, now = found - size * step, now - after, after
-        if gain < 1e-7 * (1.0 + abs(now)):
+        if gain < 1e-4 * (1.0 + abs(now)):  # the next would gain about the square of it
             break
     return found[:-1], float(found[-1])
 

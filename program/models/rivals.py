@@ -18,9 +18,7 @@ _NOW = re.compile(
     r"now|still|as things stand|at present)\b",
     re.IGNORECASE,
 )
-_PAST = re.compile(
-    r"\b(?:in|before|until|during|under the|of|from) (?:\w+ )?((?:19|20)\d\d)\b", re.IGNORECASE
-)
+_PAST = re.compile(r"\b(?:in|before|until|during|under the|of|from) (?:\w+ )?((?:19|20)\d\d)\b", re.IGNORECASE)
 
 
 def contradict(one: Unit, other: Unit, alike: float) -> bool:

@@ -18,17 +18,13 @@ if TYPE_CHECKING:
 
 # Log-odds of holding an asked fact; fitted by logistic regression on questions of the example's development
 # topics, then rounded. The cosines are of MiniLM.
-SIMILAR, HEADED, OVERALL = (
-    3.0,
-    2.0,
-    2.5,
-)  # cosine with the look-up: bare, under its heading, and with the question
+SIMILAR = 5.0  # cosine of the piece under its heading with the look-up
+OVERALL = 2.5  # and with the whole question
 ASK = 0.5  # weight of a look-up's own sentence against the same sentence behind its story
-COVERED, FRAMED = (
-    2.5,
-    1.0,
-)  # share of the look-up's words, weighted by rarity: in the piece, in its context alone
-KIND, OTHER_KIND = 1.4, 0.3  # it holds a new value of the likeliest kind, of a less likely kind
+COVERED = 2.5  # share of the look-up's words, weighted by rarity, in the piece
+FRAMED = 1.0  # share of them in its title and introduction alone
+KIND = 1.4  # it holds a new value of the likeliest kind
+OTHER_KIND = 0.3  # it holds a value of a less likely kind
 
 
 def score(
@@ -38,18 +34,23 @@ def score(
 
     One call of the embedder serves them all.
     """
-    asks = (
-        list(queries)
-        if len(queries) == 1
-        else [split_sentences(query)[-1] if query else query for query in queries]
-    )
-    headed = [f"{unit.context.rpartition(' > ')[2]}: {unit.text}" for unit in found]
-    vectors = embedder.encode([question, *queries, *asks, *headed, *(unit.text for unit in found)])
-    cuts = np.cumsum([len(queries), len(queries), len(found)])
-    story, bare, h, t = np.split(vectors[1:].astype(np.float64), cuts)
-    q = (1 - ASK) * story + ASK * bare
-    cosine = SIMILAR * (q @ t.T) + HEADED * (q @ h.T) + OVERALL * (t @ vectors[0])
+    asks = [_ask(query) for query in queries] if len(queries) > 1 else list(queries)
+    vectors = embedder.encode([question, *queries, *asks, *map(headed, found)]).astype(np.float64)
+    whole, story, bare, pieces = np.split(vectors, np.cumsum([1, len(queries), len(queries)]))
+    wanted = (1 - ASK) * story + ASK * bare
+    cosine = SIMILAR * (wanted @ pieces.T) + OVERALL * (whole @ pieces.T)
     return np.asarray(cosine + _lexical(queries, asks, found))
+
+
+def headed(unit: Unit) -> str:
+    """The text of a unit as it is embedded: behind the last heading above it."""
+    return f"{unit.context.rpartition(' > ')[2]}: {unit.text}"
+
+
+def _ask(query: str) -> str:
+    """The last sentence of a look-up, the one that asks."""
+    sentences = split_sentences(" ".join(query.split()))
+    return sentences[-1] if sentences else query
 
 
 def _lexical(queries: Sequence[str], asks: Sequence[str], found: Sequence[Unit]) -> NDArray[np.float64]:

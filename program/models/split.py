@@ -57,9 +57,7 @@ _POLITE = re.compile(
 )
 _PRONOUN = re.compile(r"\b(it|its|they|them|their)\b", re.IGNORECASE)
 _POSSESSIVE = frozenset({"its", "their"})
-_EACH = re.compile(
-    r"\b(?:each(?: of them)?|both(?: of them)?(?! (?:the |an? )?(?-i:[A-Z]))|either)\b", re.IGNORECASE
-)
+_EACH = re.compile(r"\b(?:each(?: of them)?|both(?: of them)?(?! (?:the |an? )?(?-i:[A-Z]))|either)\b", re.IGNORECASE)
 _TRAILING_WH = re.compile(rf"^(.+?),? and(?:,? if so,?)? ((?:{PREP} )?{WH}{HOW})\s*\??$", re.IGNORECASE)
 _TWO_WH = re.compile(rf"^((?:{PREP} )?{WH}{HOW}),? (?:and|or) ((?:{PREP} )?{WH}{HOW}) (.+)$", re.IGNORECASE)
 
@@ -80,9 +78,9 @@ def split(question: str) -> tuple[str, ...]:
         subject = named or subject
         for one in _each(whole, names(question)):
             looked_up += [piece for side in compared(one) for piece in chain(side)]
-    looked_up = [
-        text for text in dict.fromkeys(_tidy(text) for text in looked_up) if stems(text) or (text and told)
-    ][:MOST]
+    looked_up = [text for text in dict.fromkeys(_tidy(text) for text in looked_up) if stems(text) or (text and told)][
+        :MOST
+    ]
     if not looked_up or (len(looked_up) == 1 and len(question.split()) <= SHORT):
         return (question.strip(),)
     return tuple(_with_story(text, told) for text in looked_up)
@@ -173,9 +171,7 @@ def _with_story(text: str, told: list[str]) -> str:
                 break
             kept.insert(0, sentence)
         return " ".join([*kept, text])
-    missing = [
-        name for name in names(" ".join(told)) if name.lower() not in text.lower() and len(name.split()) <= 4
-    ]
+    missing = [name for name in names(" ".join(told)) if name.lower() not in text.lower() and len(name.split()) <= 4]
     return f"{text.rstrip('?')} ({', '.join(missing[:2])})?" if missing else text
 
 

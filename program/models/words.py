@@ -110,9 +110,7 @@ _CALENDAR = re.compile(rf"(?:\d+ )?(?:{_MONTH}|{_DAY})s?(?: \d+)?|[A-Z]{{3}} \d.
 _PERSON_ASKED = re.compile(r"\bwho(?:m|se|ever)?\b|\b(?:person|name)\b", re.IGNORECASE)
 _PERSON = re.compile(r"[A-Z][a-z’'-]+(?: [A-Z][a-z’'-]+){1,2}")
 _QUOTED = re.compile(r"[\"“`]([^\"”`]{2,30})[\"”`]")
-_QUANTITY = re.compile(
-    rf"([£$€]|\b(?:GBP|EUR|USD|CAD)\s)?\s?\b({_COUNT})\b[ -]?(%|[^\W\d_]+)?", re.IGNORECASE
-)
+_QUANTITY = re.compile(rf"([£$€]|\b(?:GBP|EUR|USD|CAD)\s)?\s?\b({_COUNT})\b[ -]?(%|[^\W\d_]+)?", re.IGNORECASE)
 _CURRENCY = {"£": "GBP", "$": "USD", "€": "EUR"}
 
 
@@ -164,9 +162,7 @@ def _opens(text: str, at: int) -> bool:
 
 
 def _inside(text: str, name: str, at: int) -> bool:
-    return any(
-        m.start() != at and not _opens(text, m.start()) for m in re.finditer(rf"\b{re.escape(name)}\b", text)
-    )
+    return any(m.start() != at and not _opens(text, m.start()) for m in re.finditer(rf"\b{re.escape(name)}\b", text))
 
 
 def asks_person(question: str) -> bool:

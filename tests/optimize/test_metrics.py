@@ -51,6 +51,7 @@ def test_a_grade_tells_each_part_its_labels_allow():
         "Within 30 days. [1] It costs GBP 5. [2]", Outcome.ANSWERED,
         (Citation(1, "billing", "billing/a.md#x", "T"), Citation(2, "billing", "billing/a.md#z", "T")),
         route="simple", sources=("billing", "policy"), retrieved=("billing/a.md#x", "billing/a.md#z"),
+        found=("billing/a.md#x", "billing/a.md#y", "billing/a.md#z"),
         usage=Usage(calls=1),
     )  # fmt: skip
     texts = {"billing/a.md#x": "Ask within 30 days.", "billing/a.md#z": "It costs GBP 6."}
@@ -59,7 +60,8 @@ def test_a_grade_tells_each_part_its_labels_allow():
     assert metrics["route_accuracy"] == 1.0
     assert metrics["routing_accuracy"] == 0.0  # a base too many
     assert metrics["source_f1"] == pytest.approx(2 / 3)
-    assert metrics["retrieval_recall"] == 0.5
+    assert metrics["retrieval_recall"] == 1.0
+    assert metrics["context_recall"] == 0.5  # the judge lost one
     assert metrics["context_precision"] == 0.5
     assert metrics["fact_recall"] == 1.0
     assert metrics["supported"] == 0.5  # GBP 5 is not what the second passage says

@@ -65,7 +65,7 @@ AISLES: Any = Choice.__class_getitem__((("north", ""), ("south", "The other side
 URGENCIES: Any = Score.__class_getitem__(("none", "some", "much"))
 
 
-class Shelf(dspy.Signature):  # type: ignore[misc]
+class Shelf(dspy.Signature):
     """Say where it is kept."""
 
     question: str = dspy.InputField()
@@ -275,4 +275,4 @@ def test_many_threads_get_the_answers_that_one_would() -> None:
 )
 def test_a_label_may_be_written_in_several_ways(value: Any, label: int | None) -> None:
     assert label_of(value, ZEBRA) == label
-    assert Question("zebra", ZEBRA).options == ("false", "true")
+    assert Question.of("zebra", QUESTIONS).options == ("false", "true")

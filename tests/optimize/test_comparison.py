@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from optimize.cli import ab
-from optimize.compare import compare
+from optimize.comparison import compare
 from optimize.registry import publish
 from program.errors import DataError
 

@@ -47,8 +47,7 @@ class Comparison:
             "topics": self.test.topics,
             "mde": _number(self.test.mde),
             "others": {
-                name: {"verdict": direction(name, test), **_figures(test)}
-                for name, test in self.others.items()
+                name: {"verdict": direction(name, test), **_figures(test)} for name, test in self.others.items()
             },
             "flipped": [dict(f) for f in self.flipped],
         }
@@ -109,18 +108,14 @@ def read_scores(ref: str, root: Path | str | None = None) -> list[dict[str, Any]
     found = reference.resolve(ref, root)
     sealed = manifest.verify(found.path, found.digest)
     if SCORES not in {file.path for file in sealed.files}:
-        raise DataError(
-            f"{found} holds no {SCORES}.", "Compile a version on labelled questions with a test split."
-        )
+        raise DataError(f"{found} holds no {SCORES}.", "Compile a version on labelled questions with a test split.")
     return [orjson.loads(line) for line in (found.path / SCORES).read_bytes().splitlines() if line.strip()]
 
 
 def _by_id(rows: Sequence[Row], side: str) -> dict[str, Row]:
     found = {str(row["id"]): row for row in rows}
     if len(found) != len(rows):
-        raise DataError(
-            f"{side} holds {len(rows)} scores for {len(found)} questions.", "Score each question once."
-        )
+        raise DataError(f"{side} holds {len(rows)} scores for {len(found)} questions.", "Score each question once.")
     return found
 
 
@@ -130,12 +125,8 @@ def _numbers(row: Row) -> dict[str, float]:
     return {k: float(v) for k, v in every.items() if isinstance(v, int | float)}
 
 
-def _paired(
-    name: str, ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]
-) -> PairedResult | None:
-    rows = (
-        (_numbers(before[i]).get(name), _numbers(after[i]).get(name), before[i].get("topic")) for i in ids
-    )
+def _paired(name: str, ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]) -> PairedResult | None:
+    rows = ((_numbers(before[i]).get(name), _numbers(after[i]).get(name), before[i].get("topic")) for i in ids)
     measured = [(x, y, topic) for x, y, topic in rows if x is not None and y is not None]
     if not measured:
         return None

@@ -41,9 +41,7 @@ class Evaluation:
 
     def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Measure | None:
         """The mean of a metric over the questions whose labels tell it, or None when none do."""
-        pairs = [
-            (v, g.topic) for g in (self.grades if of is None else of) if (v := value(g, metric)) is not None
-        ]
+        pairs = [(v, g.topic) for g in (self.grades if of is None else of) if (v := value(g, metric)) is not None]
         if not pairs:
             return None
         values, topics = zip(*pairs, strict=True)
@@ -78,9 +76,7 @@ def evaluate(
 ) -> Evaluation:
     """Asks every question and grades the answers. Raises `DataError` when there is no question."""
     if not questions:
-        raise DataError(
-            "There is no labelled question to evaluate on.", "Choose another --split, or label some."
-        )
+        raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
     grader = Grader(program, weights or UtilitySettings())
     grades, seconds = [], []
     for done, question in enumerate(questions, 1):

@@ -6,20 +6,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from optimize.compare import direction
+from optimize.comparison import direction
 from optimize.dataset import LabelledQuestion, read_labelled, splits
 from optimize.demonstrations import Demonstration, Demonstrator, attach
-from optimize.evaluate import Evaluation, evaluate
+from optimize.evaluation import Evaluation, evaluate
 from optimize.labels import require_sound_labels
 from optimize.metrics import Grade
 from optimize.publish import Sealing
 from optimize.replay import Record, Replay
 from optimize.stats import PairedResult, paired_test
-from optimize.study import Arm, Live, Search, Trial, Watch, grades, worth
+from optimize.study import Arm, Live, Search, Trial, Watch, grades, mean_calls, worth
 from optimize.thresholds import best_threshold
 from program.artifact import index_project, open_program
 from program.errors import DataError
@@ -27,12 +24,12 @@ from program.evidence import rank
 from program.loop import GLIMPSE, Ask, Find
 from program.parameters import Setting, apply, read
 from program.rag import AgenticRAG
-from program.settings import Project
+from program.settings import Project, UtilitySettings
 from program.signatures import BASE_PREFIX
 
 FOLDS = 4
-FINALISTS = 12
-TRIALS = 250
+FINALISTS = 8
+TRIALS = 60
 POINT_PRICES = {"quality": 0.0, "balanced": None, "economy": 0.15}
 """What a model call costs, in utility, at each operating point; None is the project's own price."""
 
@@ -121,7 +118,7 @@ def compile_project(
 
     stage("choosing on dev")
     finalists = search.best(FINALISTS)
-    points = _choose(finalists, arms, Arm(Replay(final, record), dev), weights.call, weights)
+    points = _choose(finalists, Arm(Replay(final, record), dev), len(train), weights)
     apply(final, points["balanced"])
 
     stage("testing")
@@ -193,9 +190,7 @@ def _fit_routing(arms: Sequence[Arm], start: Setting) -> Setting:
         for question in arm.questions:
             pool = arm.replay.reply(Find(question.question, program.sources))
             glimpse = rank(pool, program.tuning())[:GLIMPSE]
-            evidence = arm.replay.reply(
-                Ask("classifier.route", {"question": question.question, "glimpse": glimpse})
-            )
+            evidence = arm.replay.reply(Ask("classifier.route", {"question": question.question, "glimpse": glimpse}))
             if question.outcome is not None:
                 seen["vague"].append((evidence["vague"].probability, question.outcome == "clarify"))
             if question.sources:
@@ -210,34 +205,35 @@ def _fit_routing(arms: Sequence[Arm], start: Setting) -> Setting:
 
 
 def _starts(fitted: Setting) -> list[Setting]:
-    """Settings worth trying first: mild forms of what usually helps, each still to prove itself."""
-    fresh = {"policy.stale_penalty": 0.3, "policy.informal_penalty": 0.1, "policy.base_prior": 0.2}
-    wide = {"policy.k": 8, "policy.keep_at_most": 8, "judge.relevance:relevant": 0.25}
-    narrow = {"policy.keep_at_most": 4, "judge.relevance:relevant": 0.4, "policy.sentences": 1}
-    lenient = {"judge.sufficiency:sufficient": 0.3, "grounder.responsive:responsive": 0.3}
+    """Settings worth trying first: what usually helps, each still to prove itself.
+
+    A judge with few examples is unsure, so a low bar keeps what it only doubts.
+    """
+    fresh = {"policy.stale_penalty": 0.4, "policy.informal_penalty": 0.2}
+    lenient = {"judge.relevance:relevant": 0.05, "judge.sufficiency:sufficient": 0.2, "grounder.support:supported": 0.2}
+    full = {"policy.keep_at_most": 8, "policy.sentences": 6}
+    bold = {"grounder.responsive:responsive": 0.2}
+    wary = {"grounder.responsive:responsive": 0.4}
     return [
-        {**fitted, **fresh},
-        {**fitted, **fresh, **wide},
-        {**fitted, **fresh, **narrow},
-        {**fitted, **fresh, **narrow, **lenient},
+        {**fitted, **fresh, **lenient, **bold},
+        {**fitted, **fresh, **lenient, **full, **bold},
+        {**fitted, **fresh, **lenient, **full, **wary},
+        {**fitted, **fresh, **lenient, **full, **bold, "policy.max_rounds": 1, "policy.base_prior": 0.2},
     ]
 
 
-def _choose(
-    finalists: Sequence[Trial], arms: Sequence[Arm], dev: Arm, price: float, weights: Any
-) -> dict[str, Setting]:
+def _choose(finalists: Sequence[Trial], dev: Arm, trained_on: int, weights: UtilitySettings) -> dict[str, Setting]:
     """The setting of each operating point: the best on train (out of fold) and dev together at its price of a call."""
     judged = []
+    share = trained_on / (trained_on + len(dev.questions))
     for trial in finalists:
-        graded = (
-            [*grades(arms, trial.setting, weights), *grades([dev], trial.setting, weights)]
-            if dev.questions
-            else (grades(arms, trial.setting, weights))
-        )
-        calls = float(np.mean([g.metrics["model_calls"] or 0.0 for g in graded]))
-        judged.append((worth(graded) + price * calls, calls, trial.setting))
-    points = {}
-    for point, own in POINT_PRICES.items():
-        at = price if own is None else own
-        points[point] = max(judged, key=lambda j: j[0] - at * j[1])[2]
-    return points
+        value, calls = trial.worth, trial.calls
+        if dev.questions:
+            graded = grades([dev], trial.setting, weights)
+            value = share * value + (1 - share) * worth(graded)
+            calls = share * calls + (1 - share) * mean_calls(graded)
+        judged.append((value + weights.call * calls, calls, trial.setting))
+    return {
+        point: max(judged, key=lambda j: j[0] - (weights.call if price is None else price) * j[1])[2]
+        for point, price in POINT_PRICES.items()
+    }

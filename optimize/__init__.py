@@ -1,0 +1,26 @@
+"""ragc's improving half: compile a program against labelled questions, evaluate it, compare versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from optimize.comparison import compare_versions as compare
+    from optimize.compiler import compile_project as compile
+    from optimize.evaluation import evaluate
+
+_HOME = {
+    "compare": ("optimize.comparison", "compare_versions"),
+    "compile": ("optimize.compiler", "compile_project"),
+    "evaluate": ("optimize.evaluation", "evaluate"),
+}
+__all__ = ["compare", "compile", "evaluate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'optimize' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _HOME[name]
+    return getattr(import_module(module), attribute)
