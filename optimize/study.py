@@ -95,7 +95,7 @@ class Search:
         self.trials: list[Trial] = []
         optuna.logging.set_verbosity(logging.WARNING)
         sampler = optuna.samplers.TPESampler(
-            seed=seed, multivariate=True, group=False, n_startup_trials=24, warn_independent_sampling=False
+            seed=seed, multivariate=True, n_startup_trials=16
         )
         self.study = optuna.create_study(
             study_name=name,

@@ -33,8 +33,8 @@ def fill(question: str, schema: Schema, embedder: Embedder) -> Query | None:
     """The best reading of a question over the tables, or None when nothing of them is named in it.
 
     Every table is tried, with the columns of the tables it points at; the one that accounts for most of the
-    question's content words wins, then the one with fewer joins, then the first. Words are matched by meaning
-    only where their letters leave a question open that they have begun to answer. Deterministic.
+    question's content words wins, then one the question names, then fewer joins, then the first. Words are
+    matched by meaning only where their letters have begun to answer a question and leave it open. Deterministic.
     """
     literal, covered = _tried(question, schema, None)
     if covered < LITERAL or (literal and literal.confidence >= CERTAIN):
@@ -45,21 +45,18 @@ def fill(question: str, schema: Schema, embedder: Embedder) -> Query | None:
 
 def _tried(question: str, schema: Schema, embedder: Embedder | None) -> tuple[Query | None, float]:
     """The best reading, and the most of the question that any table accounts for."""
-    best: Query | None = None
+    best: tuple[tuple[float, bool, int], Query] | None = None
     covered = 0.0
     for table in schema.tables:
         naming = Naming(Reading(question), table, tuple(schema.reachable(table)), schema, embedder)
         query = _Filling(naming).query()
         covered = max(covered, naming.reading.coverage())
-        if query and (best is None or _rank(query) > _rank(best)):
-            best = query
-    return best, covered
-
-
-def _rank(query: Query) -> tuple[float, int]:
-    columns = [f.column for f in query.filters] + ([query.group] if query.group else [])
-    columns += query.measure.columns if query.measure else ()
-    return round(query.confidence, 6), -sum(c.table != query.table.name for c in columns)
+        if query:
+            used = [f.column for f in query.filters] + ([query.group] if query.group else [])
+            joined = len({c.table for c in used} - {table.name})
+            rank = round(query.confidence, 6), bool(naming.nouns), -joined
+            best = max(best or (rank, query), (rank, query), key=lambda ranked: ranked[0])
+    return best[1] if best else None, covered
 
 
 @dataclass

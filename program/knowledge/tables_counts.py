@@ -10,7 +10,6 @@ from program.knowledge.tables_cues import VERBS
 from program.knowledge.tables_naming import Naming
 from program.knowledge.tables_query import Filter, Measure, Query
 from program.knowledge.tables_reading import Reading
-from program.knowledge.tables_schema import Column
 from program.knowledge.tables_words import Word
 
 _COUNT = re.compile(

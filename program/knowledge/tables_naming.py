@@ -31,7 +31,7 @@ class Naming:
 
     @property
     def numeric(self) -> list[Column]:
-        """The table's own columns that can be added up: a linked one would count once for every row that points at it."""
+        """The table's own columns that can be added up; a linked one would count once for every row pointing there."""
         return [c for c in self.table.columns if c.number]
 
     @property

@@ -29,7 +29,7 @@ APART = 0.3  # how much of what a piece says to the other look-ups counts agains
 SETTLED = 1.5
 ROW = 1.0  # log-odds gained by a table row that the question names, lost by its siblings
 HOP = 1.5  # log-odds gained, for each rare word shared, by the person to whom an earlier piece points
-LINK = 1.0  # log-odds gained by a piece that names what an earlier piece found
+LINK = 0.5  # log-odds gained by a piece that names what another look-up found
 
 
 def extract(
@@ -49,7 +49,8 @@ def extract(
     found = list(chain.from_iterable(units(passage) for passage in passages))
     if not found:
         return NOTHING
-    queries = list(sub_queries) if len(sub_queries) > 1 else list(split(question))
+    looked_up = [query for query in sub_queries if query.strip()]
+    queries = looked_up if len(looked_up) > 1 else list(split(question))
     chosen = choose(question, queries, found, passages, embedder, most=most, strict=strict)
     said: list[str] = []
     for j in chosen:
@@ -59,7 +60,8 @@ def extract(
 
 def cite(text: str, n: int) -> str:
     """The text as a claim: closed by a full stop when it has none, and its passage's number."""
-    return f"{text if text[-1] in '.!?' else text + '.'} [{n}]"
+    closed = text.rstrip("\"'”’)")[-1:] in set(".!?:")
+    return f"{text if closed else text + '.'} [{n}]"
 
 
 def choose(
@@ -87,9 +89,11 @@ def choose(
     for turn in range(share):
         for i, row in enumerate(points):
             taken = [j for js in picked for j in js]
-            linked = row + LINK * _bridged(question, found, taken)
+            said = {found[j].text for j in taken}
+            elsewhere = [js[0] for k, js in enumerate(picked) if k != i and js]
+            linked = row + LINK * _bridged(question, found, elsewhere)
             ranked = _best(linked, found, alike, trust)
-            free = [j for j in ranked if j not in taken]
+            free = [j for j in ranked if found[j].text not in said]
             if turn == 0 and ranked[0] in taken and (not free or linked[ranked[0]] - linked[free[0]] > SETTLED):
                 continue
             if free and linked[free[0]] >= linked[ranked[0]] - (CLOSE_STRICT if strict else CLOSE):
@@ -142,7 +146,7 @@ def _best(
 
 
 def _bridged(question: str, found: Sequence[Unit], before: Sequence[int]) -> NDArray[np.float64]:
-    """1 for each piece that names something which an earlier piece found and the question did not name."""
+    """1 for each piece that names what another look-up found and the question did not name."""
     asked = set(stems(question))
-    bridges = {name for j in before[:3] for name in names(found[j].text) if not set(stems(name)) & asked}
+    bridges = {name for j in before for name in names(found[j].text) if not set(stems(name)) & asked}
     return np.array([float(any(name in unit.text for name in bridges)) for unit in found])

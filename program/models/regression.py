@@ -40,7 +40,8 @@ def regress(x: Array, y: Array, strength: float) -> tuple[Array, Array]:
 def _regress_many(x: Vector, y: Array, strength: float) -> tuple[Array, Array]:
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(C=strength, class_weight="balanced", tol=1e-3, max_iter=100).fit(x, y)
+    model = LogisticRegression(C=strength, class_weight="balanced", tol=1e-3, max_iter=100)
+    model.fit(x.astype(np.float32), y)
     return model.coef_.T, model.intercept_
 
 

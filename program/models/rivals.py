@@ -11,7 +11,7 @@ from program.models.units import Unit
 from program.models.words import quantities
 from program.signatures import Excerpt
 
-ALIKE = 0.65  # cosine from which two pieces with differing numbers are taken to state the same thing
+ALIKE = 0.7  # cosine from which two pieces with differing numbers are taken to state the same thing
 _NOW = re.compile(
     r"\b(?:now|nowadays|currently|current|latest|newest|today|these days"
     r"|this (?:week|month|year|winter|summer|season)|at the moment|right "

@@ -27,9 +27,7 @@ KIND = 1.4  # it holds a new value of the likeliest kind
 OTHER_KIND = 0.3  # it holds a value of a less likely kind
 
 
-def score(
-    question: str, queries: Sequence[str], found: Sequence[Unit], embedder: Embedder
-) -> NDArray[np.float64]:
+def score(question: str, queries: Sequence[str], found: Sequence[Unit], embedder: Embedder) -> NDArray[np.float64]:
     """Shape (queries, units): log-odds, up to a constant, that a unit holds what a query asks for.
 
     One call of the embedder serves them all.

@@ -21,6 +21,7 @@ _ORDER_TO_A_MODEL = re.compile(
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d{1,2}[.)])\s+")
 _HEADING = re.compile(r"^\s*#{1,6}\s")
 _RULE = re.compile(r"^\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
+_MARK = re.compile(r"\[\d{1,3}\]")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
 
@@ -42,8 +43,8 @@ class Unit:
 
 
 def plain(text: str) -> str:
-    """Text without Markdown emphasis, code marks, links' addresses, and with single spaces."""
-    return " ".join(_EMPHASIS.sub("", _LINK.sub(r"\1", text)).split())
+    """Text without Markdown emphasis, code marks, links' addresses, `[3]` marks, and with single spaces."""
+    return " ".join(_EMPHASIS.sub("", _MARK.sub("", _LINK.sub(r"\1", text))).split())
 
 
 def render(cells: Sequence[tuple[str, str]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from functools import lru_cache
 
 import snowballstemmer
@@ -114,6 +115,9 @@ _QUANTITY = re.compile(rf"([£$€]|\b(?:GBP|EUR|USD|CAD)\s)?\s?\b({_COUNT})\b[ 
 _CURRENCY = {"£": "GBP", "$": "USD", "€": "EUR"}
 
 
+_STEMMING = threading.Lock()  # a stemmer keeps the word it works on
+
+
 @lru_cache(maxsize=1)
 def _stemmer() -> snowballstemmer.stemmer:
     return snowballstemmer.stemmer("english")
@@ -124,7 +128,8 @@ def stem(word: str) -> str:
     """The stem of a lower-case word (Snowball English); a number without its thousands commas."""
     if word[0].isdigit():
         return re.sub(r",(?=\d{3})", "", word)
-    return str(_stemmer().stemWord(word.replace("’", "'").removesuffix("'s")))
+    with _STEMMING:
+        return str(_stemmer().stemWord(word.replace("’", "'").removesuffix("'s")))
 
 
 @lru_cache(maxsize=20_000)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dspy
@@ -53,8 +55,8 @@ class WriterEngine:
         )
 
     def stream(self, request: Request) -> Iterator[Any]:
-        """The reply as stream events, in one piece of text: it is all known at once."""
-        yield from response_to_events(self.complete(request))
+        """The reply as stream events, a word at a time: listeners look for a field's end between pieces."""
+        yield from _by_word(self.complete(request))
 
     def dump_state(self) -> dict[str, str]:
         return {"embedder": self._embedder.name}
@@ -76,7 +78,7 @@ class AsyncWriterEngine:
         return await asyncio.to_thread(self._engine.complete, request)
 
     async def stream(self, request: Request) -> AsyncIterator[Any]:
-        for event in response_to_events(await self.complete(request)):
+        for event in _by_word(await self.complete(request)):
             yield event
 
     def dump_state(self) -> dict[str, str]:
@@ -85,6 +87,16 @@ class AsyncWriterEngine:
     @classmethod
     def load_state(cls, state: Mapping[str, str]) -> AsyncWriterEngine:
         return cls(WriterEngine.load_state(state))
+
+
+def _by_word(response: Response) -> Iterator[Any]:
+    for event in response_to_events(response):
+        delta = getattr(event, "delta", None)
+        text = getattr(delta, "text", "")
+        for word in re.findall(r"\s*\S+\s*", text):
+            yield replace(event, delta=replace(delta, text=word))
+        if not text:
+            yield event
 
 
 def answer(prompt: Prompt, embedder: Embedder) -> dict[str, str | Sequence[str]]:

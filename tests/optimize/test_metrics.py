@@ -42,7 +42,7 @@ def test_an_answer_is_correct_partial_or_wrong(question, outcome, text, word):
 def test_utility_pays_facts_charges_calls_and_punishes_what_is_wrong():
     assert utility(judge(REFUND, "answered", "30 days, GBP 5"), "answered", 0, WEIGHTS) == 1.0
     assert utility(judge(REFUND, "answered", "30 days"), "answered", 0, WEIGHTS) == 0.5
-    assert utility(judge(REFUND, "abstain", "?"), "abstain", 0, WEIGHTS) == 0.0
+    assert utility(judge(REFUND, "abstain", "?"), "abstain", 0, WEIGHTS) == -0.3
     assert utility(judge(VAGUE, "answered", "GBP 5"), "answered", 2, WEIGHTS) == pytest.approx(-1.02)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 CLINIC = {
     "visits.csv": """\
 visit_ref,visited_on,department,doctor,wait_minutes,fee_eur,outcome,follow_up
@@ -148,3 +151,14 @@ ELSEWHERE = [
     "Which is the cheapest way to get there?",
 ]
 """Questions that none of the four databases can answer."""
+
+
+def place(content: str | dict[str, str], folder: Path) -> str | Path:
+    """Writes the tables into a folder; the place a source opens: the folder, or the URL of a SQLite file."""
+    if isinstance(content, dict):
+        for name, text in content.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        return folder
+    with sqlite3.connect(folder / "records.db") as connection:
+        connection.executescript(content)
+    return f"sqlite:///{folder / 'records.db'}"

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +10,14 @@ import tables_examples
 import tables_examples_more
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables_examples import place
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge import tables
 from program.knowledge.embedder import shared_embedder
 from program.knowledge.slots import fill
 from program.knowledge.source import Source, SourceCard
 from program.knowledge.tables import Tables, checked
-from program.knowledge.tables_dates import spans
 from program.knowledge.tables_gate import MOST_ROWS
 from program.knowledge.tables_query import statement
 from program.knowledge.tables_say import shown
@@ -30,35 +26,24 @@ from program.knowledge.testing import SourceConformance
 CARD = SourceCard("records", "tables", "records of the house")
 NAMES = ("CLINIC", "LIBRARY", "BIKES", "PAYROLL", "SUPPORT", "GALLERY")
 EXAMPLES = {**vars(tables_examples), **vars(tables_examples_more)}
-TODAY = date(2026, 11, 14)
-
-
-def _place(content: str | dict[str, str], folder: Path) -> str | Path:
-    if isinstance(content, dict):
-        for name, text in content.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        return folder
-    with sqlite3.connect(folder / "records.db") as connection:
-        connection.executescript(content)
-    return f"sqlite:///{folder / 'records.db'}"
 
 
 @pytest.fixture(scope="module")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tables]:
     return {
-        name: Tables("records", CARD, _place(EXAMPLES[name], tmp_path_factory.mktemp(name)), shared_embedder())
+        name: Tables("records", CARD, place(EXAMPLES[name], tmp_path_factory.mktemp(name)), shared_embedder())
         for name in NAMES
     }
 
 
 @pytest.fixture(scope="module")
 def clinic(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return Tables("records", CARD, _place(EXAMPLES["CLINIC"], tmp_path_factory.mktemp("clinic")), WordEmbedder())
+    return Tables("records", CARD, place(EXAMPLES["CLINIC"], tmp_path_factory.mktemp("clinic")), WordEmbedder())
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return Tables("records", CARD, _place(EXAMPLES["LIBRARY"], tmp_path_factory.mktemp("library")), WordEmbedder())
+    return Tables("records", CARD, place(EXAMPLES["LIBRARY"], tmp_path_factory.mktemp("library")), WordEmbedder())
 
 
 class TestConformance(SourceConformance):
@@ -88,7 +73,7 @@ def test_a_question_gets_the_values_its_statement_gives(
 
 
 def _rows(content: str | dict[str, str], sql: str, folder: Path) -> list[tuple[Any, ...]]:
-    source = Tables("gold", CARD, _place(content, folder), WordEmbedder())
+    source = Tables("gold", CARD, place(content, folder), WordEmbedder())
     return [tuple(row) for row in source._engine.connect().exec_driver_sql(sql)]
 
 
@@ -169,194 +154,13 @@ def test_a_filled_question_passes_the_gate_of_another_dialect(clinic: Tables, qu
 
 
 def test_a_question_leaves_the_database_file_as_it_was(tmp_path: Path) -> None:
-    place = _place(EXAMPLES["LIBRARY"], tmp_path)
+    opened = place(EXAMPLES["LIBRARY"], tmp_path)
     file = tmp_path / "records.db"
     before = hashlib.sha256(file.read_bytes()).hexdigest()
     file.chmod(0o444)
-    source = Tables("records", CARD, place, WordEmbedder())
+    source = Tables("records", CARD, opened, WordEmbedder())
     assert source.search("How many members live in York?", 1)
     with pytest.raises(KnowledgeError):
         source.rows("DELETE FROM members")
     assert hashlib.sha256(file.read_bytes()).hexdigest() == before
     assert [p.name for p in tmp_path.iterdir()] == ["records.db"]
-
-
-ATTACKS = [
-    "DROP TABLE visits",
-    "SELECT 1; DROP TABLE visits",
-    "SELECT COUNT(*) FROM visits; SELECT COUNT(*) FROM visits",
-    "PRAGMA query_only = OFF",
-    "SELECT * FROM pragma_table_info('visits')",
-    "ATTACH DATABASE 'x.db' AS x",
-    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n",
-    "WITH RECURSIVE n(i) AS (SELECT fee_eur FROM visits UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
-    "SELECT name FROM sqlite_master",
-    "SELECT name FROM main.sqlite_schema",
-    "SELECT doctor FROM main.visits",
-    "SELECT salary FROM visits",
-    'SELECT "salary" FROM visits',
-    "SELECT doctor FROM visits UNION SELECT sql FROM sqlite_master",
-    "SELECT doctor FROM visits WHERE EXISTS (SELECT 1 FROM secrets)",
-    "SELECT load_extension('x') FROM visits",
-    "SELECT randomblob(1000000000) FROM visits",
-    "SELECT writefile('x', doctor) FROM visits",
-    "SELECT REPLACE(doctor, 'a', doctor) FROM visits",
-    "INSERT INTO visits SELECT * FROM visits",
-    "UPDATE visits SET doctor = 'x'",
-    "CREATE TABLE t AS SELECT * FROM visits",
-    "SELECT * INTO t FROM visits",
-    "VACUUM INTO 'x.db'",
-    "BEGIN; SELECT doctor FROM visits",
-    "SELECT 1",
-    "",
-    "--",
-    "/* */",
-    "SELECT doctor FROM visits WHERE doctor = ?",
-    "SELECT doctor FROM visits WHERE doctor = :name",
-    "SELECT COUNT(*) FROM visits a, visits b, visits c, visits d, visits e, visits f, visits g",
-    "SELECT " + "(" * 3000 + "1" + ")" * 3000 + " FROM visits",
-    "SELECT doctor FROM visits WHERE " + " OR ".join(["wait_minutes > 1"] * 2000),
-]
-
-
-@pytest.mark.parametrize("sql", ATTACKS)
-def test_the_gate_refuses_all_but_one_select_over_known_tables(clinic: Tables, sql: str) -> None:
-    with pytest.raises(KnowledgeError) as refused:
-        clinic.rows(sql)
-    assert refused.value.mend
-
-
-@pytest.mark.parametrize(
-    ("sql", "written"),
-    [
-        ("select doctor from visits", "SELECT doctor FROM visits LIMIT 200"),
-        ("SELECT doctor FROM visits LIMIT 100000", "SELECT doctor FROM visits LIMIT 200"),
-        ("SELECT doctor FROM visits LIMIT -1", "SELECT doctor FROM visits LIMIT 200"),
-        ("SELECT doctor FROM visits LIMIT 3 -- ; DROP TABLE visits", "SELECT doctor FROM visits LIMIT 3"),
-        ("SELECT /* x */ AVG(fee_eur) FROM visits;", "SELECT AVG(fee_eur) FROM visits LIMIT 200"),
-        (
-            "SELECT department, COUNT(*) AS n FROM visits GROUP BY department ORDER BY n DESC LIMIT 1",
-            "SELECT department, COUNT(*) AS n FROM visits GROUP BY department ORDER BY n DESC LIMIT 1",
-        ),
-    ],
-)
-def test_the_gate_writes_a_good_statement_afresh(clinic: Tables, sql: str, written: str) -> None:
-    assert checked(sql, clinic.schema) == written
-    assert clinic.rows(sql)[1]
-
-
-def test_a_statement_that_takes_too_long_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "n.csv").write_text("i\n" + "\n".join(map(str, range(2000))), encoding="utf-8")
-    source = Tables("n", CARD, tmp_path, WordEmbedder())
-    monkeypatch.setattr(tables, "SECONDS", 0.2)
-    with pytest.raises(KnowledgeError, match="took longer"):
-        source.rows("SELECT COUNT(*) FROM n a, n b, n c WHERE a.i + b.i + c.i = 7")
-    assert source.rows("SELECT COUNT(*) FROM n")[1] == [(2000,)]
-
-
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        ("a,b\n1,2\n3\n", "line 3 has 1 cells"),
-        ("a,b\n1,2,3\n", "line 2 has 3 cells"),
-        ("a,A\n1,2\n", "two columns named A"),
-        ("a,\n1,2\n", "without a name"),
-        ("", "is empty"),
-        ("\n\n", "is empty"),
-        ("1,2\n3,4\n", "no header"),
-        ("name\ncaf\xe9\n".encode("latin-1"), "not UTF-8"),
-        (b"\xff\xfea\x00,\x00b\x00", "not UTF-8"),
-        ('a,b\n"1,2\n', "cannot be read"),
-    ],
-)
-def test_a_csv_file_that_is_no_table_is_refused_with_a_remedy(
-    write: Callable[[str, str | bytes], Path], content: str | bytes, what: str
-) -> None:
-    with pytest.raises(KnowledgeError, match=what) as refused:
-        Tables("t", CARD, write("t.csv", content), WordEmbedder())
-    assert refused.value.mend
-
-
-@pytest.mark.parametrize("names", [["a-b.csv", "a_b.csv"], ["notes.txt"], ["sqlite_x.csv"]])
-def test_a_folder_without_usable_tables_is_refused(write: Callable[[str, str | bytes], Path], names: list[str]) -> None:
-    for name in names:
-        folder = write(name, "a,b\n1,2\n")
-    with pytest.raises(KnowledgeError) as refused:
-        Tables("t", CARD, folder, WordEmbedder())
-    assert refused.value.mend
-
-
-@pytest.mark.parametrize(
-    "place", ["sqlite:///absent.db", "nonsense://x", "postgresql+nothing://u:secret@h/d", "://", "absent-folder"]
-)
-def test_a_place_that_is_no_database_is_refused_without_its_password(place: str) -> None:
-    with pytest.raises(KnowledgeError) as refused:
-        Tables("t", CARD, place, WordEmbedder())
-    assert refused.value.mend
-    assert "secret" not in str(refused.value)
-
-
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.db").write_bytes(b"no database at all" * 100)
-    with pytest.raises(KnowledgeError, match="cannot be read"):
-        Tables("t", CARD, f"sqlite:///{tmp_path / 'x.db'}", WordEmbedder())
-
-
-def test_the_types_of_csv_columns_are_read_from_their_cells(write: Callable[[str, str | bytes], Path]) -> None:
-    folder = write("t.csv", "﻿id,code,n,share,day,word,open\n1,007,5,0.5,2025-01-02,x,yes\n2,010,,2,2025-01-03,y,no\n")
-    columns = Tables("t", CARD, folder, WordEmbedder()).schema.table("t").columns
-    assert [c.kind for c in columns] == ["integer", "text", "integer", "real", "date", "text", "boolean"]
-    assert [c.name for c in columns if c.blanks] == ["n"]
-
-
-def test_the_schema_names_tables_columns_values_ranges_and_links(clinic: Tables, library: Tables) -> None:
-    assert "department text: Cardiology, Dermatology, Paediatrics" in clinic.schema.describe()
-    assert "wait_minutes integer unique: 9 to 75" in clinic.schema.describe()
-    assert "visited_on date unique: 2025-01-08 to 2025-06-21" in clinic.schema.describe()
-    assert "member_id -> members.id" in library.schema.describe()
-
-
-def test_a_column_that_breaks_its_declared_type_is_read_as_text(tmp_path: Path) -> None:
-    place = _place("CREATE TABLE t (d DATE, n INTEGER); INSERT INTO t VALUES ('3/4/25','many'),('x',2)", tmp_path)
-    source = Tables("t", CARD, place, WordEmbedder())
-    assert [c.kind for c in source.schema.tables[0].columns] == ["text", "text"]
-
-
-@pytest.mark.parametrize(
-    ("text", "first", "stop"),
-    [
-        ("in October", "2026-10-01", "2026-11-01"),
-        ("in December", "2025-12-01", "2026-01-01"),
-        ("since August", "2026-08-01", None),
-        ("after August 2025", "2025-09-01", None),
-        ("before 3 May 2026", None, "2026-05-03"),
-        ("until the end of June 2026", None, "2026-07-01"),
-        ("in Q3 2025", "2025-07-01", "2025-10-01"),
-        ("the first quarter", "2026-01-01", "2026-04-01"),
-        ("in the second half of 2025", "2025-07-01", "2026-01-01"),
-        ("between March and May 2025", "2025-03-01", "2025-06-01"),
-        ("from 1 May to 14 May", "2026-05-01", "2026-05-15"),
-        ("on 2026-02-28", "2026-02-28", "2026-03-01"),
-        ("May 4th, 2024", "2024-05-04", "2024-05-05"),
-        ("last month", "2026-10-01", "2026-11-01"),
-        ("this year", "2026-01-01", "2027-01-01"),
-        ("in the last 30 days", "2026-10-16", "2026-11-15"),
-        ("from August 2026 onwards", "2026-08-01", None),
-        ("in 2024", "2024-01-01", "2025-01-01"),
-    ],
-)
-def test_dates_in_words_are_ranges_of_days(text: str, first: str | None, stop: str | None) -> None:
-    (found,) = spans(text, TODAY)
-    assert (found.first and found.first.isoformat(), found.stop and found.stop.isoformat()) == (first, stop)
-
-
-@pytest.mark.parametrize("text", ["may I march in?", "on 2026-02-30", "31 June", "the 2nd place", "room 2050b"])
-def test_what_is_no_date_is_none(text: str) -> None:
-    assert spans(text, TODAY) == []
-
-
-@given(st.text(max_size=100))
-def test_any_text_has_ranges_that_run_forward(text: str) -> None:
-    for span in spans(text, TODAY):
-        assert span.first or span.stop
-        assert not (span.first and span.stop) or span.first < span.stop
