@@ -63,8 +63,7 @@ def _project(folder: Path) -> list[Finding]:
         place = project.folder / base.path
         good = bool(base.url) or place.exists()
         found.append(Finding(good, f"knowledge base {name}: {base.url or place}", f"Put its files into {place}."))
-    for role in ("decide", "write"):
-        found.append(_model(role, getattr(project.settings.models, role)))
+    found += [_model(role, getattr(project.settings.models, role)) for role in ("decide", "write")]
     labelled = project.labelled
     found.append(
         Finding(

@@ -6,16 +6,16 @@ threshold, fusion weight or round cap is then arithmetic; only a branch that was
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dspy
 import orjson
-from dspy.adapters.types.decision import Choice, decision_type
+from dspy.adapters.types.decision import decision_type
 
 from program.answer import Answer, Usage
-from program.drivers import client, decides, prompt_inputs
+from program.decisions import decode
+from program.drivers import client, decide_directly, decides, prompt_inputs
 from program.knowledge.source import Passage
 from program.loop import Find, Reply, Request, steps
 from program.rag import AgenticRAG
@@ -32,15 +32,6 @@ class Record:
     replayed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A decoded decision, read like DSPy's `Noul` and `Choice`."""
-
-    value: Any
-    probability: float
-    probabilities: Mapping[str, float] | None = None
-
-
 class Replay:
     """Answers questions as `program` would, from the record where it can.
 
@@ -53,7 +44,6 @@ class Replay:
         self._record = record
         self._library = program.runtime.library
         self._fingerprints = {name: _fingerprint(predictor) for name, predictor in program.named_predictors()}
-        self._taps: dict[str, _Tap] = {}
 
     def __call__(self, question: str) -> Answer:
         """The answer, with the number of calls it would have cost."""
@@ -101,14 +91,7 @@ class Replay:
         inputs = prompt_inputs(request.inputs)
         if not decides(predictor):
             return dict(predictor(lm=client(self.program, predictor), **inputs))
-        lm = client(self.program, predictor)
-        if getattr(lm, "supports_decision_requests", False) is not True:
-            return _evidence(predictor(lm=lm, **inputs))
-        tap = self._taps.get(request.predictor)
-        if tap is None:
-            tap = self._taps[request.predictor] = _Tap(lm)
-            return _evidence(predictor(lm=tap, **inputs))
-        return tap.again(inputs)
+        return decide_directly(self.program, request.predictor, inputs)
 
     def _decides(self, name: str) -> bool:
         return decides(self.program.predictor(name))
@@ -117,57 +100,7 @@ class Replay:
         predictor = self.program.predictor(name)
         if not decides(predictor):
             return found
-        fields = predictor.fields
-        return {output: _decision(evidence, fields.get(output, {})) for output, evidence in found.items()}
-
-
-class _Tap:
-    """Stands before a decision client, keeps what DSPy sends it, and sends it again with other inputs.
-
-    The instructions, questions and demonstrations of a predictor do not change during a replay; formatting
-    hundreds of demonstrations for each decision would cost more than the decision.
-    """
-
-    supports_decision_requests = True
-
-    def __init__(self, client_: Any) -> None:
-        self._client = client_
-        self.model = client_.model
-        self.callbacks = client_.callbacks
-        self.cache = False
-        self.kwargs: dict[str, Any] = {}
-        self._state: dict[str, Any] = {}
-        self._questions: dict[str, Any] = {}
-
-    def __call__(self, state: dict[str, Any], questions: dict[str, Any]) -> Any:
-        self._state, self._questions = state, questions
-        return self._client(state=state, questions=questions)
-
-    def again(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The evidence for other inputs."""
-        state = {**self._state, "inputs": {name: _plain(value) for name, value in inputs.items()}}
-        answers = self._client(state=state, questions=self._questions)
-        return {
-            name: answer["noul"] if "noul" in answer else answer["probabilities"] for name, answer in answers.items()
-        }
-
-
-def _evidence(prediction: dspy.Prediction) -> dict[str, Any]:
-    """The probabilities behind a prediction: a number for a Noul, a table for a Choice."""
-    return {
-        name: dict(value.probabilities) if isinstance(value, Choice) else value.probability
-        for name, value in prediction.items()
-    }
-
-
-def _decision(evidence: Any, config: Mapping[str, Any]) -> Decision:
-    """As DSPy decodes it: a threshold on a probability, or weights on a table; ties go to the raw winner."""
-    if isinstance(evidence, dict):
-        weights = config.get("weights", {})
-        raw = max(evidence, key=evidence.__getitem__)
-        chosen = max(evidence, key=lambda label: (evidence[label] * weights.get(label, 1.0), label == raw))
-        return Decision(chosen, evidence[chosen], evidence)
-    return Decision(evidence >= config.get("threshold", 0.5), evidence)
+        return decode(found, predictor.fields)
 
 
 def _content(value: Any) -> Any:
@@ -177,12 +110,6 @@ def _content(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_content(item) for item in value)
     return value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
-    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
 def _fingerprint(predictor: dspy.Predict) -> str:

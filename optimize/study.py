@@ -94,9 +94,7 @@ class Search:
         self._space = space(arms[0].replay.program)
         self.trials: list[Trial] = []
         optuna.logging.set_verbosity(logging.WARNING)
-        sampler = optuna.samplers.TPESampler(
-            seed=seed, multivariate=True, n_startup_trials=16
-        )
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=16)
         self.study = optuna.create_study(
             study_name=name,
             storage=_storage(storage),

@@ -77,9 +77,7 @@ def _tables(project: Project, spec: BaseSpec, embedder: Any) -> Source:
     return Tables(spec.name, spec.card(), place, embedder)
 
 
-def open_program(
-    project: Project | str | Path, *, progress: Advance | None = None, version: str = ""
-) -> AgenticRAG:
+def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:
     """The project's program as it is before any compile, indexed and ready.
 
     Raises `SettingsError` or `KnowledgeError` when the project is not in order.
@@ -118,9 +116,7 @@ def load(
     return program
 
 
-def open_latest(
-    project: str | Path, *, point: str | None = None, progress: Advance | None = None
-) -> AgenticRAG:
+def open_latest(project: str | Path, *, point: str | None = None, progress: Advance | None = None) -> AgenticRAG:
     """The latest version of a project when it has one, else its program before any compile."""
     opened = Project.open(project)
     if opened.name in names(opened.artifacts):

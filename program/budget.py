@@ -47,6 +47,4 @@ class Meter:
 
     def usage(self) -> Usage:
         """The totals now, frozen."""
-        return Usage(
-            self.calls, self.decisions, self.searches, self.tokens_in, self.tokens_out, self.usd, self.seconds
-        )
+        return Usage(self.calls, self.decisions, self.searches, self.tokens_in, self.tokens_out, self.usd, self.seconds)

@@ -85,9 +85,7 @@ def decide(
     gained = gain is None or gain >= tuning.min_gain
     more = rounds_left(progress, tuning, max_rounds, tripped)
     if more and gained and verdict.next_query and verdict.next_query not in progress.tried:
-        return Search(
-            verdict.next_query, f"missing {verdict.missing!r}" if verdict.missing else "insufficient"
-        )
+        return Search(verdict.next_query, f"missing {verdict.missing!r}" if verdict.missing else "insufficient")
     if not verdict.kept or verdict.sufficiency < tuning.generate_above:
         return Abstain(verdict.missing, "the evidence does not hold the answer")
     if tripped is not None:

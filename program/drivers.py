@@ -18,6 +18,7 @@ from dspy.adapters.types.decision import decision_type
 
 from program.answer import Answer
 from program.budget import Meter
+from program.decisions import Evidence, decode, evidence_of, is_direct
 from program.errors import RagcError
 from program.knowledge.source import Passage
 from program.loop import Ask, Find, Reply, Request, StepFailed, steps
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from program.rag import AgenticRAG
 
 WRITER = "generator.answer"
+_DEFAULT_TRACE = dspy.settings.trace  # an optimizer puts a list of its own in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +171,12 @@ def perform(current: _Run, request: Request) -> Reply:
         pool = program.runtime.library.candidates(request.query, request.sources, request.depth)
         return current.note(request, pool, started, {})
     predictor = program.predictor(request.predictor)
+    inputs = prompt_inputs(request.inputs)
+    if _untraced(program, predictor):
+        evidence = decide_directly(program, request.predictor, inputs)
+        return current.note(request, decode(evidence, predictor.fields), started, {})
     with dspy.track_usage() as tracker:
-        reply = predictor(lm=client(program, predictor), **prompt_inputs(request.inputs))
+        reply = predictor(lm=client(program, predictor), **inputs)
     return current.note(request, reply, started, tracker.get_total_tokens())
 
 
@@ -182,8 +188,12 @@ async def aperform(current: _Run, request: Request) -> Reply:
         pool = await program.runtime.library.acandidates(request.query, request.sources, request.depth)
         return current.note(request, pool, started, {})
     predictor = program.predictor(request.predictor)
+    inputs = prompt_inputs(request.inputs)
+    if _untraced(program, predictor):
+        evidence = await asyncio.to_thread(decide_directly, program, request.predictor, inputs)
+        return current.note(request, decode(evidence, predictor.fields), started, {})
     with dspy.track_usage() as tracker:
-        reply = await predictor.acall(lm=client(program, predictor), **prompt_inputs(request.inputs))
+        reply = await predictor.acall(lm=client(program, predictor), **inputs)
     return current.note(request, reply, started, tracker.get_total_tokens())
 
 
@@ -205,6 +215,20 @@ async def _streamed(current: _Run, request: Ask) -> AsyncIterator[str | list[Rep
                     yield [current.note(request, piece, started, tracker.get_total_tokens())]
     except Exception as error:
         yield _failure([request], error)
+
+
+def decide_directly(program: AgenticRAG, name: str, inputs: Mapping[str, Any]) -> Evidence:
+    """The probabilities of a decision predictor for these inputs."""
+    predictor = program.predictor(name)
+    model = client(program, predictor)
+    if is_direct(model):
+        return program.requests.ask(name, predictor, model, inputs)
+    return evidence_of(predictor(lm=model, **inputs))
+
+
+def _untraced(program: AgenticRAG, predictor: dspy.Predict) -> bool:
+    """True when a decision may go straight to its client: nobody (no optimizer) collects DSPy's trace."""
+    return dspy.settings.trace is _DEFAULT_TRACE and decides(predictor) and is_direct(client(program, predictor))
 
 
 def client(program: AgenticRAG, predictor: dspy.Predict) -> Any:
@@ -247,15 +271,12 @@ def _step(request: Request, reply: Reply, started: float, tokens: int) -> Step:
     if isinstance(request, Find):
         text, output = request.query, f"{len(reply)} candidates"
         return Step("search", _digest(text), output, milliseconds, tokens)
-    return Step(
-        request.predictor, _digest(repr(_shown(request.inputs))), _output(reply), milliseconds, tokens
-    )
+    return Step(request.predictor, _digest(repr(_shown(request.inputs))), _output(reply), milliseconds, tokens)
 
 
 def _shown(inputs: Mapping[str, Any]) -> list[Any]:
     return [
-        [p.id for p in v] if isinstance(v, list) else v.id if isinstance(v, Passage) else v
-        for v in inputs.values()
+        [p.id for p in v] if isinstance(v, list) else v.id if isinstance(v, Passage) else v for v in inputs.values()
     ]
 
 

@@ -39,9 +39,7 @@ def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
     return unique([passages[n] for n in range(longest) for passages in lists if n < len(passages)])
 
 
-def keep(
-    found: Sequence[Passage], relevant: Mapping[str, float], threshold: float, tuning: Tuning
-) -> list[Passage]:
+def keep(found: Sequence[Passage], relevant: Mapping[str, float], threshold: float, tuning: Tuning) -> list[Passage]:
     """The passages the judge lets through, in their order: those past the threshold, at least and at most so many.
 
     `relevant` gives each passage's probability of helping, by id.
@@ -50,6 +48,4 @@ def keep(
     least = {passage.id for passage in by_relevance[: tuning.keep_at_least]}
     passing = {passage.id for passage in by_relevance if relevant[passage.id] >= threshold}
     best = {passage.id for passage in by_relevance[: tuning.keep_at_most]}
-    return [
-        passage for passage in found if passage.id in best and (passage.id in passing or passage.id in least)
-    ]
+    return [passage for passage in found if passage.id in best and (passage.id in passing or passage.id in least)]

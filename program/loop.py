@@ -186,9 +186,7 @@ def _judge(state: State, program: Program, queries: Sequence[str]) -> Part:
         state.verdict = Verdict(True, 1.0, len(state.kept))
         return
     pairs = [(query, passage) for query in queries for passage in state.ranked[query]]
-    replies = yield [
-        Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs
-    ]
+    replies = yield [Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs]
     for (_, passage), reply in zip(pairs, replies, strict=True):
         state.relevant[passage.id] = max(state.relevant.get(passage.id, 0.0), reply["relevant"].probability)
     state.kept = keep(found, state.relevant, program.threshold("judge.relevance", "relevant"), tuning)
@@ -237,9 +235,7 @@ def _upheld(state: State, stated: Sequence[Claim]) -> Generator[list[Request], l
     checked = [(claim, passages) for claim, passages in zip(stated, cites, strict=True) if passages]
     if not checked:
         return []
-    replies = yield [
-        Ask("grounder.support", {"claim": c.bare, "passages": passages}) for c, passages in checked
-    ]
+    replies = yield [Ask("grounder.support", {"claim": c.bare, "passages": passages}) for c, passages in checked]
     return [claim for (claim, _), reply in zip(checked, replies, strict=True) if reply["supported"].value]
 
 
@@ -309,4 +305,3 @@ def _ids(passages: Iterable[Passage]) -> tuple[str, ...]:
 
 def _plan_note(plan: Plan) -> str:
     return f"classify->{plan.route}[{','.join(plan.bases)}]"
-

@@ -23,9 +23,7 @@ RECORDS = frozenset(["scores.jsonl", "report.html"])
 """Files about a program rather than of it: their timings and dates do not count as its content."""
 SECTIONS = ("program", "data", "knowledge", "models", "optimizer", "points", "scores", "cost", "env", "git")
 _UNSEALED = "0" * 64
-_CANONICAL = (
-    orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
-)
+_CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _SEAL = re.compile(rb'^  "seal": "sha256:([0-9a-f]{64})"', re.MULTILINE)
 
 
@@ -91,8 +89,7 @@ def seal(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) 
         if problem := _unsuitable(name, content):
             raise IntegrityError(f"{name} cannot be sealed: {problem}.", "Seal JSON and safetensors only.")
     listed = [
-        {"path": name, "size": len(content), "digest": digest_of(content)}
-        for name, content in sorted(files.items())
+        {"path": name, "size": len(content), "digest": digest_of(content)} for name, content in sorted(files.items())
     ]
     fields = {"parent": None, "created_at": datetime.now(UTC).isoformat(timespec="seconds"), **manifest}
     fields |= {

@@ -39,9 +39,7 @@ def space(program: dspy.Module) -> list[Dimension]:
     for name, parameter in program.named_parameters():
         if isinstance(parameter, Knob):
             found.append(
-                Dimension(
-                    name, parameter.low, parameter.high, parameter.integral, parameter.log, parameter.step
-                )
+                Dimension(name, parameter.low, parameter.high, parameter.integral, parameter.log, parameter.step)
             )
         elif isinstance(parameter, dspy.Predict):
             found += _decisions(name, parameter)
@@ -94,9 +92,7 @@ def _decisions(name: str, predictor: dspy.Predict) -> list[Dimension]:
         elif issubclass(kind, Choice):
             labels = [str(v) for v in get_args(kind.model_fields["value"].annotation)]
             # One label's weight is fixed: only ratios count.
-            found += [
-                Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True) for label in labels[1:]
-            ]
+            found += [Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True) for label in labels[1:]]
     return found
 
 

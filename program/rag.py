@@ -11,6 +11,7 @@ import dspy
 
 from program.answer import Answer
 from program.budget import Budget
+from program.decisions import Requests
 from program.errors import QuestionError
 from program.knobs import PLAIN, Policy, Tuning
 from program.knowledge.library import Library
@@ -54,6 +55,7 @@ class AgenticRAG(dspy.Module):
         self.grounder = Grounder()
         self.policy = Policy()
         self.runtime = runtime
+        self.requests = Requests()
 
     def forward(self, question: str) -> Answer:
         """The answer. Raises `QuestionError` when there is nothing to ask; never fails on a failed step."""

@@ -124,9 +124,7 @@ class Generate(dspy.Signature):
     """
 
     question: str = dspy.InputField()
-    sub_queries: list[str] = dspy.InputField(
-        desc="the look-ups the question was split into; each wants its answer"
-    )
+    sub_queries: list[str] = dspy.InputField(desc="the look-ups the question was split into; each wants its answer")
     passages: list[Excerpt] = dspy.InputField()
     sentences: int = dspy.InputField()
     strict: bool = dspy.InputField()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from optimize.study import Live, Watch
 
 TRIALS = 60
+SEARCHING = "searching"
 SHOWN = (
     "correct",
     "wrong",
@@ -113,7 +114,7 @@ class _Lines:
         self._told: tuple[str, int] = ("", 0)
 
     def __call__(self, live: Live) -> None:
-        tenth = 10 * live.done // live.of if live.of and live.best is not None else 0
+        tenth = 10 * live.done // live.of if live.of and live.stage == SEARCHING else 0
         if (live.stage, tenth) != self._told:
             self._told = (live.stage, tenth)
             best = "" if not tenth or live.best is None else f": {live.done}/{live.of}, best so far {live.best:.3f}"

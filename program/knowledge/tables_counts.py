@@ -69,7 +69,7 @@ def _of_column(naming: Naming, filters: Sequence[Filter], at: int, word: Word, t
 
 
 def pieces(naming: Naming, filters: Sequence[Filter], at: int) -> Measure | None:
-    """The amount, when what is counted is a value (`how many Fobs`, `most wheat`) and no row follows it."""
+    """The amount, when what is counted is a value (`how many bolts`, `most wheat`) and no row follows it."""
     if any(i in naming.nouns for i in range(at + 1, at + 4)):
         return None
     if not any(f.at == at and f.op in ("=", "in") for f in filters):

@@ -14,7 +14,7 @@ from program.models.words import names, stems
 
 MOST = 4
 STORY = 25  # words of a leading sentence worth keeping before a look-up
-BARE = 5  # a look-up of this few content words leans on the story before it
+BARE = 4  # a look-up of this few content words leans on the story before it
 SHORT = 45  # words up to which a question for one fact is kept whole
 _JOINT = re.compile(
     rf"\s*(?:[,;:]\s*|\s[-–—]+\s*)?\b(?:and|plus|as well as|also|then|but"

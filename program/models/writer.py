@@ -91,7 +91,7 @@ class AsyncWriterEngine:
 
 def _by_word(response: Response) -> Iterator[Any]:
     for event in response_to_events(response):
-        delta = getattr(event, "delta", None)
+        delta: Any = getattr(event, "delta", None)
         text = getattr(delta, "text", "")
         for word in re.findall(r"\s*\S+\s*", text):
             yield replace(event, delta=replace(delta, text=word))

@@ -1,0 +1,138 @@
+"""Decisions asked directly of a decision client: what DSPy would send, without writing it anew for each question.
+
+A compiled predictor carries hundreds of demonstrations. DSPy serialises all of them for every call, which costs
+far more than the decision. The request is therefore taken once from DSPy, kept, and sent again with other inputs;
+the reply is decoded as DSPy decodes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dspy
+from dspy.adapters.types.decision import Choice
+
+Evidence = dict[str, Any]
+"""By output: the probability of a Noul, or the table of probabilities of a Choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decoded decision, read like DSPy's `Noul` and `Choice`."""
+
+    value: Any
+    probability: float
+    probabilities: Mapping[str, float] | None = None
+
+
+def decode(evidence: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Decision]:
+    """The decisions that evidence stands for under a predictor's `fields` (thresholds and weights)."""
+    return {name: _decision(found, fields.get(name, {})) for name, found in evidence.items()}
+
+
+def evidence_of(prediction: dspy.Prediction) -> Evidence:
+    """The probabilities behind a prediction."""
+    return {
+        name: dict(value.probabilities) if isinstance(value, Choice) else value.probability
+        for name, value in prediction.items()
+    }
+
+
+def is_direct(client: Any) -> bool:
+    """True when the client takes decisions as structure, not as a prompt."""
+    return getattr(client, "supports_decision_requests", False) is True
+
+
+@dataclass(slots=True)
+class Requests:
+    """The requests of a program's predictors, kept until a predictor's demonstrations or questions change."""
+
+    _kept: dict[str, _Request] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Requests:
+        return Requests()  # a copy of a program may be given other demonstrations
+
+    def ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
+        """The client's evidence for these inputs."""
+        request = self._kept.get(name)
+        if request is None or not request.fits(predictor):
+            request = _Request(predictor, client, inputs)
+            with self._lock:
+                self._kept[name] = request
+        return request.ask(client, inputs)
+
+
+class _Request:
+    """What DSPy sends for a predictor, its inputs aside."""
+
+    def __init__(self, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> None:
+        self._signature = predictor.signature
+        self._demos = predictor.demos
+        self._length = len(predictor.demos)
+        self._wording = _wording(predictor)
+        listener = _Listener(client)
+        with dspy.context(trace=None):
+            predictor(lm=listener, **inputs)
+        self._state = listener.state
+        self._questions = listener.questions
+
+    def fits(self, predictor: dspy.Predict) -> bool:
+        return (
+            predictor.demos is self._demos
+            and len(predictor.demos) == self._length
+            and predictor.signature is self._signature
+            and _wording(predictor) == self._wording
+        )
+
+    def ask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
+        state = {**self._state, "inputs": {name: _plain(value) for name, value in inputs.items()}}
+        answers = client(state=state, questions=self._questions)
+        return {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
+
+
+class _Listener:
+    """A decision client that only notes what it is sent."""
+
+    supports_decision_requests = True
+
+    def __init__(self, client: Any) -> None:
+        self.model = client.model
+        self.callbacks: list[Any] = []
+        self.cache = False
+        self.kwargs: dict[str, Any] = {}
+        self.state: dict[str, Any] = {}
+        self.questions: dict[str, Any] = {}
+
+    def __call__(self, state: dict[str, Any], questions: dict[str, Any]) -> Any:
+        self.state, self.questions = state, questions
+        return {name: _any_answer(question) for name, question in questions.items()}
+
+
+def _any_answer(question: Mapping[str, Any]) -> dict[str, Any]:
+    if question["type"] == "noul":
+        return {"noul": 0.5}
+    return {"probabilities": {label: 1 / len(question["criteria"]) for label in question["criteria"]}, "confidence": 0}
+
+
+def _wording(predictor: dspy.Predict) -> list[Any]:
+    return [(name, c.get("instructions"), c.get("criteria")) for name, c in predictor.fields.items()]
+
+
+def _decision(found: Any, config: Mapping[str, Any]) -> Decision:
+    """As DSPy decodes it: a threshold on a probability, or weights on a table; ties go to the raw winner."""
+    if isinstance(found, dict):
+        weights = config.get("weights", {})
+        raw = max(found, key=found.__getitem__)
+        chosen = max(found, key=lambda label: (found[label] * weights.get(label, 1.0), label == raw))
+        return Decision(chosen, found[chosen], found)
+    return Decision(found >= config.get("threshold", 0.5), found)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
