@@ -108,8 +108,8 @@ def choose(
 def _hop(question: str, found: Sequence[Unit], chosen: Sequence[int], points: NDArray[np.float64]) -> int | None:
     """The piece that names the person asked for, when those chosen name only an office or a team.
 
-    It shares words with the chosen pieces that the question does not have: `the head of Supply` leads to the
-    piece that says who heads Supply.
+    It shares words with the chosen pieces that the question does not have: `the head of Stores` leads to the
+    piece that says who heads Stores.
     """
     told = " ".join(found[j].text for j in chosen)
     if not asks_person(question) or people(told, question):

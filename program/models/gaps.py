@@ -92,8 +92,8 @@ def _bridge(question: str, found: Sequence[Unit], points: Sequence[float]) -> st
 def _refocused(query: str, nearest: Unit, bridge: str) -> str:
     """What `nearest` leaves open of the query, then what it adds: the bridge and its first new words.
 
-    `Who leads the team that runs avocet?` beside `Avocet is run by the Gatekeepers team.` gives
-    `Who leads Gatekeepers?`.
+    `Who leads the team that runs payroll?` beside `Payroll is run by the Harbour team.` gives
+    `Who leads Harbour?`.
     """
     opening = found[0] if (found := _WH.match(query)) else ""
     covered, given = set(stems(nearest.text)), set(stems(f"{query} {bridge}"))

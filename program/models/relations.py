@@ -37,7 +37,7 @@ _ROLE_OF = re.compile(
 def chain(question: str) -> list[str]:
     """The inner look-ups first and the whole question last; the question alone when it holds no chain.
 
-    `Who leads the team that runs avocet?` gives `Which team runs avocet` and the question itself.
+    `Who leads the team that runs payroll?` gives `Which team runs payroll` and the question itself.
     """
     bare = question.strip(" ?.!")
     found = _RELATIVE.search(bare[:LONGEST])
@@ -52,7 +52,7 @@ def chain(question: str) -> list[str]:
 
 
 def _inner(found: re.Match[str]) -> str:
-    """The relative clause as a question of its own: `which team runs avocet`."""
+    """The relative clause as a question of its own: `which team runs payroll`."""
     if found["that"]:
         rest = found["rest"]
     elif found["link"].lower() in {"where", "in which"}:

@@ -146,9 +146,9 @@ def test_a_question_about_now_believes_the_newer_of_two_rivals() -> None:
 
 def test_a_person_is_reached_through_the_team_that_the_first_passage_names() -> None:
     answer = told(
-        "Who leads the team that runs avocet?",
-        passage(1, "The avocet service handles login and is run by the Gatekeepers team."),
-        passage(2, "The Gatekeepers team is led by Ruth Marlow, who sits in Leith."),
+        "Who leads the team that runs payroll?",
+        passage(1, "The payroll service handles login and is run by the Harbour team."),
+        passage(2, "The Harbour team is led by Ruth Marlow, who sits in Leith."),
         passage(3, "The canteen is led by Olaf Brun, who sits in Ghent."),
         most=4,
     )
