@@ -82,15 +82,9 @@ def intents(folder: Path, quick: bool, embedder: Embedder) -> list[Figure]:
     agrees.fields = {"intent": {"weights": {OUT_OF_SCOPE: weight}}}
     with dspy.context(lm=decider):
         same = [agrees(text=row["text"]).intent.value for row in scored[:CHECKED]] == given[:CHECKED]
-    inside = [
-        answer == row["label"]
-        for answer, row in zip(given, scored, strict=True)
-        if row["label"] != OUT_OF_SCOPE
-    ]
+    inside = [answer == row["label"] for answer, row in zip(given, scored, strict=True) if row["label"] != OUT_OF_SCOPE]
     outside = [
-        answer == row["label"]
-        for answer, row in zip(given, scored, strict=True)
-        if row["label"] == OUT_OF_SCOPE
+        answer == row["label"] for answer, row in zip(given, scored, strict=True) if row["label"] == OUT_OF_SCOPE
     ]
     name = f"clinc150 ({len(labels)} intents)"
     return [
@@ -101,9 +95,7 @@ def intents(folder: Path, quick: bool, embedder: Embedder) -> list[Figure]:
     ]
 
 
-def intent_shares(
-    texts: Sequence[str], train: list[dict[str, Any]], signature: Any, decider: LocalDecider
-) -> Floats:
+def intent_shares(texts: Sequence[str], train: list[dict[str, Any]], signature: Any, decider: LocalDecider) -> Floats:
     """Shape (texts, options). Asked of the client itself: DSPy takes longer to write 3,100 demonstrations out."""
     criteria = signature.output_fields["intent"].annotation.criteria()
     put = {"intent": {"type": "choice", "instructions": "What the request is for.", "criteria": criteria}}
@@ -144,8 +136,7 @@ def sufficiency(folder: Path, quick: bool, embedder: Embedder) -> list[Figure]:
     shown = [
         {
             "question": row["question"],
-            "passages": [{"n": n, "title": p["title"], "text": p["text"]} for n, p in enumerate(row["context"], 1)
-            ],
+            "passages": [{"n": n, "title": p["title"], "text": p["text"]} for n, p in enumerate(row["context"], 1)],
             "sufficient": row["label"] == "sufficient",
         }
         for row in rows
@@ -246,12 +237,8 @@ def speed(quick: bool, embedder: Embedder) -> list[Figure]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="under a minute: 30 intents, one cross-validation"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="under a minute: 30 intents, one cross-validation")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     embedder = shared_embedder()

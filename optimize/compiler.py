@@ -17,19 +17,20 @@ from optimize.publish import Sealing
 from optimize.replay import Record, Replay
 from optimize.stats import PairedResult, paired_test
 from optimize.study import Arm, Live, Search, Trial, Watch, grades, mean_calls, worth
-from optimize.thresholds import best_threshold
+from optimize.thresholds import best_threshold, best_weights
 from program.artifact import index_project, open_program
 from program.errors import DataError
-from program.evidence import rank
-from program.loop import GLIMPSE, Ask, Find
+from program.evidence import first_look
+from program.loop import Ask, Find
 from program.parameters import Setting, apply, read
 from program.rag import AgenticRAG
 from program.settings import Project, UtilitySettings
 from program.signatures import BASE_PREFIX
 
 FOLDS = 4
+ROUTE = "classifier.route"
 FINALISTS = 8
-TRIALS = 60
+TRIALS = 40
 POINT_PRICES = {"quality": 0.0, "balanced": None, "economy": 0.15}
 """What a model call costs, in utility, at each operating point; None is the project's own price."""
 
@@ -183,25 +184,28 @@ def _folds(
 
 
 def _fit_routing(arms: Sequence[Arm], start: Setting) -> Setting:
-    """Thresholds of the router's yes-no decisions, each fitted alone to its labels, out of fold."""
-    seen: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    """Thresholds and weights of the router's decisions, each fitted alone to its labels, out of fold."""
+    chances: dict[str, list[float]] = defaultdict(list)
+    truths: dict[str, list[bool]] = defaultdict(list)
+    tables: list[dict[str, float]] = []
+    routes: list[str] = []
     for arm in arms:
         program = arm.replay.program
         for question in arm.questions:
-            pool = arm.replay.reply(Find(question.question, program.sources))
-            glimpse = rank(pool, program.tuning())[:GLIMPSE]
-            evidence = arm.replay.reply(Ask("classifier.route", {"question": question.question, "glimpse": glimpse}))
-            if question.outcome is not None:
-                seen["vague"].append((evidence["vague"].probability, question.outcome == "clarify"))
+            glimpse = first_look(arm.replay.reply(Find(question.question, program.sources)))
+            evidence = arm.replay.reply(Ask(ROUTE, {"question": question.question, "glimpse": glimpse}))
+            labels = {"vague": question.outcome == "clarify"} if question.outcome is not None else {}
             if question.sources:
-                for name in program.sources:
-                    output = BASE_PREFIX + name
-                    seen[output].append((evidence[output].probability, name in question.sources))
-    return {
-        f"classifier.route:{output}": best_threshold(*zip(*pairs, strict=True))
-        for output, pairs in seen.items()
-        if f"classifier.route:{output}" in start
-    }
+                labels |= {BASE_PREFIX + name: name in question.sources for name in program.sources}
+            for output, label in labels.items():
+                chances[output].append(evidence[output].probability)
+                truths[output].append(label)
+            if question.route is not None:
+                tables.append(dict(evidence["route"].probabilities))
+                routes.append(question.route)
+    fitted = {f"{ROUTE}:{output}": best_threshold(chances[output], truths[output]) for output in chances}
+    fitted |= {f"{ROUTE}:route={label}": weight for label, weight in best_weights(tables, routes).items()}
+    return {name: value for name, value in fitted.items() if name in start}
 
 
 def _starts(fitted: Setting) -> list[Setting]:
@@ -209,7 +213,7 @@ def _starts(fitted: Setting) -> list[Setting]:
 
     A judge with few examples is unsure, so a low bar keeps what it only doubts.
     """
-    fresh = {"policy.stale_penalty": 0.4, "policy.informal_penalty": 0.2}
+    fresh = {"policy.stale_penalty": 1.0, "policy.informal_penalty": 0.6}
     lenient = {"judge.relevance:relevant": 0.05, "judge.sufficiency:sufficient": 0.2, "grounder.support:supported": 0.2}
     full = {"policy.keep_at_most": 8, "policy.sentences": 6}
     bold = {"grounder.responsive:responsive": 0.2}

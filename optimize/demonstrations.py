@@ -7,6 +7,7 @@ remembers the topic it came from, so that a fold can leave its own topics out.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +17,21 @@ import pysbd
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import judge
 from optimize.replay import Replay
-from program.evidence import rank
+from program.evidence import first_look, interleave, rank
 from program.knowledge.source import Passage
-from program.loop import GLIMPSE, Ask, Find
+from program.loop import Ask, Find
 from program.rag import AgenticRAG
 from program.signatures import BASE_PREFIX, Excerpt, excerpts
 
 NEGATIVES = 4
 CONTEXT = 6
+MOST = 240
+LABEL = {
+    "judge.relevance": "relevant",
+    "judge.sufficiency": "sufficient",
+    "grounder.support": "supported",
+    "grounder.responsive": "responsive",
+}
 _NUMBER = re.compile(r"\d+")
 
 Fields = dict[str, Any]
@@ -53,16 +61,15 @@ class Demonstrator:
         progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> list[Demonstration]:
         """Demonstrations of every decision predictor, in the order of the questions."""
-        made = []
+        made: list[Demonstration] = []
         for done, question in enumerate(questions, 1):
             topic = question.topic or question.id
-            for predictor, fields in self._of(question):
-                made.append(Demonstration(predictor, topic, fields))
+            made += [Demonstration(predictor, topic, fields) for predictor, fields in self._of(question)]
             progress(done, len(questions))
-        return made
+        return thinned(made)
 
     def _of(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
-        glimpse = self._find(question.question)[:GLIMPSE]
+        glimpse = first_look(self._replay.reply(Find(question.question, self._program.sources)))
         made = [("classifier.route", self._route(question, glimpse))]
         if question.route == "direct" or question.outcome == "clarify":
             return made
@@ -192,6 +199,20 @@ class Demonstrator:
         return re.sub(r"\s*\[\d+\]", "", reply["answer"])
 
 
+def thinned(demonstrations: Sequence[Demonstration], most: int = MOST) -> list[Demonstration]:
+    """At most `most` of each predictor, taken evenly over the questions and in the proportion of their labels."""
+    groups: dict[tuple[str, bool], list[int]] = {}
+    for at, demonstration in enumerate(demonstrations):
+        label = bool(demonstration.fields.get(LABEL.get(demonstration.predictor, ""), False))
+        groups.setdefault((demonstration.predictor, label), []).append(at)
+    sizes = Counter(demonstration.predictor for demonstration in demonstrations)
+    kept: set[int] = set()
+    for (predictor, _), places in groups.items():
+        share = min(1.0, most / sizes[predictor])
+        kept |= {places[int(n / share)] for n in range(int(len(places) * share))}
+    return [demonstration for at, demonstration in enumerate(demonstrations) if at in kept]
+
+
 def attach(program: AgenticRAG, demonstrations: Sequence[Demonstration], without: frozenset[str] = frozenset()) -> None:
     """Gives each predictor its demonstrations, those of the topics in `without` left out."""
     for name, predictor in program.named_predictors():
@@ -212,6 +233,4 @@ def _plain(value: Any) -> Any:
 
 
 def _context(found: dict[str, list[Passage]]) -> list[Passage]:
-    from program.evidence import interleave
-
     return interleave(found.values())[:CONTEXT]

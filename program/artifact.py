@@ -134,9 +134,10 @@ def project_of(target: str, artifacts: str | Path | None = None) -> Project:
 
 
 def files_of(program: AgenticRAG) -> dict[str, bytes]:
-    """The files that hold what was learned: state as JSON, fitted heads as safetensors (when there are any)."""
+    """The files that hold what was learned: state as JSON, and as safetensors the heads that were fitted so far."""
     files = {STATE: orjson.dumps(_state(program), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
-    heads: Mapping[str, Any] = getattr(program.runtime.models.decide, "export_heads", dict)()
+    export = getattr(program.runtime.models.decide, "export_heads", None)
+    heads: Mapping[str, Any] = export(program.requests.kept()) if export else {}
     if heads:
         from safetensors.numpy import save
 

@@ -56,6 +56,10 @@ class Requests:
     def __deepcopy__(self, memo: dict[int, Any]) -> Requests:
         return Requests()  # a copy of a program may be given other demonstrations
 
+    def kept(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+        """The state and questions of every predictor asked so far."""
+        return [request.put for _, request in sorted(self._kept.items())]
+
     def ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         """The client's evidence for these inputs."""
         request = self._kept.get(name)
@@ -79,6 +83,10 @@ class _Request:
             predictor(lm=listener, **inputs)
         self._state = listener.state
         self._questions = listener.questions
+
+    @property
+    def put(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        return self._state, self._questions
 
     def fits(self, predictor: dspy.Predict) -> bool:
         return (

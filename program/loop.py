@@ -14,12 +14,11 @@ from program.answer import Answer, Outcome, StoppedBy
 from program.claims import Claim, cited, claims
 from program.decide import Clarify, Progress, Search, Verdict, decide, rounds_left
 from program.decide import Generate as Write
-from program.evidence import interleave, keep, rank
+from program.evidence import first_look, interleave, keep, rank
 from program.knobs import Tuning
 from program.knowledge.source import Passage
 from program.modules import Classifier, Plan
 
-GLIMPSE = 8
 DEPTH = 30
 UNJUDGED = Verdict(True, 1.0, 0)
 FOUND_NOTHING = "I could not find this in the knowledge I have."
@@ -119,7 +118,7 @@ def _agentic(
     state = State(question, tuning, max_rounds, tripped, path, everywhere)
     (pool,) = yield [Find(question, program.sources)]
     if tuning.route:
-        glimpse = rank(pool, tuning)[:GLIMPSE]
+        glimpse = first_look(pool)
         (evidence,) = yield [Ask("classifier.route", {"question": question, "glimpse": glimpse})]
         state.plan = program.classifier.plan(evidence)
         path.append(_plan_note(state.plan))

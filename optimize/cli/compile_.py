@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from optimize.compiler import Compiled
     from optimize.study import Live, Watch
 
-TRIALS = 60
+TRIALS = 40
 SEARCHING = "searching"
 SHOWN = (
     "correct",
@@ -24,7 +24,8 @@ SHOWN = (
     "routing_accuracy",
     "route_accuracy",
     "source_f1",
-    "retrieval_recall", "context_recall",
+    "retrieval_recall",
+    "context_recall",
     "context_precision",
     "fact_recall",
     "supported",
@@ -82,8 +83,10 @@ def _table(done: Compiled) -> None:
             continue
         show = number if name in {"utility", "model_calls"} else percent
         rows.append([name, *(show(column.get(name)) for column in columns), str(columns[-1][name]["n"])])
-    title = f"{done.reference} on {len(done.evaluation.grades)} test questions (95 % intervals, clustered by topic)"
-    print_table(title, ["metric", "plain RAG", f"before ({done.parent})", "compiled", "n"], rows)
+    title = (
+        f"{done.reference} on {len(done.evaluation.grades)} test questions: percent or mean [95 % interval by topic]"
+    )
+    print_table(title, ["metric", "plain RAG", "uncompiled", "compiled", "n"], rows)
     gain = done.against_parent
     typer.echo(
         f"utility {gain.difference:+.3f} [{gain.ci[0]:+.3f}, {gain.ci[1]:+.3f}] over {done.parent}: {done.verdict}\n"

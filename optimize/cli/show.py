@@ -55,11 +55,11 @@ def progress(label: str, quiet: bool = False) -> Iterator[Advance]:
 
 
 def percent(measure: dict[str, Any] | None) -> str:
-    """`91.2 % [88.0, 94.1]`, or a dash."""
+    """`91.2 [88.0, 94.1]`, or a dash."""
     if measure is None:
         return "-"
     low, high = measure["ci"]
-    return f"{100 * measure['value']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+    return f"{100 * measure['value']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def number(measure: dict[str, Any] | None, digits: int = 2) -> str:

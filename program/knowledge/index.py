@@ -74,9 +74,7 @@ def build_index(
     try:
         place.mkdir(parents=True, exist_ok=True)
         with FileLock(place / "lock", timeout=WAIT):
-            report = _build(
-                bases, place, embedder, progress, qdrant_url=qdrant_url, keep_stop_words=keep_stop_words
-            )
+            report = _build(bases, place, embedder, progress, qdrant_url=qdrant_url, keep_stop_words=keep_stop_words)
     except Timeout as error:
         raise KnowledgeError(
             f"Another process has been indexing {place} for over {WAIT:.0f} seconds.",

@@ -29,7 +29,7 @@ STOP_WORDS = frozenset(
     here hers him his how i if in into is it its itself just me more most my no nor not of off on once only or
     other our ours out over own please same she should so some such than that the their theirs them then there
     these they this those through to too under until up us very was we were what when where which while who
-    whom whose why will with would you your yours""".split()  # noqa: SIM905
+    whom whose why will with would you your yours""".split()
 )
 
 

@@ -33,9 +33,7 @@ class Passage:
     link: str = ""
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
 
-    def rescored(
-        self, score: float, method: str | None = None, scores: Mapping[str, float] | None = None
-    ) -> Passage:
+    def rescored(self, score: float, method: str | None = None, scores: Mapping[str, float] | None = None) -> Passage:
         """The same passage under another score (and method, and parts, when given)."""
         # Spelt out: `dataclasses.replace` takes twice as long, and a search makes hundreds.
         return Passage(

@@ -111,9 +111,7 @@ class QdrantVectors:
         with reaching(self.where):
             self.client.delete_collection(self.collection)
 
-    def _nearest(
-        self, vector: NDArray[np.float32], k: int, chosen: models.Filter | None
-    ) -> list[tuple[int, float]]:
+    def _nearest(self, vector: NDArray[np.float32], k: int, chosen: models.Filter | None) -> list[tuple[int, float]]:
         with reaching(self.where):
             points = self.client.query_points(
                 self.collection, query=vector.tolist(), limit=k, query_filter=chosen, with_payload=False

@@ -62,9 +62,7 @@ class _Cover:
         return _Cover(self.words, self.weights, self.holds[:n], self.rarity)
 
 
-def bearing(
-    question: Reading, passages: Sequence[Reading], query: Vector, vectors: Vector, rarity: Rarity
-) -> Vector:
+def bearing(question: Reading, passages: Sequence[Reading], query: Vector, vectors: Vector, rarity: Rarity) -> Vector:
     """Shape (len(NAMES),). `vectors` has a unit row for each passage; no passages give zeros."""
     if not passages:
         return np.zeros(len(NAMES), np.float32)

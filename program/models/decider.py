@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -66,11 +66,17 @@ class LocalDecider:
     def __deepcopy__(self, memo: dict[int, Any]) -> LocalDecider:
         return self  # copies of a program share what was fitted
 
-    def export_heads(self) -> dict[str, NDArray[Any]]:
-        """Every fitted head as named arrays, fit for safetensors; names carry digests of demonstrations."""
+    def export_heads(
+        self, requests: Iterable[tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Fitted heads as named arrays, fit for safetensors; names carry digests of demonstrations.
+
+        Those that the given requests (state and questions, as they were put) make use of, or all.
+        """
         with self._lock:
+            wanted = set(self._heads) if requests is None else {k for r in requests for k in self._keys(*r)}
             found: dict[str, NDArray[Any]] = {}
-            for key, head in sorted(self._heads.items()):
+            for key, head in sorted((k, h) for k, h in self._heads.items() if k in wanted):
                 found |= {f"head.{key}.{part}": array for part, array in head.arrays().items()}
                 space = _space_of(key)
                 kept = self._spaces[space].arrays()
@@ -100,6 +106,10 @@ class LocalDecider:
             self._spaces |= spaces
             for key, head in heads.items():
                 self._keep(key, head)
+
+    def _keys(self, state: Mapping[str, Any], questions: Mapping[str, Mapping[str, Any]]) -> set[str]:
+        shown = self._demonstrations(state, sorted(questions))
+        return {key for n, put in questions.items() if (key := shown.head_key(Question(n, put))) is not None}
 
     @cached_property
     def _reader(self) -> str:

@@ -100,13 +100,9 @@ def test_eval_json_has_the_promised_shape(ragc, compiled):
 
 
 def test_offline_comparison_reads_the_stored_scores(ragc, compiled):
-    code, out, _ = ragc(
-        "ab", "offline", "shop@v1", "shop@v2", "--artifacts", compiled / "artifacts", "--json"
-    )
+    code, out, _ = ragc("ab", "offline", "shop@v1", "shop@v2", "--artifacts", compiled / "artifacts", "--json")
     found = json.loads(out)
-    assert {"verdict", "metric", "difference", "ci", "p", "n", "topics", "mde", "others", "flipped"} <= set(
-        found
-    )
+    assert {"verdict", "metric", "difference", "ci", "p", "n", "topics", "mde", "others", "flipped"} <= set(found)
     assert code == {"better": 0, "worse": 1, "no_detectable_difference": 3}[found["verdict"]]
 
 
@@ -173,9 +169,7 @@ def test_a_mistake_is_told_in_a_sentence_with_its_exit_code_and_no_traceback(rag
     [
         (lambda p: (p / "labelled.jsonl").open("a").write("{not json}\n"), "line 7"),
         (
-            lambda p: (p / "labelled.jsonl").write_text(
-                (p / "labelled.jsonl").read_text().replace("#power", "#poewr")
-            ),
+            lambda p: (p / "labelled.jsonl").write_text((p / "labelled.jsonl").read_text().replace("#power", "#poewr")),
             "#poewr",
         ),
         (
@@ -191,9 +185,7 @@ def test_a_mistake_is_told_in_a_sentence_with_its_exit_code_and_no_traceback(rag
         "an empty knowledge folder",
     ],
 )
-def test_a_project_that_is_not_in_order_is_not_compiled_and_nothing_is_half_written(
-    ragc, own_shop, break_it, told
-):
+def test_a_project_that_is_not_in_order_is_not_compiled_and_nothing_is_half_written(ragc, own_shop, break_it, told):
     break_it(own_shop)
     code, _, err = ragc("compile", own_shop, "--trials", "1")
     assert code == 2

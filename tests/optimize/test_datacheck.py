@@ -169,9 +169,7 @@ def test_a_warning_leaves_the_questions_usable(labels: dict[str, Any], what: str
         ),
     ],
 )
-def test_nothing_may_be_shared_by_two_splits(
-    first: dict[str, Any], second: dict[str, Any], what: str
-) -> None:
+def test_nothing_may_be_shared_by_two_splits(first: dict[str, Any], second: dict[str, Any], what: str) -> None:
     other = {"question": "Which day is it by?", "id": "q2", "split": "test", **second}
     found = report(question(**first, split="train"), question(**other))
     assert [what in f.what for f in found.errors] == [True]
@@ -185,8 +183,7 @@ def test_short_questions_are_no_near_duplicates_and_tables_may_be_shared() -> No
 
 def project(tmp_path: Path, **labels: Any) -> Path:
     (tmp_path / "ragc.toml").write_text(
-        'name = "p"\n[knowledge.docs]\npath = "docs"\n'
-        '[knowledge.records]\nkind = "tables"\npath = "records"\n'
+        'name = "p"\n[knowledge.docs]\npath = "docs"\n[knowledge.records]\nkind = "tables"\npath = "records"\n'
     )
     for path, text in {
         "docs/a.md": "---\ntitle: Refunds\n---\n# Refunds\nAsk within 30 days.\n",
@@ -210,9 +207,7 @@ def test_a_project_is_read_without_an_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("quantity", "code"), [("SUM(quantity)", 0), ("MAX(quantity)", 1)])
-def test_the_command_runs_the_select_and_fails_when_labels_do(
-    tmp_path: Path, quantity: str, code: int
-) -> None:
+def test_the_command_runs_the_select_and_fails_when_labels_do(tmp_path: Path, quantity: str, code: int) -> None:
     folder = project(tmp_path, evidence=["records/orders"], sql=f"SELECT {quantity} FROM orders")
     app = typer.Typer()
     data.register(app)

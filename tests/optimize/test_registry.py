@@ -232,13 +232,8 @@ def test_the_gate_lets_a_better_version_through_and_keeps_others_out(tmp_path):
     with pytest.raises(GateError):
         promote(better, "production", require="better", min_gain=0.5, root=tmp_path)
     assert reference.resolve("helpdesk@production", tmp_path).version.startswith("v2-")
-    assert (
-        promote(equal, "production", require="no-worse", root=tmp_path).gate.verdict
-        == "no_detectable_difference"
-    )
-    assert (
-        promote(better, "production", require="better", min_gain=0.3, root=tmp_path).gate.verdict == "better"
-    )
+    assert promote(equal, "production", require="no-worse", root=tmp_path).gate.verdict == "no_detectable_difference"
+    assert promote(better, "production", require="better", min_gain=0.3, root=tmp_path).gate.verdict == "better"
 
 
 @pytest.fixture
@@ -281,8 +276,7 @@ def test_every_verb_prints_something_for_people(ragc, tmp_path):
     publish(tmp_path), publish(tmp_path, 0.5)
     assert "nothing -> v1-" in ragc("promote", "helpdesk@v1", "--to", "production").stdout
     assert (
-        "(better: utility +0.500"
-        in ragc("promote", "helpdesk@v2", "--to", "production", "--require", "better").stdout
+        "(better: utility +0.500" in ragc("promote", "helpdesk@v2", "--to", "production", "--require", "better").stdout
     )
     for args, shown in (
         (("ls",), "utility"),

@@ -111,9 +111,7 @@ def test_writing_splits_changes_nothing_else(tmp_path: Path) -> None:
 
 def project(tmp_path: Path, questions: list[LabelledQuestion]) -> Path:
     (tmp_path / "ragc.toml").write_text('name = "p"\n[knowledge.docs]\npath = "docs"\n')
-    lines = [
-        json.dumps({"id": q.id, "question": q.question, "topic": q.topic, "facts": ["x"]}) for q in questions
-    ]
+    lines = [json.dumps({"id": q.id, "question": q.question, "topic": q.topic, "facts": ["x"]}) for q in questions]
     (tmp_path / "labelled.jsonl").write_text("\n".join(lines) + "\n")
     return tmp_path
 

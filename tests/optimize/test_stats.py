@@ -64,9 +64,7 @@ def test_the_clustered_interval_covers_the_true_mean(topics, at_least):
 def test_the_interval_of_a_proportion_covers_it_even_near_one(p):
     rng, runs, hits = np.random.default_rng(4), 600, 0
     for _ in range(runs):
-        interval = mean_interval(
-            (rng.random(100) < p).astype(float), np.arange(100).tolist(), proportion=True
-        )
+        interval = mean_interval((rng.random(100) < p).astype(float), np.arange(100).tolist(), proportion=True)
         hits += interval.low <= p <= interval.high
     assert hits / runs >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / runs)
 

@@ -51,9 +51,7 @@ def test_every_sequence_of_verdicts_ends_within_the_caps(sequence, tuning, cap):
 
 
 @given(verdicts, progresses, tunings, st.integers(1, 5), tripped)
-def test_rejected_evidence_is_written_up_only_with_a_reason_in_stopped_by(
-    verdict, progress, tuning, cap, trip
-):
+def test_rejected_evidence_is_written_up_only_with_a_reason_in_stopped_by(verdict, progress, tuning, cap, trip):
     action = decide(verdict, progress, tuning, cap, trip)
     if isinstance(action, Generate) and not verdict.sufficient:
         assert action.stopped_by is not StoppedBy.DONE

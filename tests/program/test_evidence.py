@@ -53,9 +53,7 @@ def test_queries_take_turns_and_nothing_comes_twice():
     assert [p.id[-1] for p in interleave([POOL[:3], POOL[1:5]])] == ["0", "1", "2", "3", "4"]
 
 
-@given(
-    st.lists(st.floats(0, 1), min_size=6, max_size=6), st.floats(0, 1), st.integers(0, 4), st.integers(1, 12)
-)
+@given(st.lists(st.floats(0, 1), min_size=6, max_size=6), st.floats(0, 1), st.integers(0, 4), st.integers(1, 12))
 def test_what_is_kept_is_within_its_bounds_and_in_order(numbers, threshold, least, most):
     relevant = {p.id: number for p, number in zip(POOL, numbers, strict=True)}
     tuning = replace(TUNING, keep_at_least=least, keep_at_most=most)

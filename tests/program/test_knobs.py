@@ -19,11 +19,7 @@ def test_a_value_within_the_range_survives_a_round_trip_through_the_state(value)
     assert other.value == knob.value
 
 
-@given(
-    st.one_of(
-        st.floats(max_value=-0.001), st.floats(min_value=1.001), st.just(math.nan), st.text(), st.booleans()
-    )
-)
+@given(st.one_of(st.floats(max_value=-0.001), st.floats(min_value=1.001), st.just(math.nan), st.text(), st.booleans()))
 def test_a_value_outside_the_range_is_refused(value):
     with pytest.raises(ValueError):
         Knob(0.5, 0.0, 1.0, meaning="m").set(value)

@@ -32,9 +32,7 @@ def noul(probability: float) -> SimpleNamespace:
     return SimpleNamespace(value=probability >= 0.5, probability=probability)
 
 
-def route(
-    name: str = "simple", vague: float = 0.1, product: float = 0.9, billing: float = 0.1
-) -> dict[str, Any]:
+def route(name: str = "simple", vague: float = 0.1, product: float = 0.9, billing: float = 0.1) -> dict[str, Any]:
     return {
         "route": SimpleNamespace(value=name),
         "vague": noul(vague),
@@ -76,9 +74,7 @@ class Scripted:
     def threshold(self, predictor: str, field: str) -> float:
         return 0.5
 
-    def __call__(
-        self, question: str, fail: Callable[[Any], bool] = lambda request: False, **caps: Any
-    ) -> Answer:
+    def __call__(self, question: str, fail: Callable[[Any], bool] = lambda request: False, **caps: Any) -> Answer:
         loop = steps(question, self, path=self.path, **caps)
         try:
             requests = next(loop)
@@ -205,9 +201,7 @@ def test_plain_rag_is_one_search_and_one_text():
     assert answer.outcome is Outcome.ANSWERED
 
 
-@pytest.mark.parametrize(
-    "failing", ["classifier.route", "judge.relevance", "judge.sufficiency", "grounder.support"]
-)
+@pytest.mark.parametrize("failing", ["classifier.route", "judge.relevance", "judge.sufficiency", "grounder.support"])
 def test_a_failed_step_ends_as_plain_rag(failing):
     program = Scripted()
     answer = program("How big?", fail=lambda r: isinstance(r, Ask) and r.predictor == failing)

@@ -89,9 +89,7 @@ def test_a_manifest_that_is_no_manifest_is_an_error(folder):
 
 def test_dates_timings_and_scores_do_not_enter_the_content_digest(tmp_path):
     one = seal(tmp_path / "1", {**FIELDS, "created_at": "2026-01-01", "cost": {"seconds": 3}}, FILES)
-    other = seal(
-        tmp_path / "2", FIELDS, {**FILES, "scores.jsonl": b'{"seconds": 2.5}\n', "report.html": b"<p>"}
-    )
+    other = seal(tmp_path / "2", FIELDS, {**FILES, "scores.jsonl": b'{"seconds": 2.5}\n', "report.html": b"<p>"})
     third = seal(tmp_path / "3", FIELDS, {**FILES, "program.json": b'{"k": 9}'})
     assert one.content_digest == other.content_digest != third.content_digest
     assert one.digest != other.digest

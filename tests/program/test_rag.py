@@ -59,9 +59,7 @@ def test_many_threads_and_many_tasks_do_not_disturb_each_other(rag):
     assert [a.text for a in asyncio.run(together())] == alone
 
 
-@pytest.mark.parametrize(
-    "question", ["", "   \n", "x" * 100_000, "Wie viel Wasser passt in den großen Kessel hinein?"]
-)
+@pytest.mark.parametrize("question", ["", "   \n", "x" * 100_000, "Wie viel Wasser passt in den großen Kessel hinein?"])
 def test_what_cannot_be_asked_is_refused_with_the_way_out(rag, question):
     with pytest.raises(QuestionError):
         rag(question)

@@ -113,9 +113,7 @@ def test_links_are_refused_wherever_they_are(root, known, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     add(elsewhere, "other", 1)
     (root / "other").symlink_to(elsewhere / "other")
-    (root / "helpdesk" / "versions" / "v11-00000000").symlink_to(
-        next((elsewhere / "other" / "versions").iterdir())
-    )
+    (root / "helpdesk" / "versions" / "v11-00000000").symlink_to(next((elsewhere / "other" / "versions").iterdir()))
     (root / "third").mkdir()
     (root / "third" / "versions").symlink_to(elsewhere / "other" / "versions")
     for text in ("other", "helpdesk@v11", "third@latest"):
@@ -152,9 +150,7 @@ segments = st.sampled_from(
 )
 texts = st.one_of(
     st.text(max_size=90),
-    st.lists(st.one_of(segments, st.sampled_from(["@", "/", "\\", ":", "sha256:", "-"])), max_size=9).map(
-        "".join
-    ),
+    st.lists(st.one_of(segments, st.sampled_from(["@", "/", "\\", ":", "sha256:", "-"])), max_size=9).map("".join),
 )
 
 

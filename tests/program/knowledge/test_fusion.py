@@ -13,9 +13,7 @@ from program.knowledge.fusion import Method, fuse, ranking
 from program.knowledge.source import Passage
 
 PART = st.floats(-1, 1, allow_subnormal=False)
-SCORES = st.fixed_dictionaries(
-    {}, optional={"dense": PART, "keyword": st.floats(0, 40, allow_subnormal=False)}
-)
+SCORES = st.fixed_dictionaries({}, optional={"dense": PART, "keyword": st.floats(0, 40, allow_subnormal=False)})
 METHOD = st.sampled_from(["convex", "rrf"])
 
 
@@ -74,10 +72,7 @@ def test_the_method_tells_which_parts_a_passage_has_and_other_methods_stay() -> 
 
 
 def test_a_passage_with_neither_part_keeps_its_own_score() -> None:
-    found = {
-        p.id: p.score
-        for p in fuse([*POOL, passage("g", {}, "sql", 0.7), passage("h", {}, "sql", 3.0)], 0.5, 9)
-    }
+    found = {p.id: p.score for p in fuse([*POOL, passage("g", {}, "sql", 0.7), passage("h", {}, "sql", 3.0)], 0.5, 9)}
     assert (found["g"], found["h"]) == (0.7, 1.0)
 
 
@@ -105,9 +100,7 @@ def test_results_are_the_first_k_of_one_order_in_zero_to_one_with_ties_by_id(
     assert len(found) == min(k, len(pool))
     assert all(0 <= p.score <= 1 for p in found)
     assert found == sorted(found, key=lambda p: (-p.score, p.id))
-    assert [(pool[at].id, score) for at, score in ranking(pool, weight, k, method)] == [
-        (p.id, p.score) for p in found
-    ]
+    assert [(pool[at].id, score) for at, score in ranking(pool, weight, k, method)] == [(p.id, p.score) for p in found]
 
 
 @given(st.lists(SCORES, max_size=20), st.floats(0, 1), METHOD, st.randoms())
@@ -121,9 +114,7 @@ def test_the_order_of_the_pool_does_not_matter(
 
 
 @given(st.lists(SCORES, min_size=2, max_size=20), st.floats(0.01, 0.99), st.integers(0, 19), PART)
-def test_a_nearer_passage_never_falls(
-    scores: list[dict[str, float]], weight: float, which: int, dense: float
-) -> None:
+def test_a_nearer_passage_never_falls(scores: list[dict[str, float]], weight: float, which: int, dense: float) -> None:
     pool = passages([{"dense": s.get("dense", 0.0), "keyword": s.get("keyword", 0.0)} for s in scores])
     at = which % len(pool)
     raised = list(pool)

@@ -140,9 +140,7 @@ def test_another_embedder_is_refused_by_readers_and_makes_every_vector_anew(
     assert len(open_index(folder, other).passages) == 10
 
 
-def test_another_format_is_refused_by_readers(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder
-) -> None:
+def test_another_format_is_refused_by_readers(bases: list[BaseSpec], folder: Path, embedder: WordEmbedder) -> None:
     build_index(bases, folder, embedder)
     manifest = live(folder) / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
@@ -150,9 +148,7 @@ def test_another_format_is_refused_by_readers(
         open_index(folder, embedder)
 
 
-@pytest.mark.parametrize(
-    "name", ["passages.jsonl", "terms.json", "keywords.safetensors", VECTORS, "manifest.json"]
-)
+@pytest.mark.parametrize("name", ["passages.jsonl", "terms.json", "keywords.safetensors", VECTORS, "manifest.json"])
 @pytest.mark.parametrize("harm", ["cut", "gone"])
 def test_a_damaged_index_is_named_and_indexing_mends_it(
     bases: list[BaseSpec], folder: Path, embedder: WordEmbedder, name: str, harm: str
@@ -185,9 +181,7 @@ def test_no_index_is_an_error_that_says_what_to_run(tmp_path: Path, embedder: Wo
         open_index(tmp_path, embedder)
 
 
-def test_opening_lends_the_vectors_to_the_embedder(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder
-) -> None:
+def test_opening_lends_the_vectors_to_the_embedder(bases: list[BaseSpec], folder: Path, embedder: WordEmbedder) -> None:
     build_index(bases, folder, embedder)
     fresh = WordEmbedder()
     index = open_index(folder, fresh)

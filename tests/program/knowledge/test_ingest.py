@@ -119,9 +119,7 @@ def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_read(write: Wr
 def test_windows_line_ends_and_byte_order_marks_change_nothing(write: Write) -> None:
     text = "---\ntitle: A\n---\n# A\n\nOne.\n\n## B\n\nTwo.\n"
     plain = read_base("x", write("a.md", text)).passages
-    assert (
-        read_base("x", write("a.md", b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())).passages == plain
-    )
+    assert read_base("x", write("a.md", b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())).passages == plain
 
 
 def test_json_lines_are_records_with_their_own_ids(write: Write) -> None:

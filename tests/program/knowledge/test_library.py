@@ -69,9 +69,7 @@ def test_cards_are_those_of_the_project_in_its_order(library: Library) -> None:
     assert library.describe()[1].not_ == ("plans: product",)
 
 
-def test_a_search_pools_its_sources_with_one_embedding_of_the_query(
-    library: Library, embedder: WordEmbedder
-) -> None:
+def test_a_search_pools_its_sources_with_one_embedding_of_the_query(library: Library, embedder: WordEmbedder) -> None:
     found = library.search(QUESTION, ["product", "billing", "web"], k=4, weight=0.5)
     assert found[0].source == "billing" and len(found) == 4
     assert embedder.computed == [QUESTION]
@@ -151,9 +149,7 @@ def test_a_base_added_since_indexing_is_an_error_that_says_what_to_run(
         Library.open([*bases, BaseSpec("more", path=knowledge)], folder, embedder)
 
 
-def test_two_sources_of_one_name_are_an_error(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder
-) -> None:
+def test_two_sources_of_one_name_are_an_error(bases: list[BaseSpec], folder: Path, embedder: WordEmbedder) -> None:
     with pytest.raises(KnowledgeError, match=r"Two sources have the name 'orders'"):
         Library.open(bases, folder, embedder, [Orders(), Orders()])
 

@@ -11,9 +11,7 @@ def slugs(text: str) -> list[str]:
 
 
 def test_each_heading_with_text_under_it_is_one_section() -> None:
-    main, found = sections(
-        "# Locks\n\nIntro.\n\n## Empty\n\n## Warden 3\n\nA lock.\n\n### Cells\n\nFour AA.\n"
-    )
+    main, found = sections("# Locks\n\nIntro.\n\n## Empty\n\n## Warden 3\n\nA lock.\n\n### Cells\n\nFour AA.\n")
     assert main == "Locks"
     assert [(s.slug, s.path, s.text, s.first, s.last) for s in found] == [
         ("locks", ("Locks",), "Intro.", 3, 3),

@@ -89,9 +89,7 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("stop_at", ["embedding", "write", "publish", "point_to"])
-def test_killing_the_writer_leaves_the_last_index_and_the_next_run_completes(
-    tmp_path: Path, stop_at: str
-) -> None:
+def test_killing_the_writer_leaves_the_last_index_and_the_next_run_completes(tmp_path: Path, stop_at: str) -> None:
     knowledge, folder = tmp_path / "knowledge", tmp_path / "index"
     base = [BaseSpec("x", path=knowledge)]
     fill(knowledge, "v1")

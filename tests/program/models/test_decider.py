@@ -199,9 +199,7 @@ def test_a_missing_or_cut_array_is_refused(part: str) -> None:
     with pytest.raises(IntegrityError, match="not as they were exported"):
         LocalDecider(shared_embedder()).import_heads(arrays)
     with pytest.raises(IntegrityError):
-        LocalDecider(shared_embedder()).import_heads(
-            {n: a for n, a in arrays.items() if not n.endswith(part)}
-        )
+        LocalDecider(shared_embedder()).import_heads({n: a for n, a in arrays.items() if not n.endswith(part)})
 
 
 def test_a_field_named_after_a_base_learns_where_passages_come_from(decider: LocalDecider) -> None:
@@ -218,9 +216,7 @@ def test_a_field_named_after_a_base_learns_where_passages_come_from(decider: Loc
         }
         for n, word in enumerate(words)
     ]
-    put = {
-        "base_billing": {"type": "noul", "instructions": "The answer needs this knowledge base: invoices."}
-    }
+    put = {"base_billing": {"type": "noul", "instructions": "The answer needs this knowledge base: invoices."}}
     asked = "Where are the bananas?"
     yes = decider(_state(asked, demos, glimpse=glimpse("billing", "product", "bananas")), put)
     no = decider(_state(asked, demos, glimpse=glimpse("product", "billing", "bananas")), put)
