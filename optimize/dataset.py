@@ -85,7 +85,7 @@ KEYS = tuple(name for name in LabelledQuestion.model_fields if name != "line")
 def read_labelled(path: str | Path) -> list[LabelledQuestion]:
     """The questions of a JSON Lines file, in its order; blank lines are passed over.
 
-    Raises `DataError`, naming the line, for anything that is not what INTERFACE promises of the file.
+    Raises `DataError`, naming the line, for anything that is not a labelled question.
     """
     path = Path(path)
     try:

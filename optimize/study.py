@@ -20,6 +20,7 @@ from program.parameters import Dimension, Setting, apply, space
 from program.settings import UtilitySettings
 
 ROUTING_CREDIT = 0.1
+STARTUP = 6  # the settings a search starts from are better company than random ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Search:
         self._space = space(arms[0].replay.program)
         self.trials: list[Trial] = []
         optuna.logging.set_verbosity(logging.WARNING)
-        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=16)
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP)
         self.study = optuna.create_study(
             study_name=name,
             storage=_storage(storage),

@@ -10,6 +10,7 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Advance = Callable[[int, int], None]
+LOG_WIDTH = 112  # of a table that goes to a file or a pipe
 
 
 def print_json(value: Any) -> None:
@@ -30,7 +31,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(column, justify="left" if n == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # a cell may hold [brackets]
-    Console().print(table)
+    console = Console()
+    console.print(table, width=None if console.is_terminal else LOG_WIDTH)
 
 
 @contextmanager

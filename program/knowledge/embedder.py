@@ -103,8 +103,10 @@ def shared_embedder(name: str = MINILM) -> Embedder:
 @lru_cache(maxsize=4)
 def _model(name: str) -> Any:
     from sentence_transformers import SentenceTransformer
+    from transformers.utils.logging import disable_progress_bar, enable_progress_bar
 
     folder = _minilm_folder() if name == MINILM else name
+    disable_progress_bar()  # one second's work, and it would be shown amid an answer
     try:
         return SentenceTransformer(folder, device="cpu")
     except (OSError, ValueError) as error:
@@ -112,6 +114,8 @@ def _model(name: str) -> Any:
             f"The embedding model {name!r} cannot be loaded: {error}.",
             'Name a sentence-transformers model or folder in [models] embed, or use "local/minilm".',
         ) from error
+    finally:
+        enable_progress_bar()
 
 
 def _minilm_folder() -> str:
