@@ -77,8 +77,8 @@ def test_ask_on_a_project_folder_uses_its_latest_version(ragc, compiled):
 
 def test_a_trace_can_be_shown(ragc, compiled):
     _, out, _ = ragc("ask", compiled, WREN, "--trace")
-    assert "path: classify->" in out
-    assert "classifier.route: route=" in out
+    assert "  path: " in out
+    assert "ms  search: " in out
 
 
 def test_the_streamed_answer_is_the_answer(ragc, compiled):
