@@ -30,7 +30,7 @@ from program.signatures import BASE_PREFIX
 FOLDS = 4
 ROUTE = "classifier.route"
 FINALISTS = 8
-TRIALS = 24
+TRIALS = 12
 POINT_PRICES = {"quality": 0.0, "balanced": None, "economy": 0.15}
 """What a model call costs, in utility, at each operating point; None is the project's own price."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from optimize.compiler import Compiled
     from optimize.study import Live, Watch
 
-TRIALS = 24
+TRIALS = 12
 SEARCHING = "searching"
 SHOWN = (
     "correct",

@@ -32,7 +32,9 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # a cell may hold [brackets]
     console = Console()
-    console.print(table, width=None if console.is_terminal else LOG_WIDTH)
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
+    console.print(table)
 
 
 @contextmanager
