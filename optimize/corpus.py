@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from program.errors import KnowledgeError
 from program.knowledge.source import Passage
-from program.settings import KnowledgeSettings, Project
+from program.settings import Project
 
 if TYPE_CHECKING:
     from program.knowledge.tables import Tables
 
 TABLES = "tables"
-_SQLITE = "sqlite:///"
 
 
 class ProjectTables:
@@ -81,17 +79,8 @@ def read_corpus(project: Project) -> Corpus:
     # The embedder loads its model at the first question asked in words, and none is asked here.
     embedder = shared_embedder()
     tables = [
-        Tables(name, SourceCard(name, base.kind, base.about), _place(project.folder, base), embedder)
+        Tables(name, SourceCard(name, base.kind, base.about), project.place(base), embedder)
         for name, base in bases.items()
         if base.kind == TABLES
     ]
     return Corpus({p.id: p for p in whole.passages}, ProjectTables(tables), tuple(whole.warnings))
-
-
-def _place(folder: Path, base: KnowledgeSettings) -> str | Path:
-    """A folder of CSV files, or a database URL; the path in an SQLite URL counts from the project."""
-    if not base.url:
-        return folder / base.path
-    if base.url.startswith(_SQLITE) and not base.url.startswith(f"{_SQLITE}/"):
-        return f"{_SQLITE}{folder / base.url.removeprefix(_SQLITE)}"
-    return base.url

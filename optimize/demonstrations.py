@@ -17,11 +17,12 @@ import pysbd
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import judge
 from optimize.replay import Replay
+from program.decisions import jsonable
 from program.evidence import first_look, interleave, rank
 from program.knowledge.source import Passage
 from program.loop import Ask, Find
 from program.rag import AgenticRAG
-from program.signatures import BASE_PREFIX, Excerpt, excerpts
+from program.signatures import BASE_PREFIX, excerpts
 
 NEGATIVES = 4
 CONTEXT = 6
@@ -215,21 +216,9 @@ def thinned(demonstrations: Sequence[Demonstration], most: int = MOST) -> list[D
 
 def attach(program: AgenticRAG, demonstrations: Sequence[Demonstration], without: frozenset[str] = frozenset()) -> None:
     """Gives each predictor its demonstrations, those of the topics in `without` left out."""
-    for name, predictor in program.named_predictors():
-        predictor.demos = [
-            _jsonable(d.fields) for d in demonstrations if d.predictor == name and d.topic not in without
-        ]
-
-
-def _jsonable(fields: Fields) -> Fields:
-    """As they will be read back from a saved program."""
-    return {name: _plain(value) for name, value in fields.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Excerpt):
-        return value.model_dump(mode="json")
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+    for called, predictor in program.named_predictors():
+        shown = [d.fields for d in demonstrations if d.predictor == called and d.topic not in without]
+        predictor.demos = [{name: jsonable(value) for name, value in fields.items()} for fields in shown]
 
 
 def _context(found: dict[str, list[Passage]]) -> list[Passage]:

@@ -15,7 +15,6 @@ from program.errors import IntegrityError, SettingsError, VersionError
 from program.knobs import Knob
 from program.knowledge.generation import CURRENT
 from program.knowledge.library import BaseSpec, IndexReport, Library, build_index
-from program.knowledge.source import Source
 from program.knowledge.tables import Tables
 from program.manifest import Manifest, verify
 from program.models.catalog import Models, open_models
@@ -30,7 +29,6 @@ HEADS = "heads.safetensors"
 DEFAULT_POINT = "balanced"
 INDEX = "index"
 TABLES = "tables"
-SQLITE = "sqlite:///"
 
 Advance = Callable[[int, int], None]
 
@@ -57,7 +55,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     embedder.remember_in(project.private)
     specs = _bases(project)
     documents = [spec for spec in specs if spec.kind != TABLES]
-    tables = [_tables(project, spec, embedder) for spec in specs if spec.kind == TABLES]
+    tables = [Tables(s.name, s.card(), s.path, embedder) for s in specs if s.kind == TABLES]
     if documents and not (project.private / INDEX / CURRENT).is_file():
         index_project(project, progress)
     return Library.open(documents, project.private / INDEX, embedder, tables, qdrant_url=settings.qdrant.url)
@@ -65,16 +63,9 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
 
 def _bases(project: Project) -> list[BaseSpec]:
     return [
-        BaseSpec(name, base.kind, base.url or project.folder / base.path, base.about, base.asks, base.not_)
+        BaseSpec(name, base.kind, project.place(base), base.about, base.asks, base.not_)
         for name, base in project.settings.knowledge.items()
     ]
-
-
-def _tables(project: Project, spec: BaseSpec, embedder: Any) -> Source:
-    place = spec.path
-    if isinstance(place, str) and place.startswith(SQLITE) and not place.startswith(f"{SQLITE}/"):
-        place = f"{SQLITE}{project.folder / place.removeprefix(SQLITE)}"
-    return Tables(spec.name, spec.card(), place, embedder)
 
 
 def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:

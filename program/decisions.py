@@ -41,6 +41,13 @@ def evidence_of(prediction: dspy.Prediction) -> Evidence:
     }
 
 
+def jsonable(value: Any) -> Any:
+    """An input as it is sent and saved: excerpts as objects, lists as lists."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [jsonable(item) for item in value]
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+
+
 def is_direct(client: Any) -> bool:
     """True when the client takes decisions as structure, not as a prompt."""
     return getattr(client, "supports_decision_requests", False) is True
@@ -97,7 +104,7 @@ class _Request:
         )
 
     def ask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
-        state = {**self._state, "inputs": {name: _plain(value) for name, value in inputs.items()}}
+        state = {**self._state, "inputs": {name: jsonable(value) for name, value in inputs.items()}}
         answers = client(state=state, questions=self._questions)
         return {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
 
@@ -138,9 +145,3 @@ def _decision(found: Any, config: Mapping[str, Any]) -> Decision:
         chosen = max(found, key=lambda label: (found[label] * weights.get(label, 1.0), label == raw))
         return Decision(chosen, found[chosen], found)
     return Decision(found >= config.get("threshold", 0.5), found)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
-    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value

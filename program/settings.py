@@ -15,6 +15,7 @@ from program.errors import SettingsError
 from program.reference import NAME
 
 FILE = "ragc.toml"
+SQLITE = "sqlite:///"
 ENVIRONMENT_PREFIX = "RAGC_"
 BASE_NAME = r"[a-z][a-z0-9_]{0,39}"
 
@@ -152,6 +153,14 @@ class Project:
     @property
     def labelled(self) -> Path:
         return (self.folder / self.settings.labelled.path).resolve()
+
+    def place(self, base: KnowledgeSettings) -> str | Path:
+        """Where a base's content is: a folder, or a URL; a relative SQLite path in it counts from the project."""
+        if not base.url:
+            return self.folder / base.path
+        if base.url.startswith(SQLITE) and not base.url.startswith(f"{SQLITE}/"):
+            return f"{SQLITE}{self.folder / base.url.removeprefix(SQLITE)}"
+        return base.url
 
     @property
     def private(self) -> Path:
