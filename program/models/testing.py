@@ -1,0 +1,222 @@
+"""A stand-in for a language model's server: OpenAI's chat protocol on loopback, scripted, with every fault at hand.
+
+    with serve(Script(faults={"rate_limited": 0.2})) as provider:
+        ...  # openai/<any name> with api_base = provider.url
+    provider.log  # what the server itself counted
+
+For tests and benchmarks, of ragc and of what is built on it. What it replies is a function of the request, or a
+table of patterns in the script's file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import re
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from program.models.script import Brain, Script, spoilt
+from program.models.tokens import count_messages, count_text
+
+_STATUS = {"rate_limited": 429, "server_error": 500, "overloaded": 529}
+
+
+@dataclass(slots=True)
+class Served:
+    """One request in the server's own books. `tokens_in` is 0 for a request that was refused."""
+
+    fault: str
+    status: int = 200
+    tokens_in: int = 0
+    tokens_out: int = 0
+    streamed: bool = False
+
+
+class Provider:
+    """The running server: its address, its books, how many requests it has and had at once."""
+
+    def __init__(self, script: Script, brain: Brain | None = None) -> None:
+        self.script = script
+        self.brain = brain or script.reply
+        self.log: list[Served] = []
+        self.calls = self.tokens_in = self.tokens_out = 0
+        self.in_flight = self.most_in_flight = 0
+        self.port = 0
+        self.authorizations: set[str] = set()
+        self._random = random.Random(script.seed)
+        self._loop = asyncio.new_event_loop()
+        self._runner: web.AppRunner | None = None
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """What to give as `api_base`."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def start(self) -> None:
+        """Listens, on the same port as before when it was stopped."""
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+
+    def stop(self) -> None:
+        """Cuts every connection and listens no more."""
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+
+    def close(self) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _start(self) -> None:
+        app = web.Application(client_max_size=64 * 2**20)
+        app.router.add_post("/v1/chat/completions", self._handle)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.05, handler_cancellation=True)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True, backlog=1024)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def _stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def _fault(self) -> str:
+        at = self._random.random()
+        for name, share in self.script.faults.items():
+            if at < share:
+                return name
+            at -= share
+        return ""
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        served = Served(self._fault(), streamed=bool(body.get("stream")))
+        self.calls += 1
+        if self.script.keep_log:
+            self.log.append(served)
+        self.authorizations.add(request.headers.get("Authorization", ""))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            return await self._answer(request, body, served)
+        finally:
+            self.in_flight -= 1
+            self.tokens_in += served.tokens_in
+            self.tokens_out += served.tokens_out
+
+    async def _answer(self, request: web.Request, body: dict[str, Any], served: Served) -> web.StreamResponse:
+        script, fault = self.script, served.fault
+        if fault in _STATUS:
+            served.status = _STATUS[fault]
+            headers = {"Retry-After": str(script.retry_after)} if fault == "rate_limited" else {}
+            error = {"error": {"message": f"scripted: {fault}", "type": fault}}
+            return web.json_response(error, status=served.status, headers=headers)
+        served.tokens_in = count_messages(body["model"], body["messages"])
+        if fault == "stalled":
+            await asyncio.sleep(script.stall)
+            return web.Response(status=504)
+        await asyncio.sleep(script.delay * math.exp(self._random.gauss(0, script.spread)) if script.delay else 0)
+        text = spoilt(self.brain(body), fault)
+        if fault == "wrong_type":
+            return web.Response(text="<html><body>Bad gateway</body></html>", content_type="text/html")
+        if served.streamed:
+            return await self._stream(request, body, served, text)
+        served.tokens_out = 0 if fault in {"no_choices", "dropped", "cut_body"} else count_text(body["model"], text)
+        whole = json.dumps(_completion(body, served, text)).encode()
+        if fault in {"dropped", "cut_body"}:
+            return await self._cut(request, whole[: len(whole) // 2], len(whole), fault == "dropped")
+        return web.Response(body=whole, content_type="application/json")
+
+    @staticmethod
+    async def _cut(request: web.Request, half: bytes, length: int, drop: bool) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.content_length = length if drop else len(half)
+        await response.prepare(request)
+        await response.write(half)
+        if drop and request.transport is not None:
+            request.transport.close()
+        return response
+
+    async def _stream(
+        self, request: web.Request, body: dict[str, Any], served: Served, text: str
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        words = re.findall(r"\s*\S+\s*", text)
+        sent: list[str] = []
+        async for event in self._events(body, served, words, sent):
+            await response.write(b"data: " + event + b"\n\n")
+        if served.fault in {"dropped", "cut_body"} and request.transport is not None:
+            request.transport.close()
+            return response
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def _events(
+        self, body: dict[str, Any], served: Served, words: list[str], sent: list[str]
+    ) -> AsyncIterator[bytes]:
+        cut = served.fault in {"dropped", "cut_body"}
+        for word in words[: len(words) // 2] if cut else words:
+            if sent:
+                await asyncio.sleep(self.script.token_delay)
+            sent.append(word)
+            served.tokens_out = count_text(body["model"], "".join(sent)) if served.fault in {"dropped"} or cut else 0
+            yield _chunk(body, {"content": word})
+        if cut:
+            return
+        served.tokens_out = count_text(body["model"], "".join(sent))
+        yield _chunk(body, {}, finish="stop")
+        if served.fault != "no_usage":
+            yield _chunk(body, None, usage=_usage(served))
+
+
+def _completion(body: Mapping[str, Any], served: Served, text: str) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if served.fault == "tool_call":
+        call = {"id": "call-1", "type": "function", "function": {"name": "reply", "arguments": text}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if served.fault == "tool_call" else "stop"}
+    whole: dict[str, Any] = {
+        "id": "stand-in",
+        "object": "chat.completion",
+        "created": 0,
+        "model": body["model"],
+        "choices": [] if served.fault == "no_choices" else [choice],
+    }
+    if served.fault != "no_usage":
+        whole["usage"] = _usage(served)
+    return whole
+
+
+def _usage(served: Served) -> dict[str, int]:
+    total = served.tokens_in + served.tokens_out
+    return {"prompt_tokens": served.tokens_in, "completion_tokens": served.tokens_out, "total_tokens": total}
+
+
+def _chunk(
+    body: Mapping[str, Any], delta: Mapping[str, Any] | None, finish: str | None = None, usage: Any = None
+) -> bytes:
+    choices = [] if delta is None else [{"index": 0, "delta": dict(delta), "finish_reason": finish}]
+    event = {"id": "stand-in", "object": "chat.completion.chunk", "created": 0, "model": body["model"]}
+    return json.dumps({**event, "choices": choices, "usage": usage}).encode()
+
+
+@contextmanager
+def serve(script: Script | None = None, brain: Brain | None = None) -> Iterator[Provider]:
+    """The server, listening on a free port of 127.0.0.1 until the block is left."""
+    provider = Provider(script or Script(), brain)
+    provider.start()
+    try:
+        yield provider
+    finally:
+        provider.close()
