@@ -41,7 +41,11 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an answer cost. `calls` counts texts written by a model; local decisions are `decisions`."""
+    """What an answer cost.
+
+    `calls` counts requests to language models, repeated ones too, and texts of the embedded writer. `decisions` counts
+    decisions, `asked` those that a cascade passed on, `agreed` those in which both its models came to the same.
+    """
 
     calls: int = 0
     decisions: int = 0
@@ -50,6 +54,8 @@ class Usage:
     tokens_out: int = 0
     usd: float = 0.0
     seconds: float = 0.0
+    asked: int = 0
+    agreed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

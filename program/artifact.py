@@ -39,7 +39,7 @@ def index_project(project: Project, progress: Advance | None = None) -> IndexRep
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
     settings = project.settings
-    embedder = open_models(settings.models).embedder
+    embedder = open_models(settings.models, settings.provider).embedder
     embedder.remember_in(project.private)
     bases = [spec for spec in _bases(project) if spec.kind != TABLES]
     return build_index(bases, project.private / INDEX, embedder, progress, qdrant_url=settings.qdrant.url)
@@ -51,7 +51,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
     settings = project.settings
-    embedder = (models or open_models(settings.models)).embedder
+    embedder = (models or open_models(settings.models, settings.provider)).embedder
     embedder.remember_in(project.private)
     specs = _bases(project)
     documents = [spec for spec in specs if spec.kind != TABLES]
@@ -74,7 +74,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     Raises `SettingsError` or `KnowledgeError` when the project is not in order.
     """
     opened = project if isinstance(project, Project) else Project.open(project)
-    models = open_models(opened.settings.models)
+    models = open_models(opened.settings.models, opened.settings.provider)
     library = open_library(opened, models, progress)
     caps = opened.settings.budget
     log = TraceLog(opened.private / "traces.jsonl") if opened.settings.trace.enabled else None

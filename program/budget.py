@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from program.answer import StoppedBy, Usage
+from program.models.spending import Spending
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Meter:
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float = 0.0
+    asked: int = 0
+    agreed: int = 0
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -45,6 +48,25 @@ class Meter:
             return StoppedBy.USD
         return None
 
+    def add(self, spent: Spending) -> None:
+        """Adds what language models cost."""
+        self.calls += spent.calls
+        self.tokens_in += spent.tokens_in
+        self.tokens_out += spent.tokens_out
+        self.usd += spent.usd
+        self.asked += spent.asked
+        self.agreed += spent.agreed
+
     def usage(self) -> Usage:
         """The totals now, frozen."""
-        return Usage(self.calls, self.decisions, self.searches, self.tokens_in, self.tokens_out, self.usd, self.seconds)
+        return Usage(
+            self.calls,
+            self.decisions,
+            self.searches,
+            self.tokens_in,
+            self.tokens_out,
+            self.usd,
+            self.seconds,
+            self.asked,
+            self.agreed,
+        )

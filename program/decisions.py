@@ -69,12 +69,19 @@ class Requests:
 
     def ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         """The client's evidence for these inputs."""
+        return self._request(name, predictor, client, inputs).ask(client, inputs)
+
+    async def aask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
+        """The client's evidence for these inputs, awaited."""
+        return await self._request(name, predictor, client, inputs).aask(client, inputs)
+
+    def _request(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> _Request:
         request = self._kept.get(name)
         if request is None or not request.fits(predictor):
             request = _Request(predictor, client, inputs)
             with self._lock:
                 self._kept[name] = request
-        return request.ask(client, inputs)
+        return request
 
 
 class _Request:
@@ -104,9 +111,17 @@ class _Request:
         )
 
     def ask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
-        state = {**self._state, "inputs": {name: jsonable(value) for name, value in inputs.items()}}
-        answers = client(state=state, questions=self._questions)
-        return {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
+        return _evidence(client(state=self._with(inputs), questions=self._questions))
+
+    async def aask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
+        return _evidence(await client.acall(state=self._with(inputs), questions=self._questions))
+
+    def _with(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._state, "inputs": {name: jsonable(value) for name, value in inputs.items()}}
+
+
+def _evidence(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
+    return {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
 
 
 class _Listener:

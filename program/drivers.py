@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,10 @@ from program.decisions import Evidence, decode, evidence_of, is_direct
 from program.errors import RagcError
 from program.knowledge.source import Passage
 from program.loop import Ask, Find, Reply, Request, StepFailed, steps
+from program.models.adapter import PlainListener, speaking
+from program.models.cascade import consult
+from program.models.spending import Spending, deadline_after, spending
+from program.models.spending import current as current_spending
 from program.signatures import excerpts
 from program.trace import Step, Trace, new_trace_id
 
@@ -56,6 +61,7 @@ class _Run:
         self.question = question
         self.program = program
         self.meter = Meter(program.runtime.budget)
+        self.deadline = deadline_after(program.runtime.budget.max_seconds)
         self.path: list[str] = []
         self.steps: list[Step] = []
         self.loop = steps(question, program, self.meter.budget.max_rounds, self.meter.tripped, self.path)
@@ -67,21 +73,30 @@ class _Run:
         """The next requests; `StopIteration` carries the answer."""
         return self.loop.throw(replies) if isinstance(replies, StepFailed) else self.loop.send(replies)
 
-    def note(self, request: Request, reply: Reply, started: float, usage: Mapping[str, Any]) -> Reply:
-        """Counts what the request cost, and keeps it as a step of the trace."""
-        tokens = 0
+    @contextmanager
+    def spending(self) -> Iterator[Spending]:
+        """What language models cost inside the block: counted also when it fails."""
+        with spending(self.deadline) as spent:
+            try:
+                yield spent
+            finally:
+                self.meter.add(spent)
+                self.path += spent.notes
+
+    def note(self, request: Request, reply: Reply, started: float, spent: Spending, usage: Mapping[str, Any]) -> Reply:
+        """Keeps the request as a step of the trace; counts a text that no language model was asked for."""
+        tokens = spent.tokens_in + spent.tokens_out
         if isinstance(request, Find):
             self.meter.searches += 1
         elif decides(self.program.predictor(request.predictor)):
             self.meter.decisions += 1
-        else:
+        elif not spent.calls and not spent.notes:
             self.meter.calls += 1
             totals = list(usage.values())
             tokens_in = sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals)
             tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in totals)
             self.meter.tokens_in += tokens_in
             self.meter.tokens_out += tokens_out
-            self.meter.usd += self.program.runtime.models.price(tokens_in, tokens_out)
             tokens = tokens_in + tokens_out
         self.steps.append(_step(request, reply, started, tokens))
         return reply
@@ -158,9 +173,17 @@ def _performed(current: _Run, requests: list[Request]) -> list[Reply] | StepFail
 
 async def _aperformed(current: _Run, requests: list[Request]) -> list[Reply] | StepFailed:
     try:
-        return list(await asyncio.gather(*(aperform(current, request) for request in requests)))
+        work = (aperform(current, request) for request in requests)
+        # All are waited for, so that what they cost is known when the question ends.
+        replies = await asyncio.gather(*work, return_exceptions=True)
     except Exception as error:
         return _failure(requests, error)
+    failed = next((reply for reply in replies if isinstance(reply, BaseException)), None)
+    if failed is None:
+        return list(replies)
+    if isinstance(failed, Exception):
+        return _failure(requests, failed)
+    raise failed
 
 
 def perform(current: _Run, request: Request) -> Reply:
@@ -169,15 +192,17 @@ def perform(current: _Run, request: Request) -> Reply:
     program = current.program
     if isinstance(request, Find):
         pool = program.runtime.library.candidates(request.query, request.sources, request.depth)
-        return current.note(request, pool, started, {})
+        return current.note(request, pool, started, Spending(), {})
     predictor = program.predictor(request.predictor)
     inputs = prompt_inputs(request.inputs)
-    if _untraced(program, predictor):
-        evidence = decide_directly(program, request.predictor, inputs)
-        return current.note(request, decode(evidence, predictor.fields), started, {})
-    with dspy.track_usage() as tracker:
-        reply = predictor(lm=client(program, predictor), **inputs)
-    return current.note(request, reply, started, tracker.get_total_tokens())
+    with current.spending() as spent:
+        if _untraced(program, predictor):
+            evidence = decide_directly(program, request.predictor, inputs)
+            return current.note(request, decode(evidence, predictor.fields), started, spent, {})
+        lm = client(program, predictor, inputs)
+        with speaking(lm), dspy.track_usage() as tracker:
+            reply = predictor(lm=lm, **inputs)
+        return current.note(request, reply, started, spent, tracker.get_total_tokens())
 
 
 async def aperform(current: _Run, request: Request) -> Reply:
@@ -186,15 +211,17 @@ async def aperform(current: _Run, request: Request) -> Reply:
     program = current.program
     if isinstance(request, Find):
         pool = await program.runtime.library.acandidates(request.query, request.sources, request.depth)
-        return current.note(request, pool, started, {})
+        return current.note(request, pool, started, Spending(), {})
     predictor = program.predictor(request.predictor)
     inputs = prompt_inputs(request.inputs)
-    if _untraced(program, predictor):
-        evidence = await asyncio.to_thread(decide_directly, program, request.predictor, inputs)
-        return current.note(request, decode(evidence, predictor.fields), started, {})
-    with dspy.track_usage() as tracker:
-        reply = await predictor.acall(lm=client(program, predictor), **inputs)
-    return current.note(request, reply, started, tracker.get_total_tokens())
+    with current.spending() as spent:
+        if _untraced(program, predictor):
+            evidence = await adecide_directly(program, request.predictor, inputs)
+            return current.note(request, decode(evidence, predictor.fields), started, spent, {})
+        lm = client(program, predictor, inputs)
+        with speaking(lm), dspy.track_usage() as tracker:
+            reply = await predictor.acall(lm=lm, **inputs)
+        return current.note(request, reply, started, spent, tracker.get_total_tokens())
 
 
 async def _streamed(current: _Run, request: Ask) -> AsyncIterator[str | list[Reply] | StepFailed]:
@@ -202,17 +229,24 @@ async def _streamed(current: _Run, request: Ask) -> AsyncIterator[str | list[Rep
     started = time.perf_counter()
     predictor = current.program.predictor(request.predictor)
     output = next(iter(predictor.signature.output_fields))
+    inputs = prompt_inputs(request.inputs)
+    lm = client(current.program, predictor, inputs)
     # One streaming wrapper a request: a shared one drops tokens when requests overlap.
-    listener = dspy.streaming.StreamListener(signature_field_name=output, predict=predictor, allow_reuse=True)
-    streaming = dspy.streamify(predictor, stream_listeners=[listener], async_streaming=True)
+    awaited = hasattr(lm, "adapter")
+    if awaited:
+        listener = PlainListener(output, predictor, inputs)
+    else:
+        listener = dspy.streaming.StreamListener(signature_field_name=output, predict=predictor, allow_reuse=True)
     try:
-        with dspy.track_usage() as tracker:
-            pieces = streaming(lm=client(current.program, predictor), **prompt_inputs(request.inputs))
-            async for piece in pieces:
+        with current.spending() as spent, speaking(lm), dspy.track_usage() as tracker:
+            streaming = dspy.streamify(
+                predictor, stream_listeners=[listener], async_streaming=True, is_async_program=awaited
+            )
+            async for piece in streaming(lm=lm, **inputs):
                 if isinstance(piece, dspy.streaming.StreamResponse):
                     yield piece.chunk
                 elif isinstance(piece, dspy.Prediction):
-                    yield [current.note(request, piece, started, tracker.get_total_tokens())]
+                    yield [current.note(request, piece, started, spent, tracker.get_total_tokens())]
     except Exception as error:
         yield _failure([request], error)
 
@@ -221,9 +255,44 @@ def decide_directly(program: AgenticRAG, name: str, inputs: Mapping[str, Any]) -
     """The probabilities of a decision predictor for these inputs."""
     predictor = program.predictor(name)
     model = client(program, predictor)
-    if is_direct(model):
+    if not is_direct(model):
+        return evidence_of(predictor(lm=model, **inputs))
+    if not hasattr(model, "second"):
         return program.requests.ask(name, predictor, model, inputs)
-    return evidence_of(predictor(lm=model, **inputs))
+    work, found = consult(program.doubt.of(name)), []
+    tier = next(work)
+    try:
+        while True:
+            found.append(program.requests.ask(name, predictor, (model.first, model.second)[tier], inputs))
+            tier = work.send(found[-1])
+    except StopIteration as stop:
+        return _counted(predictor, found, stop.value)
+
+
+async def adecide_directly(program: AgenticRAG, name: str, inputs: Mapping[str, Any]) -> Evidence:
+    """As `decide_directly`: a language model is awaited, an embedded one works in another thread."""
+    predictor = program.predictor(name)
+    model = client(program, predictor)
+    if not hasattr(model, "awaits"):
+        return await asyncio.to_thread(decide_directly, program, name, inputs)
+    if not hasattr(model, "second"):
+        return await program.requests.aask(name, predictor, model, inputs)
+    work, found = consult(program.doubt.of(name)), []
+    tier = next(work)
+    try:
+        while True:
+            found.append(await program.requests.aask(name, predictor, (model.first, model.second)[tier], inputs))
+            tier = work.send(found[-1])
+    except StopIteration as stop:
+        return _counted(predictor, found, stop.value)
+
+
+def _counted(predictor: dspy.Predict, found: list[Evidence], counts: Evidence) -> Evidence:
+    """The evidence that counts, noted as passed on when a second client was asked."""
+    if len(found) > 1:
+        first, second = ([d.value for d in decode(each, predictor.fields).values()] for each in found)
+        current_spending().count(first == second)
+    return counts
 
 
 def _untraced(program: AgenticRAG, predictor: dspy.Predict) -> bool:
@@ -231,10 +300,12 @@ def _untraced(program: AgenticRAG, predictor: dspy.Predict) -> bool:
     return dspy.settings.trace is _DEFAULT_TRACE and decides(predictor) and is_direct(client(program, predictor))
 
 
-def client(program: AgenticRAG, predictor: dspy.Predict) -> Any:
+def client(program: AgenticRAG, predictor: dspy.Predict, inputs: Mapping[str, Any] | None = None) -> Any:
     """The model that answers a predictor: its own when it has one, else the program's for that kind of output."""
     models = program.runtime.models
-    return predictor.lm or (models.decide if decides(predictor) else models.write)
+    if predictor.lm:
+        return predictor.lm
+    return models.decider(predictor.signature) if decides(predictor) else models.writer(inputs or {})
 
 
 def decides(predictor: dspy.Predict) -> bool:

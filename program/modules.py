@@ -8,7 +8,9 @@ from typing import Any
 
 import dspy
 
+from program.knobs import Knob
 from program.knowledge.source import SourceCard
+from program.models.cascade import DOUBT
 from program.signatures import (
     BASE_PREFIX,
     AnswerDirectly,
@@ -93,3 +95,20 @@ class Grounder(dspy.Module):
         super().__init__()
         self.support = dspy.Predict(Support)
         self.responsive = dspy.Predict(Responsive)
+
+
+class Doubt(dspy.Module):
+    """How certain the cheaper model must be of each kind of decision, or else the dearer one is asked.
+
+    0 never asks it, 1 always does. Only a program whose models form a cascade has these knobs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("route", "relevance", "sufficiency", "support", "responsive"):
+            meaning = f"certainty of a decision on {name} under which a dearer model decides"
+            setattr(self, name, Knob(DOUBT, 0.0, 1.0, step=0.05, meaning=meaning))
+
+    def of(self, predictor: str) -> float:
+        """The doubt that applies to a predictor, by its dotted name."""
+        return float(getattr(self, predictor.rpartition(".")[2]).value)

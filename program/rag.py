@@ -17,7 +17,7 @@ from program.knobs import PLAIN, Policy, Tuning
 from program.knowledge.library import Library
 from program.knowledge.source import SourceCard
 from program.models.catalog import Models
-from program.modules import Classifier, Decomposer, Generator, Grounder, Judge
+from program.modules import Classifier, Decomposer, Doubt, Generator, Grounder, Judge
 from program.trace import TraceLog
 
 MAX_QUESTION = 10_000
@@ -54,6 +54,8 @@ class AgenticRAG(dspy.Module):
         self.generator = Generator()
         self.grounder = Grounder()
         self.policy = Policy()
+        if runtime.models.doubts:
+            self.doubt = Doubt()
         self.runtime = runtime
         self.requests = Requests()
 

@@ -6,7 +6,7 @@ import difflib
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -24,13 +24,18 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+Names = str | tuple[str, ...]
+"""One model, or two: the cheaper one first."""
+
+
 class ModelSettings(_Section):
     """Which model does what: `local/...`, any LiteLLM name, or (for `embed`) a sentence-transformers name."""
 
-    decide: str = "local/minilm"
-    write: str = "local/extract"
+    decide: Names = "local/minilm"
+    write: Names = "local/extract"
     embed: str = "local/minilm"
     propose: str = ""
+    judge: Names = ""
 
 
 class KnowledgeSettings(_Section):
@@ -63,6 +68,31 @@ class BudgetSettings(_Section):
     max_seconds: Annotated[float, Field(gt=0)] = 15.0
     max_tokens: Annotated[int, Field(gt=0)] = 50_000
     max_usd: Annotated[float, Field(ge=0)] = 0.20
+
+
+class ProviderModelSettings(_Section):
+    """One language model: where it is served, its limits, and its price in US dollars a million tokens."""
+
+    api_base: Annotated[str, Field(pattern="^https?://")] | None = None
+    concurrency: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_minute: Annotated[int, Field(ge=0)] | None = None
+    structured: bool | None = None
+    usd_in: Annotated[float, Field(ge=0)] | None = None
+    usd_out: Annotated[float, Field(ge=0)] | None = None
+
+
+class ProviderSettings(_Section):
+    """How language models are called; `fallback` lets the embedded models step in when one does not answer."""
+
+    call_seconds: Annotated[float, Field(gt=0)] = 30.0
+    retries: Annotated[int, Field(ge=0, le=10)] = 3
+    concurrency: Annotated[int, Field(ge=1)] = 16
+    tokens_per_minute: Annotated[int, Field(ge=0)] = 0
+    hedge: bool = False
+    breaker_after: Annotated[int, Field(ge=1)] = 8
+    breaker_seconds: Annotated[float, Field(gt=0)] = 5.0
+    fallback: bool = True
+    model: dict[str, ProviderModelSettings] = {}
 
 
 class UtilitySettings(_Section):
@@ -101,6 +131,7 @@ class Settings(BaseSettings):
     qdrant: QdrantSettings = QdrantSettings()
     study: StudySettings = StudySettings()
     budget: BudgetSettings = BudgetSettings()
+    provider: ProviderSettings = ProviderSettings()
     utility: UtilitySettings = UtilitySettings()
     labelled: LabelledSettings = LabelledSettings()
     trace: TraceSettings = TraceSettings()
@@ -186,12 +217,12 @@ def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsEr
 
 def _valid_keys(parents: list[str]) -> list[str]:
     model: Any = Settings
-    for n, key in enumerate(parents):
-        if n == 1 and parents[0] == "knowledge":
-            model = KnowledgeSettings
-        elif n == 0 and key != "knowledge":
+    for key in parents:
+        if get_origin(model) is dict:
+            model = get_args(model)[1]
+        elif key in getattr(model, "model_fields", {}):
             model = model.model_fields[key].annotation
-    return [field.alias or name for name, field in model.model_fields.items()]
+    return [field.alias or name for name, field in getattr(model, "model_fields", {}).items()]
 
 
 def _line_of(text: str, keys: list[str]) -> int | None:

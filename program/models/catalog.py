@@ -2,75 +2,159 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from program.errors import ModelError
 from program.knowledge.embedder import Embedder, shared_embedder
-from program.settings import ModelSettings
+from program.settings import ModelSettings, Names, ProviderSettings
 
 if TYPE_CHECKING:
     import dspy
 
+    from program.models.gateway import Lane
+
+LOCAL = "local/"
 LOCAL_DECIDER = "local/minilm"
 LOCAL_WRITER = "local/extract"
+JUDGED = frozenset({"relevant", "sufficient", "supported", "responsive"})
+_RUNS_HERE = ("vllm", "petals", "custom", "custom_openai", "oobabooga")
+"""LiteLLM's names that run a model, or code, in this process: `ragc.toml` may not ask for that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Who answers: `decide` the decision signatures, `write` the generative ones, `embedder` gives vectors."""
+    """Who answers: `decide` the decision signatures, `write` the generative ones, `embedder` gives vectors.
+
+    `judge`, when named, decides in place of `decide` what passages and drafts are worth. `rewrite` writes in place
+    of `write` when a first draft was not upheld. `propose` writes instructions at compile time.
+    """
 
     decide: Any
     write: dspy.LM
     embedder: Embedder
     names: ModelSettings
+    judge: Any = None
+    rewrite: dspy.LM | None = None
+    propose: dspy.LM | None = None
 
     @property
     def english_only(self) -> bool:
         """True when an embedded model, which reads English only, takes part."""
-        return self.names.decide == LOCAL_DECIDER or self.names.write == LOCAL_WRITER
+        return LOCAL_DECIDER in _listed(self.names.decide) or LOCAL_WRITER in _listed(self.names.write)
 
-    def price(self, tokens_in: int, tokens_out: int) -> float:
-        """US dollars for a text of the writing model; 0 for a local model or one without a known price."""
-        if self.names.write.startswith("local/"):
-            return 0.0
-        from litellm import cost_per_token
-        from litellm.exceptions import NotFoundError
+    @property
+    def doubts(self) -> bool:
+        """True when some decisions are passed on to a second client."""
+        return any(hasattr(client, "second") for client in (self.decide, self.judge))
 
-        try:
-            paid = cost_per_token(self.names.write, prompt_tokens=tokens_in, completion_tokens=tokens_out)
-        except (NotFoundError, ValueError, KeyError):
-            return 0.0
-        return float(sum(paid))
+    def decider(self, signature: Any) -> Any:
+        """The client that decides a signature."""
+        return self.judge if self.judge is not None and JUDGED & set(signature.output_fields) else self.decide
 
-
-def open_models(names: ModelSettings) -> Models:
-    """The clients of those names. Raises `ModelError` for an unknown local name."""
-    embedder = shared_embedder(names.embed)
-    return Models(_decider(names.decide, embedder), _writer(names.write, embedder), embedder, names)
+    def writer(self, inputs: Mapping[str, Any]) -> dspy.LM:
+        """The language model that writes from these inputs."""
+        return self.rewrite if self.rewrite is not None and inputs.get("strict") else self.write
 
 
-def _decider(name: str, embedder: Embedder) -> Any:
-    if name == LOCAL_DECIDER:
+def open_models(names: ModelSettings, provider: ProviderSettings | None = None) -> Models:
+    """The clients of those names. Raises `ModelError` for an unknown local name or a model that may not be named."""
+    opener = _Opener(shared_embedder(names.embed), provider or ProviderSettings())
+    writers = [opener.writer(name, "write") for name in _few(names.write, "write")]
+    return Models(
+        decide=opener.decider(names.decide, "decide"),
+        write=writers[0],
+        embedder=opener.embedder,
+        names=names,
+        judge=opener.decider(names.judge, "judge") if names.judge else None,
+        rewrite=writers[1] if len(writers) > 1 else None,
+        propose=opener.writer(names.propose, "propose") if names.propose else None,
+    )
+
+
+class _Opener:
+    """Opens clients that share one embedder, one fallback each way, and the project's terms."""
+
+    def __init__(self, embedder: Embedder, provider: ProviderSettings) -> None:
+        self.embedder = embedder
+        self._provider = provider
+        self._local: Any = None
+
+    def decider(self, names: Names, role: str) -> Any:
+        clients = [self._decider(name, role) for name in _few(names, role)]
+        if len(clients) == 1:
+            return clients[0]
+        from program.models.cascade import Cascade
+
+        return Cascade(*clients)
+
+    def _decider(self, name: str, role: str) -> Any:
+        if name == LOCAL_DECIDER:
+            return self._local_decider()
+        from program.models.asked import LanguageDecider
+
+        lane = self._lane(name, role, LOCAL_DECIDER)
+        fallback = self._local_decider() if self._provider.fallback else None
+        return LanguageDecider(lane, fallback, self._structured(name))
+
+    def _local_decider(self) -> Any:
         from program.models.decider import LocalDecider
 
-        return LocalDecider(embedder)
-    return _language_model(name, "decide", LOCAL_DECIDER)
+        self._local = self._local or LocalDecider(self.embedder)
+        return self._local
 
-
-def _writer(name: str, embedder: Embedder) -> Any:
-    if name == LOCAL_WRITER:
+    def writer(self, name: str, role: str) -> Any:
         from program.models.writer import local_writer
 
-        return local_writer(embedder)
-    return _language_model(name, "write", LOCAL_WRITER)
+        if name == LOCAL_WRITER and role == "write":
+            return local_writer(self.embedder)
+        lane = self._lane(name, role, LOCAL_WRITER)
+        from program.models.adapter import FencedAdapter
+        from program.models.engine import ProviderLM
+
+        fallback = local_writer(self.embedder) if self._provider.fallback and role == "write" else None
+        return ProviderLM(lane, FencedAdapter(fallback, self._structured(name)))
+
+    def _lane(self, name: str, role: str, local: str) -> Lane:
+        return open_lane(name, self._provider, role, local)
+
+    def _structured(self, name: str) -> bool:
+        """The project's word, else LiteLLM's, on whether the model can be held to a JSON schema."""
+        of_model = self._provider.model.get(name)
+        if of_model is not None and of_model.structured is not None:
+            return of_model.structured
+        from program.models.transport import library
+
+        return bool(library().supports_response_schema(model=name))
 
 
-def _language_model(name: str, role: str, local: str) -> Any:
-    import dspy
-
-    if not name or name.startswith("local/"):
+def open_lane(name: str, provider: ProviderSettings, role: str = "write", local: str = LOCAL_WRITER) -> Lane:
+    """The process's lane to a language model under a project's terms. Raises `ModelError` for a name it cannot be."""
+    if not name or name.startswith(LOCAL):
         raise ModelError(
             f"There is no local model {name!r} for {role}.", f'Use "{local}" or any LiteLLM name in [models] {role}.'
         )
-    return dspy.LM(name)
+    if name.partition("/")[0] in _RUNS_HERE:
+        raise ModelError(
+            f"{name!r} would run in this process.", "Serve it over HTTP, and name it hosted_vllm/... or openai/..."
+        )
+    from program.models.gateway import Terms, shared_gateway
+
+    of_model = provider.model.get(name)
+    own = {} if of_model is None else {k: v for k, v in of_model.model_dump().items() if v is not None}
+    terms = {**provider.model_dump(exclude={"model", "fallback"}), **own}
+    api_base = str(terms.pop("api_base", ""))
+    terms.pop("structured", None)
+    return shared_gateway().lane(name, api_base, Terms(**terms))
+
+
+def _listed(names: Names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _few(names: Names, role: str) -> tuple[str, ...]:
+    found = _listed(names)
+    if not 1 <= len(found) <= 2:
+        raise ModelError(f"[models] {role} lists {len(found)} models.", "Name one, or two: the cheaper one first.")
+    return found

@@ -1,0 +1,198 @@
+"""How DSPy speaks to language models here: inputs fenced as data, replies mended before they are asked for again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError, LMError
+
+from program.models.fence import DATA_RULE, LinkFilter, addresses, shown, unlinked
+from program.models.repair import Unreadable
+from program.models.spending import current
+from program.models.transport import CallFailed
+from program.models.typed import read_texts
+from program.signatures import Excerpt
+
+LONGEST = 8_000  # characters of an answer; the rest is cut at the end of a sentence
+_DEFAULT_TRACE = dspy.settings.trace
+Values = list[dict[str, Any]]
+
+
+class FencedAdapter(dspy.ChatAdapter):
+    """Formats a generative signature for a language model, and reads its reply.
+
+    One text is asked for as plain text, so that it can be streamed as it comes; several fields as JSON, by schema
+    where the model is `structured`. A reply that cannot be mended is asked for once more; then the fields get their
+    safe defaults and the trace says so. When the model cannot be reached, the `fallback` model writes, if any.
+    """
+
+    def __init__(self, fallback: dspy.LM | None = None, structured: bool = False) -> None:
+        super().__init__(use_json_adapter_fallback=False)
+        self.fallback = fallback
+        self.structured = structured
+
+    def __call__(
+        self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
+    ) -> Values:
+        settings = self._settings(signature, lm_kwargs)
+        for put in (signature, _again(signature)):
+            try:
+                return _without_traps(super().__call__(lm, dict(settings), put, demos, inputs), inputs)
+            except AdapterParseError:
+                continue
+            except LMError as error:
+                other = self._instead(lm, error)
+                return list(dspy.ChatAdapter()(other, {}, signature, demos, inputs))
+        return [_safe_defaults(lm.model, signature, inputs)]
+
+    async def acall(
+        self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
+    ) -> Values:
+        settings = self._settings(signature, lm_kwargs)
+        for put in (signature, _again(signature)):
+            try:
+                return _without_traps(await super().acall(lm, dict(settings), put, demos, inputs), inputs)
+            except AdapterParseError:
+                continue
+            except LMError as error:
+                other = self._instead(lm, error)
+                return list(await dspy.ChatAdapter().acall(other, {}, signature, demos, inputs))
+        return [_safe_defaults(lm.model, signature, inputs)]
+
+    def format_system_message(self, signature: Any) -> str:
+        """The task, the rule about data, the form of the reply."""
+        return "\n\n".join([signature.instructions.strip(), DATA_RULE, _form(signature)])
+
+    def format_user_message_content(
+        self, signature: Any, inputs: dict[str, Any], prefix: str = "", suffix: str = "", main_request: bool = False
+    ) -> str:
+        """The inputs, fenced."""
+        parts = [prefix, *(shown(name, inputs[name]) for name in signature.input_fields if name in inputs), suffix]
+        return "\n\n".join(part for part in parts if part)
+
+    def format_assistant_message_content(
+        self, signature: Any, outputs: dict[str, Any], missing_field_message: Any = None
+    ) -> str:
+        """The reply of a demonstration, in the form asked for."""
+        wanted = _wanted(signature)
+        values = {name: outputs.get(name, missing_field_message) for name in wanted}
+        if _is_plain(wanted):
+            return str(next(iter(values.values())))
+        return json.dumps(values, ensure_ascii=False, default=str)
+
+    def parse(self, signature: Any, completion: str) -> dict[str, Any]:
+        """The fields. Raises `AdapterParseError` when they cannot be told with certainty."""
+        try:
+            return dict(read_texts(completion, _wanted(signature)))
+        except Unreadable as error:
+            raise AdapterParseError(
+                adapter_name="FencedAdapter", signature=signature, lm_response=completion[:LONGEST], message=str(error)
+            ) from None
+
+    def _settings(self, signature: Any, lm_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        settings = {"temperature": 0.0, **lm_kwargs}
+        wanted = _wanted(signature)
+        if self.structured and not _is_plain(wanted):
+            settings["response_format"] = _schema(wanted)
+        return settings
+
+    def _instead(self, lm: Any, error: LMError) -> dspy.LM:
+        failure = error.__cause__
+        if self.fallback is None or not isinstance(failure, CallFailed):
+            raise error
+        current().note(f"{failure.what}: {self.fallback.model} wrote")
+        return self.fallback
+
+
+class PlainListener(dspy.streaming.StreamListener):
+    """Passes a plain text on as it comes, without its links; DSPy's own waits for markers."""
+
+    def __init__(self, signature_field_name: str, predict: Any, inputs: Mapping[str, Any]) -> None:
+        super().__init__(signature_field_name=signature_field_name, predict=predict, allow_reuse=True)
+        self._filter = LinkFilter(addresses(_excerpts(inputs)))
+
+    def receive(self, chunk: Any) -> Any:
+        piece = chunk.choices[0].delta.content
+        return self._told(self._filter.feed(piece)) if piece else None
+
+    def finalize(self) -> Any:
+        return self._told(self._filter.rest())
+
+    def _told(self, text: str) -> Any:
+        if not text:
+            return None
+        return dspy.streaming.StreamResponse(self.predict_name, self.signature_field_name, text, is_last_chunk=False)
+
+
+@contextmanager
+def speaking(lm: Any) -> Iterator[None]:
+    """Inside, predictors speak to `lm` as it wants, and DSPy keeps no history (nor a trace that nobody asked for)."""
+    adapter = getattr(lm, "adapter", None)
+    kept = {"trace": None} if dspy.settings.trace is _DEFAULT_TRACE else {}
+    with dspy.context(adapter=adapter, disable_history=True, **kept) if adapter is not None else nullcontext():
+        yield
+
+
+def _wanted(signature: Any) -> dict[str, bool]:
+    """By output: is it a list?"""
+    return {name: field.annotation is not str for name, field in signature.output_fields.items()}
+
+
+def _is_plain(wanted: Mapping[str, bool]) -> bool:
+    return len(wanted) == 1 and not any(wanted.values())
+
+
+def _form(signature: Any) -> str:
+    wanted = _wanted(signature)
+    descriptions = {
+        name: str((field.json_schema_extra or {}).get("desc", "")) for name, field in signature.output_fields.items()
+    }
+    if _is_plain(wanted):
+        return f"Reply with the {next(iter(wanted)).replace('_', ' ')} alone: no heading, no fence, no remark about it."
+    form = {name: ["..."] if is_list else _told(descriptions[name], name) for name, is_list in wanted.items()}
+    return f"Reply with one JSON object and nothing else. Form: {json.dumps(form, ensure_ascii=False)}"
+
+
+def _told(description: str, name: str) -> str:
+    return "..." if description in ("", f"${{{name}}}") else description
+
+
+def _schema(wanted: Mapping[str, bool]) -> dict[str, Any]:
+    text: dict[str, Any] = {"type": "string"}
+    properties = {name: {"type": "array", "items": text} if is_list else text for name, is_list in wanted.items()}
+    whole = {"type": "object", "properties": properties, "required": list(wanted), "additionalProperties": False}
+    return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": whole}}
+
+
+def _again(signature: Any) -> Any:
+    told = "Your last reply was not in this form. Keep to it exactly."
+    return signature.with_instructions(f"{signature.instructions}\n\n{told}")
+
+
+def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Nothing said; a list of look-ups is the question as it is."""
+    current().note(f"no readable reply from {model}: took the safe default")
+    return {name: [str(inputs.get("question", ""))] if many else "" for name, many in _wanted(signature).items()}
+
+
+def _without_traps(replies: Values, inputs: Mapping[str, Any]) -> Values:
+    known = addresses(_excerpts(inputs))
+    return [{name: _safe(value, known) for name, value in reply.items()} for reply in replies]
+
+
+def _safe(value: Any, known: set[str]) -> Any:
+    if isinstance(value, list):
+        return [_safe(item, known) for item in value]
+    if not isinstance(value, str):
+        return value
+    text = unlinked(value[: 4 * LONGEST], known)
+    return text if len(text) <= LONGEST else text[:LONGEST].rpartition(". ")[0] + "."
+
+
+def _excerpts(inputs: Mapping[str, Any]) -> Iterable[Excerpt]:
+    for value in inputs.values():
+        yield from (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, Excerpt))

@@ -1,0 +1,75 @@
+"""The embedded decider first, a language model only in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+Evidence = Mapping[str, Any]
+DOUBT = 0.5  # where no program says otherwise
+
+
+class Cascade:
+    """Two decision clients, the cheap one first; a program's doubt decides when the dear one is asked.
+
+    Called as a client itself (by DSPy), it doubts at `DOUBT`. What it learns is what its first client learns.
+    """
+
+    supports_decision_requests = True
+    awaits = True
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first, self.second = first, second
+        self.model = f"{first.model} > {second.model}"
+        self.callbacks: list[Any] = []
+        self.cache = False
+        self.kwargs: dict[str, Any] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cascade:
+        return self
+
+    def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
+        found = self.first(state=state, questions=questions)
+        return found if settled(_evidence(found), DOUBT) else self.second(state=state, questions=questions)
+
+    async def acall(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
+        found = await self.first.acall(state=state, questions=questions)
+        return found if settled(_evidence(found), DOUBT) else await self.second.acall(state=state, questions=questions)
+
+    def export_heads(self, requests: Iterable[Any] | None = None) -> dict[str, NDArray[Any]]:
+        """The first client's fitted heads."""
+        heads: dict[str, NDArray[Any]] = self.first.export_heads(requests)
+        return heads
+
+    def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Raises `IntegrityError` when an array is missing or of another form."""
+        self.first.import_heads(arrays)
+
+
+def consult(doubt: float) -> Generator[int, Evidence, Evidence]:
+    """Yields the tier to ask, 0 then perhaps 1, and returns the evidence that counts."""
+    first = yield 0
+    return first if settled(first, doubt) else (yield 1)
+
+
+def settled(evidence: Evidence, doubt: float) -> bool:
+    """True when evidence is certain enough; a doubt of 0 never asks further, of 1 always does."""
+    return doubt < 1.0 and certainty(evidence) >= doubt
+
+
+def certainty(evidence: Evidence) -> float:
+    """How certain the least certain decision is: 0 for an even chance, 1 for a sure thing."""
+    return min((_certain(found) for found in evidence.values()), default=1.0)
+
+
+def _certain(found: Any) -> float:
+    if isinstance(found, Mapping):
+        options = len(found)
+        return 1.0 if options < 2 else (max(found.values()) * options - 1) / (options - 1)
+    return abs(2 * float(found) - 1)
+
+
+def _evidence(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
+    return {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}

@@ -1,0 +1,81 @@
+"""What one question may take and has spent at language models: passed along by context, not by argument."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+RESERVE = 0.1  # of a question's time, kept for answering without a language model
+RESERVE_AT_MOST = 1.0  # seconds
+
+
+@dataclass(slots=True)
+class Spending:
+    """Calls, tokens and money of a question or of one of its steps, and what had to be put up with.
+
+    `calls` counts requests sent, repeated and refused ones too. `asked` counts decisions passed on to a language
+    model, `agreed` those in which it came to the same as the embedded one. Safe from many threads.
+    """
+
+    deadline: float = float("inf")
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    asked: int = 0
+    agreed: int = 0
+    notes: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until language models may be asked no more; `time.monotonic` is the clock."""
+        return self.deadline - time.monotonic()
+
+    def pay(self, tokens_in: int, tokens_out: int, usd: float) -> None:
+        """Books one request that was sent."""
+        with self._lock:
+            self.calls += 1
+            self.tokens_in += tokens_in
+            self.tokens_out += tokens_out
+            self.usd += usd
+
+    def note(self, text: str) -> None:
+        """Keeps a remark for the trace, once."""
+        with self._lock:
+            if text not in self.notes:
+                self.notes.append(text)
+
+    def count(self, agreed: bool) -> None:
+        """Books one decision that was passed on."""
+        with self._lock:
+            self.asked += 1
+            self.agreed += agreed
+
+
+_current: ContextVar[Spending | None] = ContextVar("ragc_spending", default=None)
+
+
+def current() -> Spending:
+    """The spending of the step that is under way; an unbounded one of its own outside any."""
+    return _current.get() or Spending()
+
+
+@contextmanager
+def spending(deadline: float = float("inf")) -> Iterator[Spending]:
+    """The spending of everything asked inside the block, by this thread, its tasks and `asyncio.to_thread`."""
+    spent = Spending(deadline)
+    token = _current.set(spent)
+    try:
+        yield spent
+    finally:
+        _current.reset(token)
+
+
+def deadline_after(seconds: float) -> float:
+    """When language models may be asked no more, for a question that is to end within `seconds` from now."""
+    return time.monotonic() + seconds - min(RESERVE * seconds, RESERVE_AT_MOST)

@@ -1,0 +1,249 @@
+"""One request to a language model through LiteLLM, and what came of it: a reply, or a failure one can act on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from dspy.lm15 import ProviderError
+
+from program.models.tokens import count_messages, count_text
+
+KEY_PREFIX = "RAGC_API_KEY_"
+NO_KEY = "none"  # for servers that want none
+_REFUSALS = (429, 502, 503, 529)
+_NOT_ANSWERED = (400, 401, 403, 404, 405, 413, 415, 422)  # asking again gets the same
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is sent: the messages and the settings of one request, in LiteLLM's (OpenAI's) words."""
+
+    model: str
+    messages: Sequence[Mapping[str, Any]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    api_base: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back. `whole` is false when the model was cut off; tokens are the provider's own count, or ours."""
+
+    text: str
+    tokens_in: int
+    tokens_out: int
+    whole: bool = True
+
+
+class CallFailed(ProviderError):
+    """A request that brought no usable reply.
+
+    `again` says whether a repetition may help, `busy` that the provider only asked for patience (`wait` seconds),
+    `reached` that the provider got the request, `tokens_in` and `tokens_out` what it may charge for it. The text
+    holds no word of the provider's, which may quote a key.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        again: bool,
+        reached: bool,
+        busy: bool = False,
+        wait: float = 0.0,
+        tokens_in: int = 0,
+        tokens_out: int = 0,
+    ) -> None:
+        super().__init__(what)
+        self.what, self.again, self.reached, self.busy, self.wait = what, again, reached, busy, wait
+        self.tokens_in, self.tokens_out = tokens_in, tokens_out
+
+
+async def ask(call: Call, seconds: float) -> Reply:
+    """The reply, within so many seconds. Raises `CallFailed`."""
+    litellm = library()
+    try:
+        async with asyncio.timeout(seconds):
+            raw = await litellm.acompletion(**_arguments(call, seconds))
+    except Exception as error:
+        raise _failure(call, error) from None
+    body = raw.model_dump()
+    text, whole = _text(body)
+    tokens_in, tokens_out = _usage(call, body, text)
+    if not text:
+        raise CallFailed(
+            f"{call.model} sent an empty reply", again=True, reached=True, tokens_in=tokens_in, tokens_out=tokens_out
+        )
+    return Reply(text, tokens_in, tokens_out, whole)
+
+
+async def ask_streaming(call: Call, seconds: float) -> AsyncIterator[str | Reply]:
+    """The pieces of the reply as they come, the whole `Reply` last. Raises `CallFailed`, perhaps amid the pieces.
+
+    `seconds` bounds the time to the first piece and between two.
+    """
+    litellm = library()
+    pieces: list[str] = []
+    usage: dict[str, Any] = {}
+    finish = None
+    try:
+        async with asyncio.timeout(seconds):
+            source = await litellm.acompletion(
+                **_arguments(call, seconds), stream=True, stream_options={"include_usage": True}
+            )
+        iterator = aiter(source)
+        while True:
+            async with asyncio.timeout(seconds):
+                chunk = await anext(iterator, None)
+            if chunk is None:
+                break
+            body = chunk.model_dump()
+            usage = body.get("usage") or usage
+            for choice in body.get("choices") or ():
+                finish = choice.get("finish_reason") or finish
+                if piece := _sound((choice.get("delta") or {}).get("content")):
+                    pieces.append(piece)
+                    yield piece
+    except Exception as error:
+        raise _failure(call, error, "".join(pieces)) from None
+    text = "".join(pieces)
+    tokens_in, tokens_out = _usage(call, {"usage": usage}, text)
+    if not text:
+        raise CallFailed(
+            f"{call.model} sent an empty reply", again=True, reached=True, tokens_in=tokens_in, tokens_out=tokens_out
+        )
+    yield Reply(text, tokens_in, tokens_out, finish != "length")
+
+
+def called_off(call: Call) -> CallFailed:
+    """The failure of a request that was called off while under way: it is counted as charged for its prompt."""
+    return CallFailed(
+        f"{call.model} was called off", again=False, reached=True, tokens_in=count_messages(call.model, call.messages)
+    )
+
+
+def library() -> Any:
+    """LiteLLM, told to keep to itself: no price list from the network, no banners, no telemetry."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    litellm.suppress_debug_info = True
+    litellm.telemetry = False
+    litellm.drop_params = True
+    return litellm
+
+
+def key_variable(api_base: str) -> str:
+    """The environment variable whose value is the key for a server named in `ragc.toml`.
+
+    Bound to the host, so that no file can have another provider's key sent to a server of its choice:
+    `http://gpu-1.example.org:8000/v1` reads `RAGC_API_KEY_GPU__1_EXAMPLE_ORG_8000`.
+    """
+    place = urlsplit(api_base).netloc.rpartition("@")[2]
+    return KEY_PREFIX + place.replace("-", "__").replace(".", "_").replace(":", "_").upper()
+
+
+def _arguments(call: Call, seconds: float) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        **call.settings,
+        "model": call.model,
+        "messages": list(call.messages),
+        "timeout": seconds,
+        "num_retries": 0,
+        "max_retries": 0,
+        "cache": {"no-cache": True, "no-store": True},
+    }
+    if call.api_base:
+        arguments["api_base"] = call.api_base
+        arguments["api_key"] = os.environ.get(key_variable(call.api_base), NO_KEY)
+    return arguments
+
+
+def _text(body: Mapping[str, Any]) -> tuple[str, bool]:
+    """The text of the first choice (or the arguments of its tool call), and whether it is whole."""
+    for choice in body.get("choices") or ():
+        message = choice.get("message") or {}
+        text = _sound(message.get("content"))
+        if not text:
+            calls = message.get("tool_calls") or ()
+            text = "".join(_sound((call.get("function") or {}).get("arguments")) for call in calls)
+        return text, choice.get("finish_reason") != "length"
+    return "", False
+
+
+def _sound(text: Any) -> str:
+    """Text that can be written as UTF-8: half a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
+
+
+def _usage(call: Call, body: Mapping[str, Any], text: str) -> tuple[int, int]:
+    usage = body.get("usage") or {}
+    tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if not tokens_in and not tokens_out:
+        return count_messages(call.model, call.messages), count_text(call.model, text)
+    return int(tokens_in or 0), int(tokens_out or 0)
+
+
+def _failure(call: Call, error: Exception, text: str = "") -> CallFailed:
+    causes = _causes(error)
+    response = next((r for c in causes if (r := getattr(c, "response", None)) is not None and r.headers), None)
+    if response is not None and response.status_code >= 400:
+        given = int(response.status_code)
+        return CallFailed(
+            f"{call.model} answered {given}",
+            again=given not in _NOT_ANSWERED,
+            reached=True,
+            busy=given == 429,
+            wait=_seconds(response.headers.get("retry-after")),
+        )
+    status: Any = getattr(error, "status_code", None)
+    if status in _REFUSALS:  # LiteLLM itself says 500 or 408 where there was no status at all
+        headers = getattr(error, "litellm_response_headers", None) or {}
+        return CallFailed(
+            f"{call.model} answered {status}",
+            again=True,
+            reached=True,
+            busy=status == 429,
+            wait=_seconds(headers.get("retry-after")),
+        )
+    if any(isinstance(cause, ConnectionRefusedError) or "ConnectError" in type(cause).__name__ for cause in causes):
+        return CallFailed(f"{call.model} cannot be reached", again=True, reached=False)
+    name = type(error).__name__
+    if name in {"AuthenticationError", "BadRequestError", "NotFoundError", "PermissionDeniedError"}:
+        return CallFailed(f"{call.model} cannot be asked ({name})", again=False, reached=False)
+    late = isinstance(error, TimeoutError) or any("Timeout" in type(cause).__name__ for cause in causes)
+    return CallFailed(
+        f"{call.model} did not answer in time" if late else f"{call.model} sent an unreadable reply",
+        again=True,
+        reached=True,
+        tokens_in=count_messages(call.model, call.messages),
+        tokens_out=count_text(call.model, text),
+    )
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _seconds(header: str | None) -> float:
+    """A `Retry-After` in seconds; an HTTP date counts from now."""
+    if not header:
+        return 0.0
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        from datetime import UTC, datetime
+        from email.utils import parsedate_to_datetime
+
+        try:
+            return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
+        except (ValueError, TypeError):
+            return 0.0
