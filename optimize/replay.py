@@ -18,6 +18,8 @@ from program.decisions import decode
 from program.drivers import client, decide_directly, decides, prompt_inputs
 from program.knowledge.source import Passage
 from program.loop import Find, Reply, Request, steps
+from program.models.adapter import speaking
+from program.models.cascade import consult
 from program.rag import AgenticRAG
 
 Key = tuple[Any, ...]
@@ -43,6 +45,7 @@ class Replay:
         self.program = program
         self._record = record
         self._library = program.runtime.library
+        self._asked = 0  # decisions passed on to a cascade's second model
         self._fingerprints = {name: _fingerprint(predictor) for name, predictor in program.named_predictors()}
 
     def __call__(self, question: str) -> Answer:
@@ -60,7 +63,10 @@ class Replay:
                         decisions += 1
                     else:
                         calls += 1
-                requests = loop.send([self.reply(request) for request in requests])
+                asked = self._asked
+                replies = [self.reply(request) for request in requests]
+                calls += self._asked - asked
+                requests = loop.send(replies)
         except StopIteration as stop:
             answer: Answer = stop.value
         trace = replace(answer.trace, path=tuple(path))
@@ -68,15 +74,32 @@ class Replay:
 
     def reply(self, request: Request) -> Reply:
         """The reply to one request: from the record, or performed and recorded."""
-        key = self._key(request)
+        if isinstance(request, Find):
+            return self._found(request)
+        predictor = self.program.predictor(request.predictor)
+        model = client(self.program, predictor)
+        if not decides(predictor) or not hasattr(model, "second"):
+            return self._decode(request.predictor, self._found(request))
+        work = consult(self.program.doubt.of(request.predictor))
+        tier = next(work)
+        try:
+            while True:
+                self._asked += tier
+                tier = work.send(self._found(request, (model.first, model.second)[tier]))
+        except StopIteration as stop:
+            return self._decode(request.predictor, stop.value)
+
+    def _found(self, request: Request, model: Any = None) -> Any:
+        """What came back for a request, of one model of a cascade when given."""
+        key = self._key(request) if model is None else (*self._key(request), model.model)
         found = self._record.evidence.get(key)
         if found is None:
-            found = self._perform(request)
+            found = self._perform(request, model)
             self._record.evidence[key] = found
             self._record.performed += 1
         else:
             self._record.replayed += 1
-        return found if isinstance(request, Find) else self._decode(request.predictor, found)
+        return found
 
     def _key(self, request: Request) -> Key:
         if isinstance(request, Find):
@@ -84,13 +107,17 @@ class Replay:
         fingerprint = self._fingerprints[request.predictor]
         return (request.predictor, fingerprint, *(_content(value) for value in request.inputs.values()))
 
-    def _perform(self, request: Request) -> Any:
+    def _perform(self, request: Request, model: Any = None) -> Any:
         if isinstance(request, Find):
             return self._library.candidates(request.query, request.sources, request.depth)
         predictor = self.program.predictor(request.predictor)
         inputs = prompt_inputs(request.inputs)
+        if model is not None:
+            return self.program.requests.ask(request.predictor, predictor, model, inputs)
         if not decides(predictor):
-            return dict(predictor(lm=client(self.program, predictor), **inputs))
+            lm = client(self.program, predictor, inputs)
+            with speaking(lm):
+                return dict(predictor(lm=lm, **inputs))
         return decide_directly(self.program, request.predictor, inputs)
 
     def _decides(self, name: str) -> bool:
