@@ -262,6 +262,11 @@ class Gateway:
                 self._lanes[key] = Lane(model, api_base, terms, slots, rate, breaker)
             return self._lanes[key]
 
+    def lanes(self) -> list[Lane]:
+        """Every lane that was opened."""
+        with self._lock:
+            return list(self._lanes.values())
+
     def ask(self, lane: Lane, call: Call, spent: Spending) -> Reply:
         """The reply, waited for by this thread. Raises `CallFailed`."""
         return self._submit(lane.ask(call, spent)).result()

@@ -16,6 +16,7 @@ import math
 import random
 import re
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Served:
     tokens_in: int = 0
     tokens_out: int = 0
     streamed: bool = False
+    first: float = 0.0  # seconds until the first streamed word
 
 
 class Provider:
@@ -121,6 +123,7 @@ class Provider:
             headers = {"Retry-After": str(script.retry_after)} if fault == "rate_limited" else {}
             error = {"error": {"message": f"scripted: {fault}", "type": fault}}
             return web.json_response(error, status=served.status, headers=headers)
+        began = time.perf_counter()
         served.tokens_in = count_messages(body["model"], body["messages"])
         if fault == "stalled":
             await asyncio.sleep(script.stall)
@@ -130,7 +133,7 @@ class Provider:
         if fault == "wrong_type":
             return web.Response(text="<html><body>Bad gateway</body></html>", content_type="text/html")
         if served.streamed:
-            return await self._stream(request, body, served, text)
+            return await self._stream(request, body, served, text, began)
         served.tokens_out = 0 if fault in {"no_choices", "dropped", "cut_body"} else count_text(body["model"], text)
         whole = json.dumps(_completion(body, served, text)).encode()
         if fault in {"dropped", "cut_body"}:
@@ -148,7 +151,7 @@ class Provider:
         return response
 
     async def _stream(
-        self, request: web.Request, body: dict[str, Any], served: Served, text: str
+        self, request: web.Request, body: dict[str, Any], served: Served, text: str, began: float
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -156,6 +159,7 @@ class Provider:
         sent: list[str] = []
         async for event in self._events(body, served, words, sent):
             await response.write(b"data: " + event + b"\n\n")
+            served.first = served.first or time.perf_counter() - began
         if served.fault in {"dropped", "cut_body"} and request.transport is not None:
             request.transport.close()
             return response
@@ -170,7 +174,7 @@ class Provider:
             if sent:
                 await asyncio.sleep(self.script.token_delay)
             sent.append(word)
-            served.tokens_out = count_text(body["model"], "".join(sent)) if served.fault in {"dropped"} or cut else 0
+            served.tokens_out = count_text(body["model"], "".join(sent)) if cut else 0
             yield _chunk(body, {"content": word})
         if cut:
             return
