@@ -12,7 +12,7 @@ VERDICT_KEYS = ("verdict", "choice", "value", "answer", "decision", "label", "re
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```[\w-]*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _MARKER = re.compile(r"\[\[\s*##\s*(\w+)\s*##\s*\]\]")
-_LINE = re.compile(r"^[\s*_#>\-`\"']*([A-Za-z][\w ]{0,60}?)[\s*_`\"']*[:=]\s*(.+?)\s*$", re.MULTILINE)
+_LINE = re.compile(r"^[\s*_#>\-`\"']*([A-Za-z][\w ]{0,60}?)[\s*_`\"']*[:=][\s*_]*(.+?)\s*$", re.MULTILINE)
 _CUT_NUMBER = re.compile(r"[:,\[\s][-+]?\d*\.?\d*$")
 
 
@@ -97,6 +97,11 @@ def of(found: Mapping[str, Any], name: str) -> Any:
     """The value under a name, however the name is spelt."""
     wanted = same(name)
     return next((value for key, value in found.items() if same(str(key)) == wanted), None)
+
+
+def has(found: Mapping[str, Any], name: str) -> bool:
+    """True when there is something, if only null, under a name."""
+    return any(same(str(key)) == same(name) for key in found)
 
 
 def same(name: str) -> str:

@@ -11,7 +11,19 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from program.models.repair import VERDICT_KEYS, Unreadable, body_of, listed, objects, of, one_text, plain, same, texts
+from program.models.repair import (
+    VERDICT_KEYS,
+    Unreadable,
+    body_of,
+    has,
+    listed,
+    objects,
+    of,
+    one_text,
+    plain,
+    same,
+    texts,
+)
 
 SURE = 0.9
 _NUMBER = re.compile(
@@ -50,14 +62,17 @@ def read_texts(text: str, outputs: Mapping[str, bool]) -> dict[str, str | list[s
     names = tuple(outputs)
     if len(names) == 1 and not outputs[names[0]]:
         return {names[0]: plain(text, names[0])}
+    body = body_of(text)
+    if len(names) == 1 and "{" not in body:
+        if items := listed(body):
+            return {names[0]: items}
+        raise Unreadable("it holds no list")
     for found in objects(text, names):
-        values = {name: of(found, name) for name in names}
-        if len(names) == 1 and values[names[0]] is None and len(found) == 1:
-            values = {names[0]: next(iter(found.values()))}
-        if all(value is not None for value in values.values()):
+        if len(names) == 1 and len(found) == 1:  # under whatever name
+            found = {names[0]: next(iter(found.values()))}
+        if all(has(found, name) for name in names):
+            values = {name: of(found, name) for name in names}
             return {name: texts(v) if outputs[name] else one_text(v) for name, v in values.items()}
-    if len(names) == 1 and (items := listed(body_of(text))):
-        return {names[0]: items}
     raise Unreadable("the fields are not all there")
 
 
