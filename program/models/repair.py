@@ -27,8 +27,8 @@ def objects(text: str, names: Sequence[str]) -> Iterable[Mapping[str, Any]]:
         return [_unwrapped(item, names) for item in found]
     if (mended := _mended(body)) is not None:
         return [_unwrapped(mended, names)]
-    if sections := _sections(body, names):
-        return [sections]
+    if marked := sections(body, names):
+        return [marked]
     lines: dict[str, Any] = {}
     for name, value in _LINE.findall(body):
         if same(name) in lines and lines[same(name)] != value:
@@ -88,7 +88,8 @@ def _unwrapped(found: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, A
     return found
 
 
-def _sections(body: str, names: Sequence[str]) -> dict[str, str]:
+def sections(body: str, names: Sequence[str]) -> dict[str, str]:
+    """The texts under DSPy's markers, by name."""
     parts = _MARKER.split(body)
     return {name: value.strip() for name, value in zip(parts[1::2], parts[2::2], strict=False) if name in names}
 
@@ -119,8 +120,7 @@ def plain(text: str, name: str) -> str:
         value = of(found, name) if found else None
         if isinstance(value, str):
             body = value.strip()
-    sections = _sections(body, (name, "completed"))
-    body = sections.get(name, body)
+    body = sections(body, (name, "completed")).get(name, body)
     body = re.sub(rf"^\**{re.escape(name.replace('_', ' '))}\**\s*:\**\s*", "", body, flags=re.IGNORECASE)
     return _MARKER.sub("", body).strip()
 

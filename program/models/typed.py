@@ -64,12 +64,12 @@ def read_texts(text: str, outputs: Mapping[str, bool]) -> dict[str, str | list[s
         return {names[0]: plain(text, names[0])}
     body = body_of(text)
     if len(names) == 1 and "{" not in body:
-        if items := listed(body):
+        if items := listed(sections(body, names).get(names[0], body)):
             return {names[0]: items}
         raise Unreadable("it holds no list")
     for found in objects(text, names):
-        if len(names) == 1 and len(found) == 1:  # under whatever name
-            found = {names[0]: next(iter(found.values()))}
+        if len(names) == len(found) == 1:  # under whatever name
+            return {names[0]: texts(next(iter(found.values())))}
         if all(has(found, name) for name in names):
             values = {name: of(found, name) for name in names}
             return {name: texts(v) if outputs[name] else one_text(v) for name, v in values.items()}
