@@ -22,6 +22,7 @@ from program.models.repair import (
     one_text,
     plain,
     same,
+    sections,
     texts,
 )
 
