@@ -131,17 +131,19 @@ def faults(folder: Path, n: int, names: tuple[str, ...] = FAULTS) -> list[Figure
     """Each fault at `SHARE` in turn, then all at once at `ALL_AT_ONCE`."""
     mixes: dict[str, Mapping[str, float]] = {name: {name: SHARE} for name in names}
     mixes["all at once"] = dict.fromkeys(FAULTS, ALL_AT_ONCE / len(FAULTS))
-    found = []
-    for name, mix in mixes.items():
-        with serve(Script(mix, seed=n), obliging) as provider:
-            rag = program_at(provider.url, folder / name.replace(" ", "-"), provider="call_seconds = 1\nretries = 2")
-            rag(question(-1))  # loads what is loaded once
-            provider.calls = provider.tokens_in = provider.tokens_out = 0
-            tally = asyncio.run(ask_all(rag, range(n), AT_ONCE))
-        found += tally.figures(name, n, provider)
-        for error in tally.errors[:3]:
-            print(f"{name}: {error}", file=sys.stderr)
-    return found
+    return [f for name, mix in mixes.items() for f in under(folder / name.replace(" ", "-"), name, mix, n)]
+
+
+def under(folder: Path, name: str, mix: Mapping[str, float], n: int) -> list[Figure]:
+    """n questions to a server with these faults."""
+    with serve(Script(mix, seed=n), obliging) as provider:
+        rag = program_at(provider.url, folder, provider="call_seconds = 1\nretries = 2")
+        rag(question(-1))  # loads what is loaded once
+        provider.calls = provider.tokens_in = provider.tokens_out = 0
+        tally = asyncio.run(ask_all(rag, range(n), AT_ONCE))
+    for error in tally.errors[:3]:
+        print(f"{name}: {error}", file=sys.stderr)
+    return tally.figures(name, n, provider)
 
 
 def dead(folder: Path, n: int, seconds: float) -> list[Figure]:
@@ -292,7 +294,7 @@ def main() -> None:
         parts: dict[str, Callable[[], list[Figure]]] = {
             "faults": lambda: faults(folder, 12 if quick else 500, ("rate_limited", "stalled") if quick else FAULTS),
             "dead": lambda: dead(folder, 16 if quick else 200, 1.5 if quick else 10.0),
-            "crowd": lambda: crowd(folder, 16 if quick else 200, 0.25),
+            "crowd": lambda: crowd(folder, 16 if quick else 200, 0.5 if quick else 1.0),
             "torture": torture,
             "stream": lambda: stream(folder, 5 if quick else 40),
             "memory": lambda: memory(folder, 200 if quick else 20_000, 100 if quick else 2_000),

@@ -1,0 +1,34 @@
+"""ragc under a provider's faults: the benchmark's quick form. Everything goes through LiteLLM and HTTP."""
+
+import pytest
+
+from benchmarks.faults import crowd, dead, torture, under
+from program.models.script import FAULTS
+
+pytestmark = pytest.mark.xdist_group("provider")  # LiteLLM takes seconds to import: once is enough
+
+
+def holds(figures):
+    return [f for f in figures if not f["holds"]] == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_fails_every_question_ends_in_time_and_the_books_agree(tmp_path, fault):
+    assert holds(under(tmp_path, fault, {fault: 0.3}, 3))
+
+
+def test_all_faults_at_once_lose_no_question_and_no_token(tmp_path):
+    assert holds(under(tmp_path, "all", dict.fromkeys(FAULTS, 0.5 / len(FAULTS)), 6))
+
+
+def test_a_dead_server_opens_the_circuit_and_its_return_closes_it(tmp_path):
+    assert holds(dead(tmp_path, 8, 0.8))
+
+
+def test_never_more_requests_are_in_flight_than_allowed(tmp_path):
+    figures = crowd(tmp_path, 6, 0.02, allowed=3)
+    assert [f["holds"] for f in figures if "throughput" not in f["figure"]] == [True, True]
+
+
+def test_malformed_replies_are_mended_or_refused_but_never_believed():
+    assert holds(torture())

@@ -1,0 +1,184 @@
+"""The way to language models: limits, repeats, hedges, shared requests, prices, keys."""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from program.models.gateway import Gateway, Terms
+from program.models.limits import Breaker, TokenRate
+from program.models.script import Script
+from program.models.spending import Spending
+from program.models.testing import serve
+from program.models.transport import Call, CallFailed, Reply, key_variable
+
+pytestmark = pytest.mark.xdist_group("provider")
+MODEL = "openai/stand-in"
+
+
+@pytest.fixture(scope="module")
+def gateway():
+    return Gateway()
+
+
+def call(provider, text="Hello."):
+    return Call(MODEL, [{"role": "user", "content": text}], {}, provider.url)
+
+
+def test_a_reply_comes_with_the_servers_own_count_of_tokens(gateway):
+    with serve(Script(replies=(("Hello", "Good day."),))) as provider:
+        lane, spent = gateway.lane(MODEL, provider.url, Terms()), Spending()
+        reply = gateway.ask(lane, call(provider), spent)
+        assert reply.text == "Good day."
+        assert (spent.calls, spent.tokens_in, spent.tokens_out) == (1, provider.tokens_in, provider.tokens_out)
+
+
+def test_an_identical_request_is_answered_from_memory_and_costs_nothing(gateway):
+    with serve() as provider:
+        lane, again = gateway.lane(MODEL, provider.url, Terms()), Spending()
+        gateway.ask(lane, call(provider), Spending())
+        gateway.ask(lane, call(provider), again)
+        assert provider.calls == 1
+        assert (again.calls, again.tokens_in, again.usd) == (0, 0, 0.0)
+
+
+def test_identical_requests_at_the_same_time_are_sent_once(gateway):
+    with serve(Script(delay=0.1)) as provider:
+        lane, spent = gateway.lane(MODEL, provider.url, Terms()), [Spending() for _ in range(8)]
+        with ThreadPoolExecutor(8) as threads:
+            replies = list(threads.map(lambda one: gateway.ask(lane, call(provider), one).text, spent))
+        assert provider.calls == 1 and len(set(replies)) == 1
+        assert sum(one.calls for one in spent) == 1
+
+
+def test_a_refused_request_is_repeated_after_the_time_asked_for_and_only_the_last_is_charged(gateway):
+    with serve(Script({"rate_limited": 0.6}, retry_after=0.3, seed=1)) as provider:
+        lane, spent = gateway.lane(MODEL, provider.url, Terms(retries=6)), Spending()
+        began = time.monotonic()
+        gateway.ask(lane, call(provider), spent)
+        refused = provider.calls - 1
+        assert refused >= 1
+        assert time.monotonic() - began >= 0.3 * refused
+        assert spent.calls == provider.calls and spent.tokens_in == provider.tokens_in > 0
+
+
+def test_what_a_repetition_would_not_mend_is_asked_once(gateway):
+    with serve() as provider:
+        lane = gateway.lane(MODEL, provider.url + "/elsewhere", Terms())
+        with pytest.raises(CallFailed) as failure:
+            gateway.ask(lane, Call(MODEL, [{"role": "user", "content": "x"}], {}, provider.url + "/elsewhere"), Spending())
+        assert "404" in failure.value.what
+
+
+def test_a_slow_request_is_hedged_and_both_are_paid(gateway):
+    with serve(Script(delay=0.01)) as provider:
+        lane = gateway.lane(MODEL, provider.url, Terms(hedge=True, call_seconds=5))
+        for n in range(25):
+            gateway.ask(lane, call(provider, f"Question {n}."), Spending())
+        provider.script = Script({"stalled": 0.5}, seed=0)
+        for n in range(6):
+            spent, before = Spending(), provider.calls
+            gateway.ask(lane, call(provider, f"Slow {n}."), spent)
+            if spent.calls == 2:
+                break
+        assert spent.calls == provider.calls - before == 2
+
+
+def test_a_question_that_has_no_time_left_asks_no_more(gateway):
+    with serve() as provider:
+        lane = gateway.lane(MODEL, provider.url, Terms())
+        with pytest.raises(CallFailed):
+            gateway.ask(lane, call(provider), Spending(deadline=time.monotonic() - 1))
+        assert provider.calls <= 1
+
+
+def test_cancelling_the_wait_calls_the_request_off(gateway):
+    with serve(Script(delay=30)) as provider:
+        lane, spent = gateway.lane(MODEL, provider.url, Terms()), Spending()
+
+        async def leave():
+            task = asyncio.create_task(gateway.aask(lane, call(provider), spent))
+            while not provider.calls:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            while provider.in_flight:
+                await asyncio.sleep(0.01)
+
+        asyncio.run(asyncio.wait_for(leave(), 20))
+        assert provider.in_flight == 0
+
+
+def test_a_stream_comes_in_pieces_and_ends_with_the_whole(gateway):
+    with serve(Script(replies=(("", "One two three."),))) as provider:
+        lane, spent = gateway.lane(MODEL, provider.url, Terms()), Spending()
+
+        async def collect():
+            return [piece async for piece in gateway.stream(lane, call(provider), spent)]
+
+        *pieces, whole = asyncio.run(collect())
+        assert isinstance(whole, Reply) and "".join(pieces) == whole.text == "One two three."
+        assert len(pieces) == 3
+        assert (spent.tokens_in, spent.tokens_out) == (provider.tokens_in, provider.tokens_out)
+
+
+def test_a_stream_cut_in_the_middle_is_not_begun_again(gateway):
+    with serve(Script({"dropped": 1.0}, replies=(("", "One two three four."),))) as provider:
+        lane, pieces = gateway.lane(MODEL, provider.url, Terms()), []
+
+        async def collect():
+            async for piece in gateway.stream(lane, call(provider), Spending()):
+                pieces.append(piece)
+
+        with pytest.raises(CallFailed):
+            asyncio.run(collect())
+        assert pieces and provider.calls == 1
+
+
+def test_the_projects_own_price_counts_before_the_listed_one(gateway):
+    own = gateway.lane("openai/gpt-4o", "http://127.0.0.1:9/v1", Terms(usd_in=1.0, usd_out=2.0))
+    listed = gateway.lane("openai/gpt-4o", "http://127.0.0.1:9/v1", Terms())
+    unknown = gateway.lane("openai/nobody-knows-it", "http://127.0.0.1:9/v1", Terms())
+    assert own.price(1_000_000, 500_000) == 2.0
+    assert listed.price(1_000, 1_000) > 0
+    assert unknown.price(1_000, 1_000) == 0.0
+
+
+def test_the_breaker_lets_one_request_try_after_its_time():
+    breaker = Breaker(after=2, seconds=0.05)
+    breaker.failed()
+    assert breaker.allows()
+    breaker.failed()
+    assert not breaker.allows()
+    time.sleep(0.06)
+    assert breaker.allows() and not breaker.allows()
+    breaker.succeeded()
+    assert breaker.allows()
+
+
+def test_tokens_past_the_rate_wait_for_their_turn():
+    async def take():
+        rate = TokenRate(per_minute=6_000)
+        await rate.take(6_000)
+        began = time.monotonic()
+        await rate.take(10)
+        return time.monotonic() - began
+
+    assert asyncio.run(take()) >= 0.09
+
+
+def test_a_server_named_in_a_file_gets_only_the_key_meant_for_it(gateway, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-belongs-to-openai")
+    with serve() as provider:
+        monkeypatch.setenv(key_variable(provider.url), "meant-for-loopback")
+        gateway.ask(gateway.lane(MODEL, provider.url, Terms()), call(provider), Spending())
+        assert provider.authorizations == {"Bearer meant-for-loopback"}
+    with serve() as provider:
+        gateway.ask(gateway.lane(MODEL, provider.url, Terms()), call(provider), Spending())
+        assert provider.authorizations == {"Bearer none"}
+
+
+def test_hosts_that_differ_only_in_dots_and_dashes_have_different_keys():
+    assert key_variable("http://a-b.example:80/v1") != key_variable("http://a.b.example:80/v1")

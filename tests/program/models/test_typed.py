@@ -1,0 +1,75 @@
+"""Values out of replies: what Hypothesis finds must be a value in range or a refusal."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from program.models.repair import Unreadable
+from program.models.typed import read_decisions, read_texts
+
+NOUL = {"supported": {"type": "noul", "instructions": "The passages state the claim."}}
+CHOICE = {"route": {"type": "choice", "criteria": {"direct": "", "simple": "", "complex": ""}}}
+BOTH = {**NOUL, **CHOICE}
+scraps = st.sampled_from(
+    ["yes", "no", "0.8", "{", "}", '"', "supported", ":", "80%", "[", "]", ",", "simple", "```", "null", "<think>", "nan"]
+)
+replies = st.text(max_size=60) | st.lists(scraps, max_size=20).map("".join) | st.lists(scraps, max_size=20).map(" ".join)
+
+
+@given(replies)
+def test_any_text_is_read_as_a_probability_or_refused(text):
+    try:
+        answer = read_decisions(text, NOUL)["supported"]["noul"]
+    except Unreadable:
+        return
+    assert math.isfinite(answer) and 0 <= answer <= 1
+
+
+@given(replies)
+def test_any_text_is_read_as_a_distribution_or_refused(text):
+    try:
+        shares = read_decisions(text, CHOICE)["route"]["probabilities"]
+    except Unreadable:
+        return
+    assert set(shares) == {"direct", "simple", "complex"}
+    assert math.isclose(sum(shares.values()), 1, abs_tol=1e-5)
+
+
+@given(replies, st.sampled_from([{"a": False}, {"a": True}, {"a": False, "b": False}, {"a": True, "b": False}]))
+def test_any_text_is_read_as_texts_or_refused(text, outputs):
+    try:
+        values = read_texts(text, outputs)
+    except Unreadable:
+        return
+    assert {name: isinstance(value, list) for name, value in values.items()} == outputs
+
+
+@given(st.floats(0, 1), st.sampled_from(["yes", "no"]), st.sampled_from(["direct", "simple", "complex"]))
+def test_a_well_formed_reply_is_read_as_it_says(probability, verdict, label):
+    shares = {each: 0.8 if each == label else 0.1 for each in CHOICE["route"]["criteria"]}
+    reply = {
+        "supported": {"reason": "r", "verdict": verdict, "probability": probability},
+        "route": {"reason": "r", "choice": label, "probabilities": shares},
+    }
+    agrees = (probability >= 0.5) if verdict == "yes" else (probability <= 0.5)
+    if not agrees:
+        with pytest.raises(Unreadable):
+            read_decisions(json.dumps(reply), BOTH)
+        return
+    answers = read_decisions(json.dumps(reply), BOTH)
+    assert answers["supported"]["noul"] == probability
+    assert answers["route"]["probabilities"] == pytest.approx(shares)
+
+
+@given(st.floats(0, 1), st.integers(1, 200))
+def test_a_reply_cut_anywhere_never_changes_the_verdict(probability, length):
+    verdict = "yes" if probability >= 0.5 else "no"
+    whole = json.dumps({"supported": {"reason": "r", "verdict": verdict, "probability": probability}})
+    try:
+        answer = read_decisions(whole[:length], NOUL)["supported"]["noul"]
+    except Unreadable:
+        return
+    assert (answer >= 0.5) == (verdict == "yes")
