@@ -30,7 +30,7 @@ from perfect import cascade_figures
 
 from program import Answer, Outcome, open_program
 from program.drivers import Progress, Token
-from program.models.gateway import Terms, shared_gateway
+from program.models.gateway import shared_gateway
 from program.models.repair import Unreadable
 from program.models.script import FAULTS, Script, obliging
 from program.models.testing import Provider, serve
@@ -192,10 +192,13 @@ def crowd(folder: Path, n: int, delay: float, allowed: int = 8) -> list[Figure]:
         began = time.perf_counter()
         tally = asyncio.run(ask_all(rag, range(n), n, 3600))
         seconds = time.perf_counter() - began
-        rate = (provider.calls - calls) / seconds
+        served = provider.calls - calls
+        rate = served / seconds / (allowed / delay)
     return [
         figure("crowd: most requests in flight", provider.most_in_flight, f"<= {allowed}", provider.calls),
-        figure("crowd: throughput over the server's limit", rate / (allowed / delay), ">= 0.95", provider.calls - calls),
+        figure(
+            "crowd: throughput over the server's limit", rate / (allowed / delay), ">= 0.95", provider.calls - calls
+        ),
         figure("crowd: questions that end in an outcome", len(tally.answers) / n, ">= 1", n),
     ]
 
@@ -306,7 +309,9 @@ def main() -> None:
         return
     width = max(len(f["figure"]) for f in found)
     for f in found:
-        print(f"{f['figure']:<{width}}  {f['value']:>10}  {f['bar']:>9}  {'yes' if f['holds'] else 'NO':>3}  n={f['n']}")
+        print(
+            f"{f['figure']:<{width}}  {f['value']:>10}  {f['bar']:>9}  {'yes' if f['holds'] else 'NO':>3}  n={f['n']}"
+        )
 
 
 if __name__ == "__main__":

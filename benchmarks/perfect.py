@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -48,9 +47,9 @@ class Perfect:
         fields = dict(_FIELD.findall(user))
         shown = {self._ids.get(text.replace("&lt;", "<").strip(), "") for text in _PASSAGE.findall(user)}
         names = _DECIDE.search(user)[1].split(", ")  # type: ignore[index]
-        return json.dumps({name: self._decided(name, fields, shown, user) for name in names})
+        return json.dumps({name: self._decided(name, fields, shown) for name in names})
 
-    def _decided(self, name: str, fields: Mapping[str, str], shown: set[str], user: str) -> dict[str, Any]:
+    def _decided(self, name: str, fields: Mapping[str, str], shown: set[str]) -> dict[str, Any]:
         label = self.asked
         assert label is not None
         if name == "route":
@@ -62,9 +61,9 @@ class Perfect:
             "vague": label.outcome == "clarify",
             "relevant": bool(shown & evidence),
             "sufficient": label.outcome == "answered" and evidence <= shown,
-            "supported": fields.get("claim", "").strip(" .") in user.replace(f"<claim>\n{fields.get('claim')}", ""),
+            "supported": True,  # the embedded writer only quotes
             "responsive": label.outcome == "answered"
-            and all(states(fields.get("answer", ""), forms) for forms in label.alternatives),
+            and (not label.facts or any(states(fields.get("answer", ""), forms) for forms in label.alternatives)),
         }.get(name, name.removeprefix("base_") in label.sources)
         return {"reason": "labelled so", "verdict": "yes" if yes else "no", "probability": 0.99 if yes else 0.01}
 
@@ -73,9 +72,9 @@ def cascade_figures(most: int = 0) -> list[dict[str, Any]]:
     """The figures; `most` limits the questions of each split, 0 takes all."""
     base = load("tallowgate@latest", artifacts=ROOT / "artifacts", project=EXAMPLE)
     parts = splits(read_labelled(Project.open(EXAMPLE).labelled))
-    dev, test = ([q for q in parts[name]][: most or None] for name in ("dev", "test"))
+    dev, test = (list(parts[name])[: most or None] for name in ("dev", "test"))
     perfect = Perfect({p.id: p.text for p in base.runtime.library.passages()})
-    with serve(Script(), perfect) as provider, tempfile.TemporaryDirectory():
+    with serve(Script(), perfect) as provider:
         program = cascaded(base, provider.url)
         record = Record()
         doubts = chosen(program, dev, perfect, record)
@@ -127,9 +126,7 @@ def accuracy(questions: Sequence[LabelledQuestion], answers: Sequence[Answer]) -
     return sum(a.outcome == q.outcome for q, a in zip(questions, answers, strict=True)) / len(questions)
 
 
-def chosen(
-    program: AgenticRAG, dev: Sequence[LabelledQuestion], perfect: Perfect, record: Record
-) -> dict[str, float]:
+def chosen(program: AgenticRAG, dev: Sequence[LabelledQuestion], perfect: Perfect, record: Record) -> dict[str, float]:
     """From always asking, each kind's doubt is lowered as far as no outcome of the development split is lost."""
     names = [n for n, p in program.named_parameters() if isinstance(p, Knob) and n.startswith("doubt.")]
     doubts = dict.fromkeys(names, ALWAYS)

@@ -7,9 +7,12 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from program.errors import RagcError
+
+if TYPE_CHECKING:
+    from program.settings import ProviderSettings
 
 PACKAGES = (
     "dspy",
@@ -63,7 +66,11 @@ def _project(folder: Path) -> list[Finding]:
         place = project.folder / base.path
         good = bool(base.url) or place.exists()
         found.append(Finding(good, f"knowledge base {name}: {base.url or place}", f"Put its files into {place}."))
-    found += [_model(role, getattr(project.settings.models, role)) for role in ("decide", "write")]
+    models = project.settings.models
+    named = {role: getattr(models, role) for role in ("decide", "write", "judge", "propose")}
+    for role, names in named.items():
+        listed = [names] if isinstance(names, str) else names
+        found += [_model(role, name, project.settings.provider) for name in listed if name]
     labelled = project.labelled
     found.append(
         Finding(
@@ -75,13 +82,24 @@ def _project(folder: Path) -> list[Finding]:
     return found
 
 
-def _model(role: str, name: str) -> Finding:
+def _model(role: str, name: str, provider: ProviderSettings) -> Finding:
+    """An embedded model, or a language model that is called once to see what it can do."""
     if name.startswith("local/"):
         return Finding(True, f"{role}: {name} (embedded)")
-    from litellm import validate_environment
+    from program.models.catalog import open_lane
+    from program.models.probe import probe
+    from program.models.transport import CallFailed, library
 
-    missing = [key for key in validate_environment(name).get("missing_keys", []) if key not in os.environ]
-    return Finding(not missing, f"{role}: {name}", f"Set {', '.join(missing)} in the environment." if missing else "")
+    try:
+        lane = open_lane(name, provider, role)
+        missing = [] if lane.api_base else library().validate_environment(name).get("missing_keys", [])
+        if lacking := [key for key in missing if key not in os.environ]:
+            return Finding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
+        return Finding(True, f"{role}: {name}: {probe(lane)}")
+    except CallFailed as failure:
+        return Finding(False, f"{role}: {failure.what}", "Check the name, the key and that its server runs.")
+    except RagcError as error:
+        return Finding(False, f"{role}: {error.what}", error.mend)
 
 
 def _embeds() -> None:

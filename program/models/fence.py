@@ -25,6 +25,8 @@ _MAY_BE_LINK = re.compile(
     r"|\b(?:h(?:t(?:t(?:ps?)?)?)?|w{1,3}|d(?:a(?:ta?)?)?|j(?:a(?:v\w*)?)?|m(?:a(?:i\w*)?)?)[:/.]{0,3})$",
     re.IGNORECASE,
 )
+_NO_ANGLE = dict.fromkeys(map(ord, ">＞﹥"))
+_ANGLE = re.compile("[<＜﹤]")  # and what a model may take for one
 HELD = 400  # characters of a stream held back for what may become a link
 
 
@@ -113,8 +115,8 @@ class LinkFilter:
 
 
 def _escaped(text: str) -> str:
-    return clean(text).replace("&lt;", "&amp;lt;").replace("<", "&lt;")
+    return _ANGLE.sub("&lt;", clean(text).replace("&lt;", "&amp;lt;"))
 
 
 def _attribute(value: Any) -> str:
-    return re.sub(r"\s+", " ", _escaped(str(value))).replace('"', "'").replace(">", "")
+    return re.sub(r"\s+", " ", _escaped(str(value))).replace('"', "'").translate(_NO_ANGLE)

@@ -120,7 +120,8 @@ def plain(text: str, name: str) -> str:
         value = of(found, name) if found else None
         if isinstance(value, str):
             body = value.strip()
-    body = sections(body, (name, "completed")).get(name, body)
+    if body.startswith("[["):  # further on it would be a passage's text
+        body = sections(body, (name, "completed")).get(name, body)
     body = re.sub(rf"^\**{re.escape(name.replace('_', ' '))}\**\s*:\**\s*", "", body, flags=re.IGNORECASE)
     return _MARKER.sub("", body).strip()
 

@@ -35,7 +35,7 @@ FAULTS = (
 HUGE = 100_000
 REFUSAL = "I'm sorry, but I can't help with that request."
 _WRONG_LABEL = re.compile(r'("(?:verdict|choice)"\s*:\s*")[^"]*"')
-_DECIDE = re.compile(r"Decide now: (.+?)\. Reply")
+_DECIDE = re.compile(r"Decide now: ([\w, ]+)\. Reply with the JSON object alone\.")
 _FORM = re.compile(r"Form: (\{.*\})")
 _QUESTION = re.compile(r"<question>\n(.*?)\n</question>", re.DOTALL)
 _PASSAGE = re.compile(r"<passage n=\"(\d+)\"[^>]*>\n(.*?)\n</passage>", re.DOTALL)

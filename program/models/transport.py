@@ -68,9 +68,9 @@ async def ask(call: Call, seconds: float) -> Reply:
     litellm = library()
     try:
         async with asyncio.timeout(seconds):
-            raw = await litellm.acompletion(**_arguments(call, seconds))
+            raw = await litellm.acompletion(**arguments(call, seconds))
     except Exception as error:
-        raise _failure(call, error) from None
+        raise failure_of(call, error) from None
     body = raw.model_dump()
     text, whole = _text(body)
     tokens_in, tokens_out = _usage(call, body, text)
@@ -93,7 +93,7 @@ async def ask_streaming(call: Call, seconds: float) -> AsyncIterator[str | Reply
     try:
         async with asyncio.timeout(seconds):
             source = await litellm.acompletion(
-                **_arguments(call, seconds), stream=True, stream_options={"include_usage": True}
+                **arguments(call, seconds), stream=True, stream_options={"include_usage": True}
             )
         iterator = aiter(source)
         while True:
@@ -109,7 +109,7 @@ async def ask_streaming(call: Call, seconds: float) -> AsyncIterator[str | Reply
                     pieces.append(piece)
                     yield piece
     except Exception as error:
-        raise _failure(call, error, "".join(pieces)) from None
+        raise failure_of(call, error, "".join(pieces)) from None
     text = "".join(pieces)
     tokens_in, tokens_out = _usage(call, {"usage": usage}, text)
     if not text:
@@ -147,8 +147,9 @@ def key_variable(api_base: str) -> str:
     return KEY_PREFIX + place.replace("-", "__").replace(".", "_").replace(":", "_").upper()
 
 
-def _arguments(call: Call, seconds: float) -> dict[str, Any]:
-    arguments: dict[str, Any] = {
+def arguments(call: Call, seconds: float) -> dict[str, Any]:
+    """LiteLLM's arguments for a call, key and address included."""
+    given: dict[str, Any] = {
         **call.settings,
         "model": call.model,
         "messages": list(call.messages),
@@ -158,9 +159,9 @@ def _arguments(call: Call, seconds: float) -> dict[str, Any]:
         "cache": {"no-cache": True, "no-store": True},
     }
     if call.api_base:
-        arguments["api_base"] = call.api_base
-        arguments["api_key"] = os.environ.get(key_variable(call.api_base), NO_KEY)
-    return arguments
+        given["api_base"] = call.api_base
+        given["api_key"] = os.environ.get(key_variable(call.api_base), NO_KEY)
+    return given
 
 
 def _text(body: Mapping[str, Any]) -> tuple[str, bool]:
@@ -188,7 +189,8 @@ def _usage(call: Call, body: Mapping[str, Any], text: str) -> tuple[int, int]:
     return int(tokens_in or 0), int(tokens_out or 0)
 
 
-def _failure(call: Call, error: Exception, text: str = "") -> CallFailed:
+def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
+    """What an error of LiteLLM's means; `text` is what had come until then."""
     causes = _causes(error)
     response = next((r for c in causes if (r := getattr(c, "response", None)) is not None and r.headers), None)
     if response is not None and response.status_code >= 400:

@@ -1,9 +1,14 @@
 """ragc under a provider's faults: the benchmark's quick form. Everything goes through LiteLLM and HTTP."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from benchmarks.faults import crowd, dead, torture, under
 from program.models.script import FAULTS
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+from faults import crowd, dead, torture, under
 
 pytestmark = pytest.mark.xdist_group("provider")  # LiteLLM takes seconds to import: once is enough
 

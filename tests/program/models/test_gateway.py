@@ -67,7 +67,9 @@ def test_what_a_repetition_would_not_mend_is_asked_once(gateway):
     with serve() as provider:
         lane = gateway.lane(MODEL, provider.url + "/elsewhere", Terms())
         with pytest.raises(CallFailed) as failure:
-            gateway.ask(lane, Call(MODEL, [{"role": "user", "content": "x"}], {}, provider.url + "/elsewhere"), Spending())
+            gateway.ask(
+                lane, Call(MODEL, [{"role": "user", "content": "x"}], {}, provider.url + "/elsewhere"), Spending()
+            )
         assert "404" in failure.value.what
 
 
@@ -126,15 +128,17 @@ def test_a_stream_comes_in_pieces_and_ends_with_the_whole(gateway):
 
 def test_a_stream_cut_in_the_middle_is_not_begun_again(gateway):
     with serve(Script({"dropped": 1.0}, replies=(("", "One two three four."),))) as provider:
-        lane, pieces = gateway.lane(MODEL, provider.url, Terms()), []
+        lane = gateway.lane(MODEL, provider.url, Terms())
 
-        async def collect():
-            async for piece in gateway.stream(lane, call(provider), Spending()):
-                pieces.append(piece)
+        async def begin():
+            stream = gateway.stream(lane, call(provider), Spending())
+            first = await anext(stream)
+            with pytest.raises(CallFailed):
+                [piece async for piece in stream]
+            return first
 
-        with pytest.raises(CallFailed):
-            asyncio.run(collect())
-        assert pieces and provider.calls == 1
+        assert asyncio.run(begin()) == "One "
+        assert provider.calls == 1
 
 
 def test_the_projects_own_price_counts_before_the_listed_one(gateway):

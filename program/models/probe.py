@@ -1,0 +1,83 @@
+"""What a language model can do, found out by asking it once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from program.models.gateway import Lane, listed_price
+from program.models.transport import Call, CallFailed, arguments, failure_of, library
+
+PUT = [{"role": "user", "content": 'Reply with the JSON object {"ready": true} and nothing else.'}]
+SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "ready",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"ready": {"type": "boolean"}},
+            "required": ["ready"],
+            "additionalProperties": False,
+        },
+    },
+}
+WANTED: dict[str, Any] = {"response_format": SCHEMA, "logprobs": True, "max_tokens": 20}
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """What one call showed. Seconds to the first word and to the last; US dollars a million tokens, if known."""
+
+    structured: bool
+    logprobs: bool
+    streaming: bool
+    first: float
+    seconds: float
+    usd_in: float | None
+    usd_out: float | None
+
+    def __str__(self) -> str:
+        can = {"structured output": self.structured, "logprobs": self.logprobs, "streaming": self.streaming}
+        shown = ", ".join(f"{'' if able else 'no '}{what}" for what, able in can.items())
+        price = "price unknown" if self.usd_in is None else f"US$ {self.usd_in:g} in, {self.usd_out:g} out a million"
+        return f"{shown}; {self.first:.2f} s to the first word, {self.seconds:.2f} s in all; {price}"
+
+
+def probe(lane: Lane) -> Ability:
+    """One call, repeated without its extras when the server refuses them. Raises `CallFailed`."""
+    try:
+        return asyncio.run(_probe(lane, WANTED))
+    except CallFailed as failure:
+        if failure.again:
+            raise
+        return asyncio.run(_probe(lane, {"max_tokens": 20}))
+
+
+async def _probe(lane: Lane, settings: dict[str, Any]) -> Ability:
+    call = Call(lane.model, PUT, settings, lane.api_base)
+    seconds = lane.terms.call_seconds
+    began, first, pieces, text, logprobs = time.perf_counter(), 0.0, 0, "", False
+    try:
+        async with asyncio.timeout(seconds):
+            source = await library().acompletion(**arguments(call, seconds), stream=True)
+            async for chunk in source:
+                for choice in chunk.model_dump().get("choices") or ():
+                    piece = (choice.get("delta") or {}).get("content") or ""
+                    first = first or (time.perf_counter() - began if piece else 0.0)
+                    text, pieces = text + piece, pieces + bool(piece)
+                    logprobs = logprobs or bool(choice.get("logprobs"))
+    except Exception as error:
+        raise failure_of(call, error) from None
+    try:
+        structured = "response_format" in settings and json.loads(text) == {"ready": True}
+    except ValueError:
+        structured = False
+    own = lane.terms.usd_in is not None or lane.terms.usd_out is not None
+    listed = listed_price(lane.model)
+    price = (lane.terms.usd_in or 0.0, lane.terms.usd_out or 0.0) if own else listed and tuple(1e6 * p for p in listed)
+    usd_in, usd_out = price or (None, None)
+    return Ability(structured, logprobs, pieces > 1, first, time.perf_counter() - began, usd_in, usd_out)
