@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -16,6 +17,7 @@ from program.reference import NAME
 
 FILE = "ragc.toml"
 SQLITE = "sqlite:///"
+ALLOW = "RAGC_ALLOW"
 ENVIRONMENT_PREFIX = "RAGC_"
 BASE_NAME = r"[a-z][a-z0-9_]{0,39}"
 
@@ -165,13 +167,30 @@ class Project:
             raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {folder}")
         try:
             text = path.read_text(encoding="utf-8")
-            return cls(root, Settings(**tomllib.loads(text)))
+            project = cls(root, Settings(**tomllib.loads(text)))
+            project.check_places()
+            return project
         except UnicodeDecodeError as error:
             raise SettingsError(f"{path} is not UTF-8 text: {error}.", "Save it as UTF-8.") from error
         except tomllib.TOMLDecodeError as error:
             raise SettingsError(f"{path} is not valid TOML: {error}.", "Mend that line.") from error
         except ValidationError as error:
             raise _settings_error(path, text, error) from error
+
+    def check_places(self) -> None:
+        """Raises `SettingsError` when something outside the project would be read that nobody allowed.
+
+        A `ragc.toml` may come from anyone. Its paths, resolved, must lie in its own folder or in one of those that
+        the environment variable `RAGC_ALLOW` lists (separated as in `PATH`).
+        """
+        named = {f"knowledge.{name}": self.place(base) for name, base in self.settings.knowledge.items()}
+        for key, place in {**named, "labelled.path": self.labelled}.items():
+            path = _local(place)
+            if path is not None and not any(path.is_relative_to(folder) for folder in (self.folder, *_allowed())):
+                raise SettingsError(
+                    f"{FILE}: {key} is at {path}, outside the project's folder.",
+                    f"Move it into {self.folder}, or list its folder in the environment variable {ALLOW}.",
+                )
 
     @property
     def name(self) -> str:
@@ -197,6 +216,23 @@ class Project:
     def private(self) -> Path:
         """The project's own working folder: index, record, studies, traces. Not for git."""
         return self.folder / ".ragc"
+
+
+def _local(place: str | Path) -> Path | None:
+    """The file or folder that a place means on this machine, links followed; None for one on a network."""
+    if isinstance(place, str) and not place.startswith("sqlite"):
+        return None
+    text = str(place)
+    if isinstance(place, str):
+        text = place.partition("://")[2].removeprefix("/").partition("?")[0]
+    try:
+        return Path(text).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise SettingsError(f"{FILE} names a place that cannot be: {error}.", "Correct its path or url.") from error
+
+
+def _allowed() -> list[Path]:
+    return [Path(folder).resolve() for folder in os.environ.get(ALLOW, "").split(os.pathsep) if folder]
 
 
 def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsError:

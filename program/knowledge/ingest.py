@@ -121,7 +121,12 @@ def _files(reading: Reading, name: str, path: Path) -> Iterator[tuple[Path, str]
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         for link in (f for f in folders if Path(folder, f).is_symlink()):
             skip(str(Path(folder, link)), "it is a link")
-        found += [Path(folder, f) for f in files if not f.startswith(".")]
+        for file in (Path(folder, f) for f in sorted(files) if not f.startswith(".")):
+            if file.is_symlink() and not file.resolve().is_relative_to(path.resolve()):
+                relative = file.relative_to(path).as_posix()
+                reading.skipped.append(Skipped(f"{name}/{relative}", "a link that leads out of the folder"))
+            else:
+                found.append(file)
     # One spelling of accented names, whatever the file system makes of them.
     pairs = [(f, unicodedata.normalize("NFC", f.relative_to(path).as_posix())) for f in found]
     yield from sorted(pairs, key=lambda pair: (pair[1], str(pair[0])))

@@ -1,0 +1,164 @@
+"""A project from a stranger: its `ragc.toml` reads nothing outside its folder, and no key is written anywhere."""
+
+import json
+import tomllib
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from optimize.dataset import read_labelled
+from program import open_program
+from program.artifact import load
+from program.drivers import run
+from program.errors import RagcError, SettingsError
+from program.models.catalog import open_models
+from program.models.script import Script, obliging
+from program.models.testing import serve
+from program.models.transport import key_variable
+from program.settings import FILE, ModelSettings, Project
+
+fuzz = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SECRET = "sk-never-to-be-seen-0123456789"
+scraps = st.sampled_from(
+    'name = "x"|[models]|decide = 3|write = "openai/x"|[knowledge.a]|path = "k"|path = "../.."|[provider.model."o/x"]|'
+    'api_base = "file:///x"|kind = "tables"|url = "sqlite:////etc/passwd"|asks = "x"|[budget]|max_seconds = -1|[[x]]|"'.split(
+        "|"
+    )
+)
+values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+things = st.recursive(
+    values, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+)
+
+
+def project(folder, knowledge, extra=""):
+    folder.mkdir(exist_ok=True)
+    (folder / FILE).write_text(f'name = "x"\n{extra}\n[knowledge.a]\n{knowledge}\n', encoding="utf-8")
+    return Project.open(folder)
+
+
+@pytest.mark.parametrize(
+    "knowledge",
+    [
+        'path = "/etc"',
+        'path = "../outside"',
+        'path = "inside/../../outside"',
+        'path = "link"',
+        'kind = "tables"\nurl = "sqlite:////etc/passwd"',
+        'kind = "tables"\nurl = "sqlite:///../outside/x.db"',
+        'kind = "tables"\nurl = "sqlite+pysqlite:////etc/passwd"',
+    ],
+)
+def test_knowledge_outside_the_folder_is_refused(tmp_path, knowledge):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "link").symlink_to(tmp_path / "outside")
+    with pytest.raises(SettingsError, match="outside the project's folder"):
+        project(tmp_path / "x", knowledge)
+
+
+def test_labelled_questions_outside_the_folder_are_refused(tmp_path):
+    with pytest.raises(SettingsError, match="outside"):
+        project(tmp_path / "x", 'path = "k"', '[labelled]\npath = "/etc/passwd"')
+
+
+def test_what_the_environment_allows_is_read(tmp_path, monkeypatch):
+    (tmp_path / "outside").mkdir()
+    monkeypatch.setenv("RAGC_ALLOW", str(tmp_path / "outside"))
+    assert project(tmp_path / "x", 'path = "../outside"').name == "x"
+
+
+def test_a_link_among_the_documents_that_leads_outside_is_not_followed(own_shop, tmp_path):
+    (tmp_path / "secret.md").write_text("# Secret\nThe vault code is 4711.\n", encoding="utf-8")
+    (own_shop / "knowledge" / "product" / "secret.md").symlink_to(tmp_path / "secret.md")
+    rag = open_program(own_shop)
+    assert not [p for p in rag.runtime.library.passages() if "4711" in p.text]
+
+
+@pytest.mark.parametrize("name", ["vllm/x", "petals/x", "custom/x", "local/y", ""])
+def test_a_model_that_would_run_here_or_is_unknown_cannot_be_named(name):
+    with pytest.raises(RagcError):
+        open_models(ModelSettings(write=name))
+
+
+@pytest.mark.xdist_group("provider")
+def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, caplog, capfd):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    faults = {"rate_limited": 0.2, "server_error": 0.2, "wrong_type": 0.1, "cut_body": 0.1}
+    with serve(Script(faults, seed=3), obliging) as provider:
+        monkeypatch.setenv(key_variable(provider.url), SECRET)
+        text = (own_shop / FILE).read_text()
+        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nretries = 0\nfallback = false\n'
+        (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
+        rag = open_program(own_shop)
+        answers = [run(question, rag) for question in ("How much water does the Merle hold?", "What is a refund?")]
+        provider.stop()
+        answers.append(rag("Does it come in green?"))
+        assert f"Bearer {SECRET}" in provider.authorizations
+    shown = json.dumps([a.as_dict() for a in answers]) + repr(answers) + repr(rag.dump_state()) + caplog.text
+    shown += "".join(capfd.readouterr())
+    files = [path for path in own_shop.rglob("*") if path.is_file()]
+    assert SECRET not in shown and "failed" in shown
+    assert files and not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@fuzz
+@given(st.lists(scraps, max_size=10).map("\n".join) | st.text(max_size=200))
+def test_any_settings_file_opens_or_is_a_ragc_error(tmp_path, text):
+    (tmp_path / FILE).write_text(text, encoding="utf-8", errors="replace")
+    try:
+        Project.open(tmp_path)
+    except RagcError as error:
+        assert error.what
+
+
+@fuzz
+@given(st.dictionaries(st.sampled_from(["name", "models", "knowledge", "provider", "budget", "x"]), things, max_size=4))
+def test_any_settings_at_all_open_or_are_a_ragc_error(tmp_path, content):
+    text = "".join(f"{key} = {_toml(value)}\n" for key, value in content.items())
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return
+    (tmp_path / FILE).write_text(text, encoding="utf-8")
+    try:
+        Project.open(tmp_path)
+    except RagcError as error:
+        assert error.what
+
+
+@fuzz
+@given(st.binary(max_size=80) | things.map(lambda thing: json.dumps(thing, default=str).encode()))
+def test_any_labelled_line_is_read_or_is_a_ragc_error(tmp_path, line):
+    path = tmp_path / "labelled.jsonl"
+    path.write_bytes(line + b"\n")
+    try:
+        read_labelled(path)
+    except RagcError as error:
+        assert error.what
+
+
+@fuzz
+@given(
+    st.sampled_from(["manifest.json", "program.json"]),
+    st.binary(max_size=60) | things.map(lambda t: json.dumps(t).encode()),
+)
+def test_any_artifact_loads_or_is_a_ragc_error(tmp_path, name, content):
+    folder = tmp_path / "artifacts" / "x" / "versions" / "v1-00000000"
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in ("manifest.json", "program.json"):
+        (folder / each).write_bytes(b"{}")
+    (folder / name).write_bytes(content)
+    with pytest.raises(RagcError):
+        load("x@latest", artifacts=tmp_path / "artifacts")
+
+
+def _toml(value):
+    if value is None or isinstance(value, float):
+        return "0"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
