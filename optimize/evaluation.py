@@ -95,10 +95,11 @@ class Grader:
         self._texts = {p.id: p.text for p in program.runtime.library.passages()}
         self._embedder = program.runtime.models.embedder
         self._relevancy = relevancy
+        self._cascade = program.runtime.models.doubts
 
     def __call__(self, question: LabelledQuestion, answer: Any) -> Grade:
         similarity = self._similarity if self._relevancy else None
-        return grade(question, answer, self._weights, lambda id_: self._texts.get(id_, ""), similarity)
+        return grade(question, answer, self._weights, lambda id_: self._texts.get(id_, ""), similarity, self._cascade)
 
     def _similarity(self, question: str, answer: str) -> float:
         """Cosine of question and answer, a stand-in for a judge's opinion of relevancy."""

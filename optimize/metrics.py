@@ -29,6 +29,8 @@ METRICS = (
     "model_calls",
     "tokens",
     "usd",
+    "calls_saved",
+    "agreement",
 )
 _CHECKABLE = re.compile(r"\d+(?:[.,:]\d+)*|\b[A-Z][\w-]+")
 
@@ -117,8 +119,10 @@ def grade(
     weights: UtilitySettings,
     text_of: Callable[[str], str] | None = None,
     similarity: Callable[[str, str], float] | None = None,
+    cascade: bool = False,
 ) -> Grade:
-    """The graded answer. `text_of` gives a passage's text by id, for `supported`; `similarity` is for relevancy."""
+    """The graded answer. `text_of` gives a passage's text by id, for `supported`; `similarity` is for relevancy;
+    `cascade` says that a dearer model might have been asked."""
     verdict = judge(question, answer.outcome, answer.text)
     answered = answer.outcome == Outcome.ANSWERED
     metrics: dict[str, float | None] = {
@@ -135,6 +139,8 @@ def grade(
         "model_calls": float(answer.usage.calls),
         "tokens": float(answer.usage.tokens_in + answer.usage.tokens_out),
         "usd": answer.usage.usd,
+        "calls_saved": _saved(answer) if cascade else None,
+        "agreement": answer.usage.agreed / answer.usage.asked if answer.usage.asked else None,
     }
     return Grade(
         id=question.id,
@@ -157,6 +163,11 @@ def value(grade_: Grade, metric: str) -> float | None:
     if metric in {"correct", "partial", "wrong", "utility"}:
         return float(getattr(grade_, metric))
     return grade_.metrics.get(metric)
+
+
+def _saved(answer: Answer) -> float | None:
+    """The share of decisions that a cascade settled without its dearer model."""
+    return 1 - answer.usage.asked / answer.usage.decisions if answer.usage.decisions else None
 
 
 def _routing(question: LabelledQuestion, answer: Answer) -> float | None:

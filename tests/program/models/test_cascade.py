@@ -1,0 +1,101 @@
+"""The embedded decider first, a language model only in doubt."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optimize.dataset import read_labelled
+from optimize.evaluation import evaluate
+from optimize.replay import Record, Replay
+from program import open_program
+from program.models.cascade import certainty, consult, settled
+from program.models.script import Script, obliging
+from program.models.testing import serve
+from program.parameters import space
+from program.settings import FILE
+
+pytestmark = pytest.mark.xdist_group("provider")
+QUESTION = "How much water does the Merle kettle hold?"
+DOUBTS = ("route", "relevance", "sufficiency", "support", "responsive")
+
+
+@pytest.fixture
+def cascade(own_shop):
+    text = (own_shop / FILE).read_text()
+    with serve(Script(), obliging) as provider:
+        models = '[models]\ndecide = ["local/minilm", "openai/x"]\nwrite = ["local/extract", "openai/x"]\n'
+        (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
+        yield open_program(own_shop), provider, own_shop
+
+
+def doubt(program, value):
+    for name in DOUBTS:
+        getattr(program.doubt, name).set(value)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_doubt_of_nought_never_asks_and_of_one_always_does(p, doubt):
+    evidence = {"relevant": p, "route": {"a": p, "b": 1 - p}}
+    assert settled(evidence, 0.0) and not settled(evidence, 1.0)
+    assert 0 <= certainty(evidence) <= 1
+    if settled(evidence, doubt):
+        assert settled(evidence, doubt / 2)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_what_counts_is_the_first_evidence_when_certain_else_the_second(p, doubt):
+    work, first, second = consult(doubt), {"x": p}, {"x": 0.3}
+    assert next(work) == 0
+    with pytest.raises(StopIteration) as stop:
+        assert work.send(first) == 1
+        work.send(second)
+    assert stop.value.value is (first if settled(first, doubt) else second)
+
+
+def test_the_doubts_are_parameters_of_a_cascade_and_of_no_other_program(cascade, shop):
+    program, _, _ = cascade
+    assert {f"doubt.{name}" for name in DOUBTS} <= {d.name for d in space(program)}
+    assert not [d for d in space(open_program(shop)) if d.name.startswith("doubt.")]
+
+
+def test_the_language_model_is_asked_as_often_as_doubt_says(cascade):
+    program, provider, _ = cascade
+    doubt(program, 0.0)
+    never = program(QUESTION)
+    assert (provider.calls, never.usage.asked) == (0, 0)
+    doubt(program, 1.0)
+    always = program("How much water does the Wren kettle hold?")
+    assert always.usage.asked == always.usage.decisions
+    assert provider.calls == always.usage.calls - 1  # the embedded writer's text is a call too
+    assert 0 <= always.usage.agreed <= always.usage.asked
+
+
+def test_a_replay_asks_each_model_once_and_then_turns_doubt_as_it_likes(cascade):
+    program, provider, _ = cascade
+    replay = Replay(program, Record())
+    doubt(program, 1.0)
+    dear = replay(QUESTION).usage.calls
+    asked = provider.calls
+    doubt(program, 0.0)
+    cheap = replay(QUESTION).usage.calls
+    doubt(program, 1.0)
+    assert replay(QUESTION).usage.calls == dear > cheap
+    assert provider.calls == asked > 0
+
+
+def test_an_evaluation_tells_calls_saved_and_agreement(cascade):
+    program, _, folder = cascade
+    doubt(program, 1.0)
+    metrics = evaluate(program, read_labelled(folder / "labelled.jsonl")[:2]).metrics()
+    assert metrics["calls_saved"]["value"] == 0
+    assert 0 <= metrics["agreement"]["value"] <= 1
+    doubt(program, 0.0)
+    metrics = evaluate(program, read_labelled(folder / "labelled.jsonl")[:2]).metrics()
+    assert metrics["calls_saved"]["value"] == 1 and "agreement" not in metrics
+
+
+def test_the_dearer_writer_writes_what_the_cheaper_ones_draft_was_not_upheld_in(cascade):
+    program, _, _ = cascade
+    models = program.runtime.models
+    assert models.writer({"strict": False}).model == "local/extract-v1"
+    assert models.writer({"strict": True}).model == "openai/x"
