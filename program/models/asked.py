@@ -7,7 +7,8 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from program.models.fence import DATA_RULE, shown
-from program.models.gateway import Gateway, Lane, shared_gateway
+from program.models.gateway import Gateway, shared_gateway
+from program.models.lane import Lane
 from program.models.repair import Unreadable
 from program.models.spending import current
 from program.models.transport import Call, CallFailed, Reply

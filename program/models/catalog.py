@@ -13,7 +13,7 @@ from program.settings import ModelSettings, Names, ProviderSettings
 if TYPE_CHECKING:
     import dspy
 
-    from program.models.gateway import Lane
+    from program.models.lane import Lane
 
 LOCAL = "local/"
 LOCAL_DECIDER = "local/minilm"
@@ -139,7 +139,8 @@ def open_lane(name: str, provider: ProviderSettings, role: str = "write", local:
         raise ModelError(
             f"{name!r} would run in this process.", "Serve it over HTTP, and name it hosted_vllm/... or openai/..."
         )
-    from program.models.gateway import Terms, shared_gateway
+    from program.models.gateway import shared_gateway
+    from program.models.lane import Terms
 
     of_model = provider.model.get(name)
     own = {} if of_model is None else {k: v for k, v in of_model.model_dump().items() if v is not None}

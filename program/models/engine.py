@@ -20,7 +20,8 @@ from dspy.lm15 import (
     response_to_events,
 )
 
-from program.models.gateway import Gateway, Lane, shared_gateway
+from program.models.gateway import Gateway, shared_gateway
+from program.models.lane import Lane
 from program.models.spending import current
 from program.models.transport import Call, Reply
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from program.models.gateway import Lane, listed_price
+from program.models.lane import Lane, listed_price
 from program.models.transport import Call, CallFailed, arguments, failure_of, library
 
 PUT = [{"role": "user", "content": 'Reply with the JSON object {"ready": true} and nothing else.'}]

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from program.models.gateway import Gateway, Terms
+from program.models.gateway import Gateway
+from program.models.lane import Terms
 from program.models.limits import Breaker, TokenRate
 from program.models.script import Script
 from program.models.spending import Spending

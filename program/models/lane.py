@@ -1,0 +1,267 @@
+"""One model on one server: its limits, its repeats and hedges, its circuit breaker, its books."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from program.models import transport
+from program.models.limits import Breaker, Delays, TokenRate
+from program.models.spending import Spending
+from program.models.tokens import count_messages
+from program.models.transport import Call, CallFailed, Reply
+
+WARM_UP = 20.0  # seconds more for a lane's first request, in which LiteLLM loads the provider's part
+KEPT = 512  # replies remembered for each model
+FIRST_WAIT, LONGEST_WAIT = 0.25, 20.0  # seconds between tries, before jitter
+_BACKOFF = wait_exponential_jitter(initial=FIRST_WAIT, max=LONGEST_WAIT, jitter=FIRST_WAIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a model may be asked. Seconds, requests in flight, tokens a minute (0: no limit), US$ a million tokens."""
+
+    call_seconds: float = 30.0
+    retries: int = 3
+    concurrency: int = 16
+    tokens_per_minute: int = 0
+    hedge: bool = False
+    breaker_after: int = 8
+    breaker_seconds: float = 5.0
+    usd_in: float | None = None
+    usd_out: float | None = None
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A request under way, and how many wait for it."""
+
+    task: asyncio.Task[Reply]
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class Lane:
+    """One model on one server under one set of terms: its limits and what is known of it. Used on the loop only."""
+
+    model: str
+    api_base: str
+    terms: Terms
+    slots: asyncio.Semaphore
+    rate: TokenRate
+    breaker: Breaker
+    delays: Delays = field(default_factory=Delays)
+    flights: dict[str, _Flight] = field(default_factory=dict)
+    kept: OrderedDict[str, Reply] = field(default_factory=OrderedDict)
+    warm: bool = False
+
+    def price(self, tokens_in: int, tokens_out: int) -> float:
+        """US dollars: the project's own price, else LiteLLM's, else 0."""
+        terms = self.terms
+        if terms.usd_in is not None or terms.usd_out is not None:
+            return ((terms.usd_in or 0.0) * tokens_in + (terms.usd_out or 0.0) * tokens_out) / 1_000_000
+        known = listed_price(self.model)
+        return 0.0 if known is None else known[0] * tokens_in + known[1] * tokens_out
+
+    async def ask(self, call: Call, spent: Spending) -> Reply:
+        """The reply: remembered, shared with an identical request under way, or asked for. Raises `CallFailed`."""
+        key = _key(call)
+        if key in self.kept:
+            self.kept.move_to_end(key)
+            return self.kept[key]
+        flight = self.flights.get(key)
+        if flight is None:
+            flight = self.flights[key] = _Flight(asyncio.ensure_future(self._repeatedly(call, spent)))
+            flight.task.add_done_callback(lambda task: self._landed(key, task))
+        flight.waiting += 1
+        try:
+            async with asyncio.timeout(patience(spent)):
+                return await asyncio.shield(flight.task)
+        except TimeoutError:
+            raise late(call) from None
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                self.flights.pop(key, None)
+                flight.task.cancel()
+                await asyncio.wait([flight.task])  # so that it is in the books before anyone reads them
+
+    def _landed(self, key: str, task: asyncio.Task[Reply]) -> None:
+        self.flights.pop(key, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        self.kept[key] = task.result()
+        while len(self.kept) > KEPT:
+            self.kept.popitem(last=False)
+
+    async def _repeatedly(self, call: Call, spent: Spending) -> Reply:
+        async for attempt in self._attempts(spent):
+            with attempt:
+                return await self._hedged(call, spent)
+        raise AssertionError("tenacity raises the last failure")
+
+    def _attempts(self, spent: Spending) -> AsyncRetrying:
+        return AsyncRetrying(
+            stop=stop_after_attempt(self.terms.retries + 1),
+            wait=_wait,
+            retry=retry_if_exception(lambda e: isinstance(e, CallFailed) and e.again and spent.seconds_left > e.wait),
+            reraise=True,
+        )
+
+    async def _hedged(self, call: Call, spent: Spending) -> Reply:
+        """The first of two requests, the second sent when the first takes longer than 95 in 100 did."""
+        p95 = self.delays.p95() if self.terms.hedge else None
+        if p95 is None:
+            return await self._once(call, spent)
+        tasks = [asyncio.ensure_future(self._once(call, spent))]
+        try:
+            done, _ = await asyncio.wait(tasks, timeout=p95)
+            if not done:
+                tasks.append(asyncio.ensure_future(self._once(call, spent)))
+            while True:
+                done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                good = next((task for task in done if task.exception() is None), None)
+                if good is not None or not pending:
+                    return (good or tasks[0]).result()
+                tasks = [*pending, *done]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _once(self, call: Call, spent: Spending) -> Reply:
+        """One request within the limits, booked whatever becomes of it."""
+        async with self._admitted(call):
+            started = time.monotonic()
+            with self._booked(call, spent) as booked:
+                reply = await transport.ask(call, self._seconds(spent))
+                booked(reply)
+            self.delays.add(time.monotonic() - started)
+            return reply
+
+    async def stream(self, call: Call, spent: Spending) -> AsyncIterator[str | Reply]:
+        """The pieces of the reply, the whole `Reply` last; repeated only while no piece has come."""
+        begun = False
+        async for attempt in self._attempts(spent):
+            with attempt:
+                try:
+                    async with self._admitted(call):
+                        with self._booked(call, spent) as booked:
+                            async for piece in transport.ask_streaming(call, self._seconds(spent)):
+                                begun = True
+                                if isinstance(piece, Reply):
+                                    booked(piece)
+                                yield piece
+                    return
+                except CallFailed as failure:
+                    failure.again = failure.again and not begun
+                    raise
+
+    def _seconds(self, spent: Spending) -> float:
+        """How long one request may take."""
+        seconds = self.terms.call_seconds + (0.0 if self.warm else WARM_UP)
+        self.warm = True
+        return min(seconds, max(0.0, spent.seconds_left))
+
+    def _admitted(self, call: Call) -> _Admission:
+        return _Admission(self, call)
+
+    def _booked(self, call: Call, spent: Spending) -> _Booking:
+        return _Booking(self, call, spent)
+
+
+class _Admission:
+    """Lets a request through when the breaker, the slots and the token rate allow."""
+
+    def __init__(self, lane: Lane, call: Call) -> None:
+        self._lane, self._call = lane, call
+
+    async def __aenter__(self) -> None:
+        lane = self._lane
+        await lane.slots.acquire()
+        try:
+            if lane.rate.per_minute:
+                await lane.rate.take(count_messages(self._call.model, self._call.messages))
+            if not lane.breaker.allows():
+                raise CallFailed(f"{lane.model} is left alone for a while", again=False, reached=False)
+        except BaseException:
+            lane.slots.release()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lane.slots.release()
+
+
+class _Booking:
+    """Books a request that was sent, tells the breaker, and turns a cancellation into a paid prompt."""
+
+    def __init__(self, lane: Lane, call: Call, spent: Spending) -> None:
+        self._lane, self._call, self._spent = lane, call, spent
+        self._reply: Reply | None = None
+
+    def __enter__(self) -> Callable[[Reply], None]:
+        return self._take
+
+    def _take(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        breaker = self._lane.breaker
+        if self._reply is not None:
+            breaker.succeeded()
+            self._pay(self._reply.tokens_in, self._reply.tokens_out)
+            return
+        if isinstance(error, CallFailed):
+            if error.again and not error.busy:
+                breaker.failed()
+            else:
+                breaker.abandoned()
+            if error.reached:
+                self._pay(error.tokens_in, error.tokens_out)
+            return
+        breaker.abandoned()
+        lost = transport.called_off(self._call)
+        self._pay(lost.tokens_in, 0)
+
+    def _pay(self, tokens_in: int, tokens_out: int) -> None:
+        self._spent.pay(tokens_in, tokens_out, self._lane.price(tokens_in, tokens_out))
+
+
+@lru_cache(maxsize=256)
+def listed_price(model: str) -> tuple[float, float] | None:
+    """US dollars for a token in and a token out by LiteLLM's list, or None for a model it does not know."""
+    with suppress(Exception):
+        paid = transport.library().cost_per_token(model, prompt_tokens=1_000_000, completion_tokens=1_000_000)
+        return paid[0] / 1_000_000, paid[1] / 1_000_000
+    return None
+
+
+def _wait(state: RetryCallState) -> float:
+    """Exponential with jitter, and never less than the provider asked for."""
+    failure = state.outcome.exception() if state.outcome else None
+    asked = failure.wait if isinstance(failure, CallFailed) else 0.0
+    return max(asked, _BACKOFF(state))
+
+
+def patience(spent: Spending) -> float | None:
+    """Seconds that may be waited, or None for no bound."""
+    left = spent.seconds_left
+    return None if left == float("inf") else max(0.0, left)
+
+
+def late(call: Call) -> CallFailed:
+    """The failure of a request that the question could not wait for."""
+    return CallFailed(f"{call.model} did not answer within the question's time", again=False, reached=False)
+
+
+def _key(call: Call) -> str:
+    return json.dumps([call.messages, call.settings], sort_keys=True, default=str)
