@@ -92,6 +92,7 @@ class Tuning:
     answer_above: float
     base_prior: float
     only_chosen_bases: int
+    look_up_unknown: int
 
 
 class Policy(dspy.Module):
@@ -116,6 +117,7 @@ class Policy(dspy.Module):
         self.answer_above = Knob(0.0, 0.0, 1.0, meaning="responsiveness under which a draft is withheld")
         self.base_prior = Knob(0.0, 0.0, 1.0, step=0.2, meaning="score given for how likely a passage's base is wanted")
         self.only_chosen_bases = switch(0, "search the chosen bases only, not all")
+        self.look_up_unknown = switch(1, "look up what needs no look-up but could not be answered without one")
 
     def tuning(self) -> Tuning:
         """The values now, frozen."""

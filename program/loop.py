@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from program.answer import Answer, Outcome, StoppedBy
-from program.claims import Claim, cited, claims
+from program.claims import Claim, cited, claims, statements
 from program.decide import Clarify, Progress, Search, Verdict, decide, rounds_left
 from program.decide import Generate as Write
 from program.evidence import first_look, interleave, keep, rank
@@ -122,17 +122,19 @@ def _agentic(
         (evidence,) = yield [Ask("classifier.route", {"question": question, "glimpse": glimpse})]
         state.plan = program.classifier.plan(evidence)
         path.append(_plan_note(state.plan))
+        if state.plan.vague:
+            (reply,) = yield [Ask("generator.clarify", {"question": question, "passages": glimpse})]
+            path.append(f"clarify ({state.plan.vagueness:.2f})")
+            state.ranked[question] = glimpse
+            return _answer(state, reply["clarifying_question"], Outcome.CLARIFY, state.plan.vagueness, [])
         if state.plan.route == "direct":
             (reply,) = yield [Ask("generator.direct", {"question": question})]
             if reply["answer"].strip():
                 path.append("unretrieved")
                 return _answer(state, reply["answer"].strip(), Outcome.ANSWERED, 0.9, [])
             path.append("no direct answer")
-        if state.plan.vague:
-            (reply,) = yield [Ask("generator.clarify", {"question": question, "passages": glimpse})]
-            path.append(f"clarify ({state.plan.vagueness:.2f})")
-            state.ranked[question] = glimpse
-            return _answer(state, reply["clarifying_question"], Outcome.CLARIFY, state.plan.vagueness, [])
+            if not tuning.look_up_unknown:
+                return _abstain(state, "", 0.5)
     if tuning.decompose and state.plan.route == "complex":
         (reply,) = yield [Ask("decomposer.split", {"question": question})]
         state.queries = [text for text in reply["sub_queries"] if text.strip()][:4]
@@ -218,7 +220,9 @@ def _write(
     if not upheld:
         return None
     text = " ".join(claim.text for claim in upheld)
-    (reply,) = yield [Ask("grounder.responsive", {"question": state.question, "answer": _bare(upheld)})]
+    (reply,) = yield [
+        Ask("grounder.responsive", {"question": state.question, "answer": statements(upheld, state.kept)})
+    ]
     responsive = float(reply["responsive"].probability)
     state.path.append(f"responsive {responsive:.2f}")
     if not reply["responsive"].value or responsive < state.tuning.answer_above:
@@ -292,10 +296,6 @@ def _answer(
         found=_ids(state.found),
         supported=supported,
     )
-
-
-def _bare(stated: Iterable[Claim]) -> str:
-    return " ".join(claim.bare for claim in stated)
 
 
 def _ids(passages: Iterable[Passage]) -> tuple[str, ...]:

@@ -35,6 +35,15 @@ class Excerpt(BaseModel):
     text: str
 
 
+class Statement(BaseModel):
+    """One claim of a draft, under the title of the passage it was taken from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    title: str
+    text: str
+
+
 def excerpts(passages: Sequence[Passage]) -> list[Excerpt]:
     """The passages as models see them, numbered from 1."""
     words = {rank: word for word, rank in AUTHORITY.items()}
@@ -158,7 +167,7 @@ class Responsive(dspy.Signature):
     """
 
     question: str = dspy.InputField()
-    answer: str = dspy.InputField()
+    answer: list[Statement] = dspy.InputField(desc="the draft's claims, each under the title of its passage")
     responsive: Noul = dspy.OutputField(desc="The draft gives the thing that was asked for.")
 
 

@@ -183,6 +183,19 @@ def test_a_draft_without_any_upheld_claim_is_an_abstention():
     assert answer.outcome is Outcome.ABSTAIN
 
 
+def test_what_cannot_be_answered_directly_is_looked_up_or_left_as_the_knob_says():
+    unknown = {"classifier.route": route("direct"), "generator.direct": {"answer": ""}}
+    assert Scripted(unknown)("What does RAM stand for?").outcome is Outcome.ANSWERED
+    program = Scripted(unknown, look_up_unknown=0)
+    assert program("What does RAM stand for?").outcome is Outcome.ABSTAIN
+    assert "generator.answer" not in program.asked
+
+
+def test_a_vague_question_is_asked_back_whatever_its_route():
+    answer = Scripted({"classifier.route": route("direct", vague=0.9)})("How much is it?")
+    assert answer.outcome is Outcome.CLARIFY
+
+
 def test_a_draft_that_misses_the_question_is_withheld():
     answer = Scripted({"grounder.responsive": {"responsive": noul(0.2)}})("What does it cost?")
     assert answer.outcome is Outcome.ABSTAIN
