@@ -1,0 +1,81 @@
+"""Looks after a running experiment: reads what every process logged since, and ends it when it must end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import orjson
+
+from program.design import Design, State, end, read_state, write_whole
+from program.exposures import LogReader
+from program.safety import guard_checks, halt_reason, mismatch
+from program.tally import Tally
+
+TURN = ".lock"
+"""Whose turn it is to look: one process of the many keeps the tally, and another takes over when it has gone."""
+_PATIENCE = 3
+_LOG = logging.getLogger("ragc.experiment")
+
+
+class Monitor:
+    """One process's watch over the folder. A look reads only what is new."""
+
+    def __init__(self, folder: Path, design: Design, seconds: float) -> None:
+        self._folder = folder
+        self._design = design
+        self._seconds = seconds
+        self._owner = f"{socket.gethostname()}-{os.getpid()}-{id(self)}"
+        self._due = time.monotonic() + seconds
+        self._looking = threading.Lock()
+        self._forget()
+
+    def look_when_due(self) -> None:
+        """Looks beside the caller, in a thread of its own, when the last look is long enough ago."""
+        if time.monotonic() >= self._due and self._looking.acquire(blocking=False):
+            self._due = time.monotonic() + self._seconds
+            threading.Thread(target=self._turn, name="ragc-monitor", daemon=True).start()
+
+    def look(self) -> State:
+        """Ends the experiment if it must end, and tells its state."""
+        state = read_state(self._folder)
+        if not state.running:
+            return state
+        self._tally.add(self._reader.rows())
+        merged = self._tally.merged()
+        if reason := halt_reason(mismatch(self._design, merged), guard_checks(self._design, merged)):
+            return end(self._folder, "halted", reason)
+        if len(merged.units) >= self._design.max_units:
+            return end(self._folder, "complete", f"{len(merged.units)} units were seen")
+        return state
+
+    def _turn(self) -> None:
+        try:
+            if self._mine():
+                self.look()
+            else:
+                self._forget()
+        except Exception:
+            _LOG.exception("the experiment %s could not be looked after", self._design.id)
+        finally:
+            self._looking.release()
+
+    def _mine(self) -> bool:
+        """Whether this process is the one that looks: the last one, or any when that has been silent for long."""
+        path = self._folder / TURN
+        try:
+            turn = orjson.loads(path.read_bytes())
+            others = turn["owner"] != self._owner and time.time() - turn["at"] < _PATIENCE * self._seconds
+        except (OSError, ValueError, KeyError, TypeError):
+            others = False
+        if not others:
+            write_whole(path, orjson.dumps({"owner": self._owner, "at": time.time()}))
+        return not others
+
+    def _forget(self) -> None:
+        self._reader = LogReader(self._folder)
+        self._tally = Tally(self._design)
