@@ -11,9 +11,9 @@ from pathlib import Path
 
 import orjson
 
-from program.design import Design, State, end, read_state, write_whole
+from program.design import Design, State, read_state, write_whole
 from program.exposures import LogReader
-from program.safety import guard_checks, halt_reason, mismatch
+from program.safety import conclude, guard_checks, mismatch
 from program.tally import Tally
 
 TURN = ".lock"
@@ -47,11 +47,8 @@ class Monitor:
             return state
         self._tally.add(self._reader.rows())
         merged = self._tally.merged()
-        if reason := halt_reason(mismatch(self._design, merged), guard_checks(self._design, merged)):
-            return end(self._folder, "halted", reason)
-        if len(merged.units) >= self._design.max_units:
-            return end(self._folder, "complete", f"{len(merged.units)} units were seen")
-        return state
+        sizes, checks = mismatch(self._design, merged), guard_checks(self._design, merged)
+        return conclude(self._folder, self._design, merged, sizes, checks)
 
     def _turn(self) -> None:
         try:

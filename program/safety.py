@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from program.design import Design, Guard
+from program.design import Design, Guard, State, end, read_state
 from program.eprocess import log_e_multinomial, log_e_rates
 from program.tally import Merged, breaches
 
@@ -69,11 +70,25 @@ def guard_checks(design: Design, merged: Merged) -> list[GuardCheck]:
     ]
 
 
-def halt_reason(wrong: Mismatch, checks: Sequence[GuardCheck]) -> str:
+def conclude(folder: Path, design: Design, merged: Merged, sizes: Mismatch, checks: Sequence[GuardCheck]) -> State:
+    """The experiment's state, after ending it if the logs say that it must end."""
+    state = read_state(folder)
+    if not state.running:
+        return state
+    if reason := _halt_reason(merged, sizes, checks):
+        return end(folder, "halted", reason)
+    if len(merged.units) >= design.max_units:
+        return end(folder, "complete", f"{len(merged.units)} units were seen")
+    return state
+
+
+def _halt_reason(merged: Merged, sizes: Mismatch, checks: Sequence[GuardCheck]) -> str:
     """Why to send everyone to the control, or nothing."""
-    if wrong.found:
-        sizes = ", ".join(f"{n} instead of {e:.0f}" for n, e in zip(wrong.counts, wrong.expected, strict=True))
-        return f"sample ratio mismatch: {sizes} units"
+    if merged.accounting.keys > 1:
+        return f"the logs were written with {merged.accounting.keys} keys, so a unit has more than one pseudonym"
+    if sizes.found:
+        counts = ", ".join(f"{n} instead of {e:.0f}" for n, e in zip(sizes.counts, sizes.expected, strict=True))
+        return f"sample ratio mismatch: {counts} units"
     return "; ".join(
         f"{check.arm} breaks {check.guard} more often than the control" for check in checks if check.broken
     )
@@ -92,7 +107,7 @@ def _served(design: Design, merged: Merged, guard: Guard, n: int, needed: float)
 def _shadowed(design: Design, merged: Merged, guard: Guard, n: int, needed: float) -> GuardCheck:
     """Under equal rates, a unit on which the two differ is as likely to be breached by either alone."""
     arm = design.arms[n].name
-    only, both = [0, 0], 0
+    only, asked = [0, 0], 0
     for unit in merged.units.values():
         pairs = [
             (a, b)
@@ -100,11 +115,11 @@ def _shadowed(design: Design, merged: Merged, guard: Guard, n: int, needed: floa
             if guard.metric in a and guard.metric in b
         ]
         failed = [any(guard.breached(pair[side][guard.metric]) for pair in pairs) for side in (0, 1)]
-        both += bool(pairs)
+        asked += bool(pairs)
         for side in (0, 1):
             only[side] += failed[side] and not failed[1 - side]
     evidence = float(log_e_multinomial(only, (1.0, 1.0)))
-    return GuardCheck(guard, arm, (only[0], both - only[0]), (only[1], both - only[1]), evidence, needed)
+    return GuardCheck(guard, arm, (only[0], asked - only[0]), (only[1], asked - only[1]), evidence, needed)
 
 
 def _share(counts: tuple[int, int]) -> float:

@@ -35,7 +35,6 @@ class Accounting:
     malformed: int = 0
     crossed: int = 0
     unmatched: int = 0
-    unfinished: int = 0
     skewed: int = 0
     keys: int = 0
 
@@ -104,7 +103,6 @@ class Tally:
             malformed=self._counts["malformed"],
             crossed=crossed,
             unmatched=unmatched,
-            unfinished=sum("error" not in known.get((request, ""), {}) for request in self._exposures),
             skewed=self._skewed(),
             keys=len(self._keys),
         )
