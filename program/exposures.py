@@ -24,7 +24,6 @@ from program.errors import ExperimentError
 KEY = "RAGC_UNIT_KEY"
 PATTERN = "exposures-*.jsonl"
 MIN_KEY = 16
-_CHUNK = 1 << 24
 Row = Mapping[str, Any]
 
 
@@ -95,6 +94,7 @@ class LogReader:
         """The rows that came since. A row still being written is left for the next time, unless this is the `last`;
         a line that is not a row is counted in `torn` and passed over."""
         for path in sorted(self.folder.glob(PATTERN)):
+            self._read.setdefault(path, 0)
             yield from self._new(path, last)
 
     @property
@@ -103,28 +103,20 @@ class LogReader:
 
     def _new(self, path: Path, last: bool) -> Iterator[Row]:
         with path.open("rb") as file:
-            file.seek(self._read.get(path, 0))
-            while content := file.read(_CHUNK):
-                whole = content.rfind(b"\n") + 1
-                if not whole and len(content) < _CHUNK:
+            file.seek(self._read[path])
+            for line in file:
+                if not (line.endswith(b"\n") or last):
                     break
-                file.seek(whole - len(content), os.SEEK_CUR)
-                yield from self._parsed(content[:whole])
-            self._read[path] = file.tell() - len(content)
-            if last and content:
-                self._read[path] += len(content)
-                yield from self._parsed(content)
+                self._read[path] += len(line)
+                if line != b"\n":
+                    yield from self._parsed(line)
 
-    def _parsed(self, content: bytes) -> Iterator[Row]:
-        for line in content.split(b"\n"):
-            if not line:
-                continue
-            try:
-                row = orjson.loads(line)
-            except ValueError:
-                self.torn += 1
-                continue
-            if isinstance(row, dict) and isinstance(row.get("ts"), float | int) and isinstance(row.get("kind"), str):
-                yield row
-            else:
-                self.torn += 1
+    def _parsed(self, line: bytes) -> Iterator[Row]:
+        try:
+            row = orjson.loads(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict) and isinstance(row.get("ts"), float | int) and isinstance(row.get("kind"), str):
+            yield row
+        else:
+            self.torn += 1
