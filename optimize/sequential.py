@@ -69,7 +69,7 @@ class Moments:
 
     def skewness(self) -> Floats:
         """The skewness of that mean: it shrinks with the root of the users, and a normal distribution has none."""
-        return self._residuals(3) / np.maximum(self._residuals(2), 1e-300) ** 1.5
+        return self._residuals(3) / np.maximum(self._residuals(2), 1e-100) ** 1.5
 
     def enough(self, *, binary: bool) -> Any:
         """True where the mean may be taken for normal."""

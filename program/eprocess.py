@@ -9,13 +9,13 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-CONCENTRATION = 100.0
+NEAR = 100.0
 """How near to the weights the alternative is sought: 100 finds shares that are a few points off soonest."""
+WIDE = 10.0
+"""For rare events: a few of them, of which one arm has twice or three times its due."""
 
 
-def log_e_multinomial(
-    counts: ArrayLike, weights: ArrayLike, concentration: float = CONCENTRATION
-) -> NDArray[np.float64] | Any:
+def log_e_multinomial(counts: ArrayLike, weights: ArrayLike, concentration: float = NEAR) -> NDArray[np.float64] | Any:
     """The logarithm of the evidence that counts do not come from the weights; shape of `counts` without its last axis.
 
     `counts` has the arms on its last axis, `weights` are positive. The likelihood of a Dirichlet-multinomial with
@@ -38,5 +38,5 @@ def log_e_rates(failures: ArrayLike, successes: ArrayLike, weights: ArrayLike) -
     If they do, failures fall on the arms as the weights say, and so do successes: the mean of the two e-processes is
     one again, and it is the failures that speak when they are rare.
     """
-    both = (log_e_multinomial(failures, weights), log_e_multinomial(successes, weights))
+    both = (log_e_multinomial(failures, weights, WIDE), log_e_multinomial(successes, weights, WIDE))
     return np.logaddexp(*both) - np.log(2)

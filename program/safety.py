@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from program.design import Design, Guard, State, end, read_state
-from program.eprocess import log_e_multinomial, log_e_rates
+from program.eprocess import WIDE, log_e_multinomial, log_e_rates
 from program.tally import Merged, breaches
 
 MISMATCH = 1000.0
@@ -118,7 +118,7 @@ def _shadowed(design: Design, merged: Merged, guard: Guard, n: int, needed: floa
         asked += bool(pairs)
         for side in (0, 1):
             only[side] += failed[side] and not failed[1 - side]
-    evidence = float(log_e_multinomial(only, (1.0, 1.0)))
+    evidence = float(log_e_multinomial(only, (1.0, 1.0), WIDE))
     return GuardCheck(guard, arm, (only[0], asked - only[0]), (only[1], asked - only[1]), evidence, needed)
 
 
