@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from program.design import (
     write_whole,
 )
 from program.errors import ExperimentError
+from program.exposures import LogReader
+from program.tally import Tally
 
 ALPHA = 0.05
 
@@ -75,16 +78,27 @@ def stop(name: str, reason: str = "", artifacts: str | Path | None = None) -> St
     return end(folder, "stopped", reason or "stopped by hand")
 
 
-def one(name: str, artifacts: str | Path | None = None) -> tuple[Design, State]:
-    """An experiment with its state. Raises `ExperimentError` when there is none."""
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """An experiment, whether it runs, and how many units it has seen."""
+
+    design: Design
+    state: State
+    units: int
+
+
+def progress(name: str, artifacts: str | Path | None = None) -> Progress:
+    """How far an experiment is. Raises `ExperimentError` when there is none."""
     folder, design = read_design(name, artifacts)
-    return design, read_state(folder)
+    tally = Tally(design)
+    tally.add(LogReader(folder).rows(last=True))
+    return Progress(design, read_state(folder), len(tally.merged().units))
 
 
-def experiments(artifacts: str | Path | None = None) -> list[tuple[Design, State]]:
-    """Every experiment below the artifacts folder with its state, by name."""
+def experiments(artifacts: str | Path | None = None) -> list[Progress]:
+    """Every experiment below the artifacts folder, by name."""
     found = sorted((reference.artifacts_root(artifacts) / EXPERIMENTS).glob(f"*/{DESIGN}"))
-    return [one(path.parent.name, artifacts) for path in found]
+    return [progress(path.parent.name, artifacts) for path in found]
 
 
 def _arm(name: str, ref: str, weight: float, artifacts: str | Path | None) -> ArmDesign:

@@ -19,16 +19,17 @@ from program.tally import Tally
 TURN = ".lock"
 """Whose turn it is to look: one process of the many keeps the tally, and another takes over when it has gone."""
 _PATIENCE = 3
+_SPARING = 20
 _LOG = logging.getLogger("ragc.experiment")
 
 
 class Monitor:
-    """One process's watch over the folder. A look reads only what is new."""
+    """One process's watch over the folder: a look reads only what is new, and takes a twentieth of the time at most."""
 
     def __init__(self, folder: Path, design: Design, seconds: float) -> None:
         self._folder = folder
         self._design = design
-        self._seconds = seconds
+        self._pause = self._seconds = seconds
         self._owner = f"{socket.gethostname()}-{os.getpid()}-{id(self)}"
         self._due = time.monotonic() + seconds
         self._looking = threading.Lock()
@@ -37,28 +38,34 @@ class Monitor:
     def look_when_due(self) -> None:
         """Looks beside the caller, in a thread of its own, when the last look is long enough ago."""
         if time.monotonic() >= self._due and self._looking.acquire(blocking=False):
-            self._due = time.monotonic() + self._seconds
             threading.Thread(target=self._turn, name="ragc-monitor", daemon=True).start()
 
     def look(self) -> State:
         """Ends the experiment if it must end, and tells its state."""
+        with self._looking:
+            return self._look()
+
+    def _look(self) -> State:
+        began = time.monotonic()
         state = read_state(self._folder)
         if not state.running:
             return state
         self._tally.add(self._reader.rows())
         merged = self._tally.merged()
         sizes, checks = mismatch(self._design, merged), guard_checks(self._design, merged)
+        self._pause = max(self._seconds, _SPARING * (time.monotonic() - began))
         return conclude(self._folder, self._design, merged, sizes, checks)
 
     def _turn(self) -> None:
         try:
             if self._mine():
-                self.look()
+                self._look()
             else:
                 self._forget()
         except Exception:
             _LOG.exception("the experiment %s could not be looked after", self._design.id)
         finally:
+            self._due = time.monotonic() + self._pause
             self._looking.release()
 
     def _mine(self) -> bool:
@@ -66,11 +73,12 @@ class Monitor:
         path = self._folder / TURN
         try:
             turn = orjson.loads(path.read_bytes())
-            others = turn["owner"] != self._owner and time.time() - turn["at"] < _PATIENCE * self._seconds
+            others = turn["owner"] != self._owner and time.time() < turn["until"]
         except (OSError, ValueError, KeyError, TypeError):
             others = False
         if not others:
-            write_whole(path, orjson.dumps({"owner": self._owner, "at": time.time()}))
+            until = time.time() + _PATIENCE * self._pause
+            write_whole(path, orjson.dumps({"owner": self._owner, "until": until}))
         return not others
 
     def _forget(self) -> None:

@@ -13,12 +13,12 @@ from optimize.cli.show import Json, print_json, print_table
 from program.errors import ExperimentError
 
 if TYPE_CHECKING:
+    from optimize.experiment import Progress
     from optimize.online import OnlineReport
-    from program.design import Design, State
 
 Name = Annotated[str, typer.Argument(help="The experiment, such as exp-2026-11-refunds; exp- may be left out.")]
 Logs = Annotated[
-    list[Path], typer.Option(help="A further folder of exposure files, from another host. May be repeated.")
+    list[Path] | None, typer.Option(help="A further folder of exposure files, from another host. May be repeated.")
 ]
 
 
@@ -74,16 +74,13 @@ def status(
     """Which experiments run, and how they ended. Exit code 1 when one was halted."""
     from optimize import experiment
 
-    found = experiment.experiments(artifacts) if not name else [experiment.one(name, artifacts)]
+    found = [experiment.progress(name, artifacts)] if name else experiment.experiments(artifacts)
     if json:
-        print_json([_status(design, state) for design, state in found])
+        print_json([_status(one) for one in found])
     else:
-        rows = [
-            (d.id, s.status, " / ".join(f"{a.name} {a.version}" for a in d.arms), d.created_at, s.reason)
-            for d, s in found
-        ]
-        print_table("experiments", ("experiment", "status", "arms", "since", "reason"), rows)
-    raise typer.Exit(int(any(state.status == "halted" for _, state in found)))
+        columns = ("experiment", "status", "units", "arms", "since", "reason")
+        print_table("experiments", columns, [_row(one) for one in found])
+    raise typer.Exit(int(any(one.state.status == "halted" for one in found)))
 
 
 def stop(
@@ -102,7 +99,7 @@ def stop(
         typer.echo(f"{state.status}: {state.reason}")
 
 
-def report(name: Name, logs: Logs = [], artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = False) -> None:  # noqa: B006
+def report(name: Name, logs: Logs = None, artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = False) -> None:
     """What the experiment says, as often as you like to look.
 
     Exit code 0: a challenger is better, or a shadow passed. 1: worse, or halted. 3: nothing can be said (yet).
@@ -110,7 +107,7 @@ def report(name: Name, logs: Logs = [], artifacts: Artifacts = DEFAULT_ARTIFACTS
     from optimize.online import EXIT_CODES
     from optimize.online import report as made
 
-    found = made(name, artifacts, logs)
+    found = made(name, artifacts, logs or ())
     if json:
         print_json(found.as_dict())
     else:
@@ -118,9 +115,18 @@ def report(name: Name, logs: Logs = [], artifacts: Artifacts = DEFAULT_ARTIFACTS
     raise typer.Exit(EXIT_CODES[found.verdict])
 
 
-def _status(design: Design, state: State) -> dict[str, Any]:
+def _status(found: Progress) -> dict[str, Any]:
+    design = found.design
     arms = [{"name": arm.name, "version": arm.version, "weight": arm.weight} for arm in design.arms]
-    return {"experiment": design.id, "created_at": design.created_at, "arms": arms, **asdict(state)}
+    counts = {"units": found.units, "max_units": design.max_units}
+    return {"experiment": design.id, "created_at": design.created_at, "arms": arms, **counts, **asdict(found.state)}
+
+
+def _row(found: Progress) -> tuple[str, ...]:
+    design, state = found.design, found.state
+    arms = " / ".join(f"{arm.name} {arm.version}" for arm in design.arms)
+    units = f"{found.units} of {design.max_units}"
+    return design.id, state.status, units, arms, design.created_at, state.reason
 
 
 def _print_page(found: OnlineReport) -> None:

@@ -190,7 +190,8 @@ def test_the_command_line_starts_reports_and_stops(ragc, tmp_path):
     assert ragc("ab", "status")[0] == 0
     assert "stopped: enough" in ragc("ab", "stop", NAME, "--reason", "enough")[1]
     code, out, _ = ragc("ab", "status", NAME, "--json")
-    assert (code, json.loads(out)[0]["status"]) == (0, "stopped")
+    (found,) = json.loads(out)
+    assert (code, found["status"], found["units"], found["max_units"]) == (0, "stopped", 1500, 20000)
 
 
 def test_the_command_line_exits_with_1_when_halted_or_worse_and_2_for_a_mistake(ragc, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from optimize.experiment import start, stop
 from optimize.online import report
-from program import Experiment
+from program import Experiment, load
 from program.assignment import Assignment
 from program.design import DESIGN
 from program.errors import ExperimentError, IntegrityError
@@ -302,6 +302,22 @@ def test_real_versions_are_loaded_and_asked_by_their_arms(compiled, tmp_path, mo
         with exp.assign(unit=f"user-{n}") as arm:
             versions[arm.name] = arm.program("How much water does the Merle hold?").version
     assert versions == {"A": "shop@v1", "B": "shop@v2"}
+
+
+def test_models_of_loaded_arms_answer_from_no_cache(compiled, monkeypatch):
+    artifacts = compiled / "artifacts"
+    start("cached", {"A": "shop@v1", "B": "shop@v2"}, primary="resolved", max_units=100, artifacts=artifacts)
+    monkeypatch.setenv("RAGC_MODELS__WRITE", "openai/gpt-4o-mini")
+    loaded = []
+
+    def kept(*args, **settings):
+        loaded.append(load(*args, **settings))
+        return loaded[-1]
+
+    monkeypatch.setattr("program.experiment.load", kept)
+    Experiment.open("cached", artifacts=artifacts)
+    assert load("shop@v1", artifacts=artifacts).runtime.models.write.cache
+    assert [program.runtime.models.write.cache for program in loaded] == [False, False]
 
 
 def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused(tmp_path, monkeypatch):
