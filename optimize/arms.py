@@ -19,7 +19,7 @@ COSTS = LOWER_IS_BETTER | {"latency_s", "error", "fallback", "clarify", "abstain
 @dataclass(frozen=True, slots=True)
 class ArmReport:
     """One arm: units exposed, units with an outcome, the mean outcome of their requests, and units with a request that
-    was begun and never answered, nor failed: it still runs, or its process died."""
+    was begun and neither answered nor failed: it still runs, its caller gave up, or its process died."""
 
     arm: str
     version: str

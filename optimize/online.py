@@ -11,9 +11,9 @@ from typing import Any, Literal
 import orjson
 
 from optimize.arms import COSTS, ArmReport, Contrast, contrasts_of, measures_of, outcomes_of, unfinished_units
-from optimize.registry import replace_file
-from program.design import Design, State, read_design
+from program.design import Design, State, read_design, write_whole
 from program.eprocess import log_e_multinomial
+from program.errors import ExperimentError
 from program.exposures import LogReader
 from program.safety import MISMATCH, GuardCheck, Mismatch, conclude, guard_checks, mismatch
 from program.tally import Accounting, Merged, Tally
@@ -90,9 +90,11 @@ def report(name: str, artifacts: str | Path | None = None, logs: Sequence[str | 
     """The report now, also kept as `report.json`; it ends the experiment when that must end.
 
     `logs` are further folders of exposure files, copied from other hosts. Raises `ExperimentError` when there is no
-    such experiment, `IntegrityError` when its design was changed.
+    such experiment or folder, `IntegrityError` when its design was changed.
     """
     folder, design = read_design(name, artifacts)
+    if missing := [str(place) for place in logs if not Path(place).is_dir()]:
+        raise ExperimentError(f"{', '.join(missing)} is not a folder.", "Name folders of exposures-*.jsonl files.")
     readers = [LogReader(Path(place)) for place in (folder, *logs)]
     tally = Tally(design)
     for reader in readers:
@@ -120,7 +122,7 @@ def report(name: str, artifacts: str | Path | None = None, logs: Sequence[str | 
         torn=sum(reader.torn for reader in readers),
         proposal=_proposal(design, contrasts) if verdict == "better" else "",
     )
-    replace_file(folder / REPORT, orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
+    write_whole(folder / REPORT, orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
     return found
 
 

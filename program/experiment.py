@@ -53,14 +53,15 @@ class Experiment:
         self,
         folder: Path,
         design: Design,
-        programs: Mapping[str, Callable[[], Program]],
-        *,
-        look_seconds: float = LOOK_SECONDS,
+        programs: Mapping[str, Program],
+        load_arm: Callable[[ArmDesign], Program],
+        look_seconds: float,
     ) -> None:
         self.design = design
         self._folder = folder
         self._programs = programs
-        self._control = programs[design.control.name]()
+        self._load_arm = load_arm
+        self._control = programs[design.control.name]
         self._assignment = Assignment(design.id, design.weights, design.include)
         self._key = unit_key()
         self._look_seconds = look_seconds
@@ -90,15 +91,10 @@ class Experiment:
         if surplus := given.keys() - {arm.name for arm in design.arms}:
             known = ", ".join(arm.name for arm in design.arms)
             raise ExperimentError(f"{design.id} has no arm {', '.join(sorted(surplus))}.", f"Its arms are {known}.")
-        opened: dict[str, Callable[[], Program]] = {}
-        for arm in design.arms:
-            if arm.name in given:
-                opened[arm.name] = partial(given.__getitem__, arm.name)
-            elif design.shadow and arm is not design.control:
-                opened[arm.name] = partial(_loaded, arm, artifacts, project)
-            else:
-                opened[arm.name] = partial(_same, _loaded(arm, artifacts, project))
-        return cls(folder, design, opened, look_seconds=look_seconds)
+        load_arm = partial(_loaded, artifacts=artifacts, project=project)
+        first = design.arms[:1] if design.shadow else design.arms  # a shadow is loaded when it is first asked
+        loaded = {arm.name: load_arm(arm) for arm in first if arm.name not in given}
+        return cls(folder, design, {**given, **loaded}, load_arm, look_seconds)
 
     @contextmanager
     def assign(self, unit: str) -> Iterator[Arm]:
@@ -121,8 +117,8 @@ class Experiment:
             arm, why = self.design.arms[self._assignment.arm(unit)], "assigned"
         inside = why in {"assigned", "shadow"}
         expose = partial(self._expose, arm, unit) if inside else _nothing
-        program = self._control if arm is control else self._programs[arm.name]()
-        found = Arm(arm.name, arm.version, why, Served(program, self._control, expose, self._finish))
+        served = Served(self._programs[arm.name], self._control, expose, self._finish)
+        found = Arm(arm.name, arm.version, why, served)
         try:
             yield found
         except Exception:
@@ -168,7 +164,10 @@ class Experiment:
         self._write("measured", request=request, trace=answer.trace.id, values=measured(answer))
         for arm in self.design.challengers if self.design.shadow else ():
             report = partial(self._report_shadow, arm.name)
-            here.shadow(arm.name, self._programs[arm.name], report).ask(request, question)
+            here.shadow(arm.name, partial(self._program, arm), report).ask(request, question)
+
+    def _program(self, arm: ArmDesign) -> Program:
+        return self._programs.get(arm.name) or self._load_arm(arm)
 
     def _report_shadow(self, arm: str, request: str, values: Mapping[str, float]) -> None:
         self._write("measured", request=request, shadow=arm, values=values)
@@ -194,10 +193,6 @@ class Experiment:
 
 def _nothing() -> str:
     return ""
-
-
-def _same(program: Program) -> Program:
-    return program
 
 
 def _loaded(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> Program:

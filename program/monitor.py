@@ -38,7 +38,10 @@ class Monitor:
     def look_when_due(self) -> None:
         """Looks beside the caller, in a thread of its own, when the last look is long enough ago."""
         if time.monotonic() >= self._due and self._looking.acquire(blocking=False):
-            threading.Thread(target=self._turn, name="ragc-monitor", daemon=True).start()
+            try:
+                threading.Thread(target=self._turn, name="ragc-monitor", daemon=True).start()
+            except RuntimeError:  # no thread to be had: the next question tries again
+                self._looking.release()
 
     def look(self) -> State:
         """Ends the experiment if it must end, and tells its state."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -117,15 +118,18 @@ class Tally:
         elif kind == "exposure":
             if self._arms[row["arm"]] != row["digest"]:
                 raise ValueError("of another version")
-            found, request = (at, row["arm"], row["unit"]), row["request"]
+            found, request = (at, row["arm"], str(row["unit"])), str(row["request"])
             if request in self._exposures:
                 self._counts["duplicates"] += 1
             self._exposures[request] = min(self._exposures.get(request, found), found)
         else:
-            values = {str(name): float(value) for name, value in row["values"].items()}
-            if trace := row.get("trace"):
-                self._traces[trace] = min(self._traces.get(trace, row["request"]), row["request"])
-            kept = self._values.setdefault((row["request"], row.get("shadow", "")), {})
+            key, shadow, trace = str(row["request"]), str(row.get("shadow", "")), str(row.get("trace", ""))
+            values = {name: float(value) for name, value in row["values"].items()}
+            if not all(map(math.isfinite, values.values())):
+                raise ValueError("not a number")
+            if trace:
+                self._traces[trace] = min(self._traces.get(trace, key), key)
+            kept = self._values.setdefault((key, shadow), {})
             for name, value in values.items():
                 kept[name] = max(kept.get(name, (at, value)), (at, value))
 

@@ -201,6 +201,7 @@ def test_the_command_line_exits_with_1_when_halted_or_worse_and_2_for_a_mistake(
     assert ragc("ab", "status", NAME)[0] == 1
     for mistake in (
         ("ab", "report", "nothing-here"),
+        ("ab", "report", NAME, "--logs", "nowhere"),
         ("ab", "start", "x", "support@v1", "--primary", "resolved", "--max-units", "9"),
         ("ab", "start", "x", "A=support@v1", "B=support@v2", "--weights", "a,b", "--max-units", "9"),
     ):

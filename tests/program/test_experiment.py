@@ -293,7 +293,7 @@ def test_a_shadow_that_does_not_load_leaves_the_control_alone(tmp_path):
     assert report(NAME, tmp_path).measures["error"] == {"A": 0, "B": 1}
 
 
-def test_real_versions_are_loaded_and_asked_by_their_arms(compiled, tmp_path, monkeypatch):
+def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):
     artifacts = compiled / "artifacts"
     start("real", {"A": "shop@v1", "B": "shop@v2"}, primary="resolved", max_units=100, artifacts=artifacts)
     exp = Experiment.open("real", artifacts=artifacts)

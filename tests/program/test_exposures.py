@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import time
@@ -62,12 +61,13 @@ def test_rows_survive_a_killed_process_and_its_torn_last_line_is_counted(tmp_pat
 
 
 def _write_to_a_small_disk(folder):
+    import resource
+
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
     mine = log(folder)
     with pytest.raises(OSError):
         for n in range(100):
             mine.append("exposure", request=str(n))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 
 
 @needs_fork
@@ -116,7 +116,7 @@ def test_lines_that_are_no_rows_are_counted_and_passed_over(tmp_path):
     assert reader.torn == 3
 
 
-def test_a_pseudonym_is_stable_within_an_experiment_and_unlinkable_beyond(monkeypatch):
+def test_a_pseudonym_is_stable_within_an_experiment_and_unlinkable_beyond():
     key = KEY.encode()
     assert pseudonym(key, NAME, "ann") == pseudonym(key, NAME, "ann")
     others = {pseudonym(key, NAME, "bob"), pseudonym(key, "exp-b", "ann"), pseudonym(b"another key", NAME, "ann")}

@@ -95,6 +95,26 @@ def test_an_outcome_is_joined_by_request_id_and_by_trace_id_and_the_last_one_cou
     assert found.accounting.unmatched == 0
 
 
+@settings(deadline=None)
+@given(
+    st.sampled_from(["kind", "unit", "arm", "digest", "request", "values", "trace", "shadow", "design", "key"]),
+    st.sampled_from([None, 7, [], {}, "x", {"a": None}]),
+    st.integers(0, 3),
+)
+def test_no_row_however_spoilt_stops_the_merge(field, spoilt, which):
+    rows = [
+        row("opened", 1.0, design="sha256:seal", key="k1"),
+        exposure(1.0, "u", "A", "r1"),
+        row("measured", 2.0, request="r1", trace="t1", values={"error": 0}),
+        outcome(3.0, "t1", 1),
+    ]
+    whole = list(rows)
+    whole[which] = {**rows[which], field: spoilt}
+    found = merged(*rows, *whole)
+    assert found.accounting.rows == 8
+    assert found.exposed(DESIGN)[0] >= 1
+
+
 def test_what_cannot_be_used_is_counted():
     found = merged(
         row("opened", 1.0, design="sha256:seal", key="k1"),
