@@ -205,6 +205,7 @@ def _loaded(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | 
     program = load(arm.version, artifacts=artifacts, project=project)
     for model in (program.runtime.models.decide, program.runtime.models.write):
         model.cache = False
+    program.runtime.models.embedder.encode([arm.version])  # loads it now, not in the first user's latency
     return program
 
 

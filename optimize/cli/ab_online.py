@@ -162,8 +162,12 @@ def _print_page(found: OnlineReport) -> None:
         for name, by_arm in found.measures.items()
     ]
     print_table("means over requests", ("measure", *names), means)
-    counted = ", ".join(f"{n} {what}" for what, n in asdict(found.accounting).items() if n)
-    typer.echo(f"{found.files} files, {counted}" + (f", {found.torn} torn" if found.torn else ""))
+    counted = ", ".join(f"{n} {what}" for what, n in asdict(found.accounting).items() if n and what != "keys")
+    typer.echo(
+        f"read: {found.files} files"
+        + (f", {counted}" if counted else "")
+        + (f", {found.torn} torn" if found.torn else "")
+    )
     for warning in found.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if found.proposal:
