@@ -16,7 +16,7 @@ _WHOLE = 2**64
 
 def draw(experiment: str, salt: str, unit: str) -> int:
     """A number in [0, 2**64): the first eight bytes, big-endian, of SHA-256 of `experiment NUL salt NUL unit`."""
-    digest = hashlib.sha256(f"{experiment}\0{salt}\0{unit}".encode()).digest()
+    digest = hashlib.sha256(f"{experiment}\0{salt}\0{unit}".encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")
 
 

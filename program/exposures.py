@@ -41,7 +41,7 @@ def unit_key() -> bytes:
 
 def pseudonym(key: bytes, experiment: str, unit: str) -> str:
     """32 hexadecimal digits for a unit: the same throughout an experiment, unlinkable without the key."""
-    return hmac.digest(key, f"{experiment}\0{unit}".encode(), "sha256")[:16].hex()
+    return hmac.digest(key, f"{experiment}\0{unit}".encode(errors="surrogatepass"), "sha256")[:16].hex()
 
 
 def fingerprint(key: bytes) -> str:

@@ -37,11 +37,11 @@ class Participant:
         """The state, read from disk at most once a second; what cannot be read counts as halted."""
         now = time.monotonic()
         if now - self._read_at >= _STATE_SECONDS:
-            self._read_at = now
             try:
                 self._state = read_state(self._folder)
             except (OSError, IntegrityError) as error:
                 self._state = State("halted", str(error))
+            self._read_at = now
         return self._state
 
     def shadow(
