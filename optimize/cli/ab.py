@@ -1,4 +1,4 @@
-"""`ragc ab offline`: two versions on the same labelled questions."""
+"""`ragc ab`: two versions on the same labelled questions; on live traffic, see ab_online."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from optimize.cli import ab_online
 from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts
 from optimize.cli.show import Json, print_json, print_table
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Adds `ab` and its verbs."""
     ab = typer.Typer(no_args_is_help=True, help="Two versions put to the test against each other.")
-    ab.callback()(lambda: None)  # with one verb, Typer would otherwise leave its name out
     ab.command("offline")(offline)
+    ab_online.register(ab)
     app.add_typer(ab, name="ab")
 
 
