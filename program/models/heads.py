@@ -18,7 +18,6 @@ from program.models.regression import (
     calibrate,
     folds,
     log_loss,
-    log_losses,
     out_of_fold,
     regress,
     rotated,
@@ -39,8 +38,8 @@ TEXT_SETS = (
     ("meaning", "grams", "shape", "options"),
 )
 EVIDENCE_SETS = (
-    ("need",),
-    ("need", "shape"),
+    ("near",),
+    ("near", "shape"),
     ("bearing",),
     ("bearing", "shape"),
     ("options",),
@@ -214,25 +213,13 @@ def _rows(cases: Sequence[Blocks], names: Sequence[str]) -> tuple[Vector, Vector
     return np.clip((raw - mean) * scale, -limit, limit), mean, scale
 
 
-def _as_good(loss: Vector, least: Vector) -> bool:
-    worse = loss - least
-    return bool(worse.mean() <= worse.std() / np.sqrt(len(worse)) + 1e-12)
-
-
 def _choose(
     cases: Sequence[Blocks], y: Array, fold_of: Array, sets: Sequence[tuple[str, ...]]
 ) -> tuple[tuple[str, ...], float, Logits]:
-    """The blocks, the strength and their out-of-fold logits of least log loss.
-
-    Of the sets of blocks, the narrowest that is within one standard error of the best (Breiman et al. 1984):
-    a wide one may owe its lead to what the demonstrations have in common and other questions have not.
-    """
+    """The blocks, the strength and their out-of-fold logits of least log loss."""
     rows = {names: rotated(_rows(cases, names)[0]) for names in sets}
     tried = {names: out_of_fold(rows[names], y, fold_of, FIRST_STRENGTH) for names in sets}
-    losses = {names: log_losses(logits, y) for names, logits in tried.items()}
-    least = min(losses.values(), key=lambda loss: float(loss.mean()))
-    width = {names: sum(len(cases[0][name]) for name in names) for names in sets}
-    best = next(names for names in sorted(sets, key=width.__getitem__) if _as_good(losses[names], least))
+    best = min(tried, key=lambda names: log_loss(tried[names], y))
     found, strength = tried[best], FIRST_STRENGTH
     if best == MANY_SET and len(sets) == 1:
         return best, strength, found

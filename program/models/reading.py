@@ -14,6 +14,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from program.models.arithmetic import solve
 from program.models.split import split
 from program.models.words import expected, kinds, names, quantities, stems
 
@@ -157,8 +158,8 @@ _ASKED = ("money", "duration", "date", "name", "number", "reason", "clock", "per
 
 @lru_cache(maxsize=20_000)
 def shape(text: str) -> tuple[float, ...]:
-    """How a text is built, whatever it is about: lengths, counts of kinds of words, what is asked for, and how
-    many look-ups it splits into."""
+    """How a text is built, whatever it is about: lengths, counts of kinds of words, what is asked for, how many
+    look-ups it splits into, and whether it can be computed as it stands."""
     words = _TOKEN.findall(text)
     content, named, asked = stems(text), names(text), expected(text)
     opener, parts = _OPENERS.match(text), len(split(text))
@@ -180,4 +181,5 @@ def shape(text: str) -> tuple[float, ...]:
         float(not asked),
         float(parts),
         float(parts > 1),
+        float(bool(solve(text))),
     )

@@ -111,14 +111,9 @@ def softmax(logits: Logits) -> Logits:
 
 
 def log_loss(logits: Logits, y: Array) -> float:
-    return float(np.mean(log_losses(logits, y)))
-
-
-def log_losses(logits: Logits, y: Array) -> Logits:
-    """Shape (n,): the loss of each case."""
     full = np.hstack([np.zeros((len(y), 1)), logits]) if logits.shape[1] == 1 else logits
     chosen = softmax(full)[np.arange(len(y)), y]
-    return np.asarray(-np.log(np.maximum(chosen, 1e-12)))
+    return float(-np.mean(np.log(np.maximum(chosen, 1e-12))))
 
 
 def calibrate(logits: Logits, y: Array) -> tuple[float, Array]:

@@ -6,17 +6,17 @@ import pytest
 from program.models.features import BLOCKS
 from program.models.onevsrest import Fitted, OneVsRest, fit_decision, from_arrays
 
-WIDTHS = {"meaning": 16, "grams": 16, "shape": 6, "bearing": 20, "need": 3, "bases": 2, "options": 3}
+WIDTHS = {"meaning": 16, "grams": 16, "shape": 6, "bearing": 20, "near": 3, "bases": 2, "options": 3}
 
 
 def drawn(n: int, seed: int = 0) -> tuple[list[dict[str, np.ndarray]], list[int], list[str]]:
-    """Cases of three options. The first shows in one number of `need` alone, the others in `shape`."""
+    """Cases of three options. The first shows in one number of `near` alone, the others in `shape`."""
     rng = np.random.default_rng(seed)
     cases, labels = [], []
     for i in range(n):
         label = 0 if i % 8 == 0 else 1 + i % 2
         blocks = {name: rng.normal(size=WIDTHS[name]).astype(np.float32) for name in BLOCKS}
-        blocks["need"][0] = -3.0 if label == 0 else 1.0
+        blocks["near"][0] = -3.0 if label == 0 else 1.0
         blocks["shape"][0] += 3.0 * (label == 2)
         cases.append(blocks)
         labels.append(label)
