@@ -65,11 +65,10 @@ def publish(name: str, fields: Mapping[str, Any], files: Mapping[str, bytes], ro
         )
     base = reference.artifacts_root(root)
     with locked(base, name):
-        _write_git_files(base)
+        write_git_files(base)
         folder = base / name / "versions"
         folder.mkdir(exist_ok=True)
-        for leftover in folder.glob(f"{ASIDE}*"):
-            shutil.rmtree(leftover)
+        clear_leftovers(folder)
         number = max(map(reference.number, reference.versions(base, name)), default=0) + 1
         aside = folder / f"{ASIDE}{os.getpid()}"
         sealed = manifest.seal(aside, {**fields, "name": name, "version": f"v{number}"}, files)
@@ -131,10 +130,14 @@ def verify_all(root: Path | str | None = None) -> list[Checked]:
 def locked(base: Path, name: str) -> Iterator[None]:
     """Hold the one lock of a name; the system frees it when its holder dies.
 
-    Raises `RagcError` when another process holds it for a minute.
+    Raises `RagcError` when another process holds it for a minute, `VersionError` when a folder of the name
+    is a link: what is written there would land elsewhere.
     """
     from filelock import FileLock, Timeout
 
+    for part in (base / name, base / name / "versions", base / name / "aliases"):
+        if part.is_symlink():
+            raise VersionError(f"{part} is a link.", "Put the folder itself in the artifacts folder.")
     (base / name).mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(base / name / LOCK, timeout=LOCK_SECONDS):
@@ -157,7 +160,14 @@ def replace_file(path: Path, content: bytes) -> None:
     manifest.sync_folder(path.parent)
 
 
-def _write_git_files(base: Path) -> None:
+def clear_leftovers(folder: Path) -> None:
+    """Remove what killed writers left aside; the caller holds the name's lock."""
+    for leftover in folder.glob(f"{ASIDE}*"):
+        shutil.rmtree(leftover)
+
+
+def write_git_files(base: Path) -> None:
+    """Put GIT_FILES below the root where they are missing."""
     for name, text in GIT_FILES.items():
         if not (base / name).exists():
             replace_file(base / name, text.encode())

@@ -103,10 +103,7 @@ def seal(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) 
         f'\n  "seal": "sha256:{_UNSEALED}"'.encode(),
         f'\n  "seal": "{digest_of(blank)}"'.encode(),
     )
-    folder.mkdir(parents=True)
-    for name, content in {**files, MANIFEST: sealed}.items():
-        _write(folder / name, content)
-    sync_folder(folder)
+    write_files(folder, {**files, MANIFEST: sealed})
     return _view(folder, sealed)
 
 
@@ -177,6 +174,17 @@ def content_digest(files: Mapping[str, bytes]) -> str:
     return digest_of("".join(f"{digest_of(files[name])} {name}\n" for name in counted).encode())
 
 
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a new folder of files, down to the disk. Raises `FileExistsError` when the folder exists."""
+    folder.mkdir(parents=True)
+    for name, content in contents.items():
+        with (folder / name).open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    sync_folder(folder)
+
+
 def sync_folder(folder: Path) -> None:
     """Have the system put a folder's entries on disk, where it can (Windows cannot)."""
     if os.name == "nt":
@@ -192,13 +200,6 @@ def _view(folder: Path, content: bytes) -> Manifest:
     fields = orjson.loads(content)
     files = tuple(SealedFile(str(f["path"]), int(f["size"]), str(f["digest"])) for f in fields["files"])
     return Manifest(folder, digest_of(content), files, fields)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _unsuitable(name: str, content: bytes) -> str:

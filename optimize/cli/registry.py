@@ -44,7 +44,7 @@ def ls(
         print_json([asdict(v) for v in found])
         return
     rows = [
-        (f"{v.name}@{v.version}", ", ".join(v.aliases), v.created_at, v.parent or "", _headline(v.metrics))
+        (f"{v.name}@{v.version}", ", ".join(v.aliases), v.created_at, v.parent or "", headline(v.metrics))
         for v in found
     ]
     print_table("versions", ("version", "aliases", "created", "parent", "scores"), rows)
@@ -128,7 +128,7 @@ def _print_move(move: Move, json: bool) -> None:
     typer.echo(f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}{gate}")
 
 
-def _headline(metrics: Mapping[str, Any]) -> str:
+def headline(metrics: Mapping[str, Any]) -> str:
     """The leading scores of a manifest in a few words."""
     measures = ((name, metrics.get(name)) for name in HEADLINE)
     return ", ".join(f"{name} {m['value']:.3f}" for name, m in measures if m and m.get("value") is not None)
