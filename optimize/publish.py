@@ -20,7 +20,8 @@ import program as program_package
 from optimize import registry
 from optimize.dataset import LabelledQuestion
 from optimize.evaluation import Evaluation
-from program.artifact import files_of, structure_of
+from program.artifact import files_of
+from program.fitting import structure_of
 from program.manifest import read as read_manifest
 from program.parameters import Setting, read
 from program.rag import AgenticRAG

@@ -113,13 +113,22 @@ def verify(folder: Path, digest: str = "") -> Manifest:
     `digest`, when given, is the version digest expected. Raises `IntegrityError` that lists every
     difference: changed, missing and surplus files, sizes, a foreign schema, a changed manifest.
     """
-    found = differences(folder, digest)
-    if found:
-        raise IntegrityError(
-            f"{folder} is not as it was sealed: {'; '.join(found)}.",
-            "Restore the folder from a copy, or compile a new version.",
-        )
+    if found := differences(folder, digest):
+        raise IntegrityError(f"{folder} is not as it was sealed: {'; '.join(found)}.", mend(folder))
     return read(folder)
+
+
+def mend(folder: Path) -> str:
+    """What to do about a folder that does not verify."""
+    try:
+        major = read(folder).section("schema").get("major")
+    except IntegrityError:
+        major = SCHEMA["major"]
+    if major == SCHEMA["major"]:
+        return "Restore the folder from a copy, or compile a new version: ragc compile PROJECT"
+    if isinstance(major, int) and major > SCHEMA["major"]:
+        return "Install the ragc that wrote it, or a newer one; or compile it again with this one: ragc compile PROJECT"
+    return "Compile it again with this ragc: ragc compile PROJECT"
 
 
 def read(folder: Path) -> Manifest:
