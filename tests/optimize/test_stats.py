@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, t
+from scipy.stats import binomtest, permutation_test, t
 
-from optimize.stats import holm, mean_interval, needed_questions, paired_test
+from optimize.stats import holm, mean_interval, paired_test, questions_needed
 from program.errors import DataError
 
 
@@ -85,6 +85,14 @@ def test_the_sign_flip_of_single_questions_is_the_exact_binomial_test():
     assert paired_test(a[2:], b[2:]).p == pytest.approx(binomtest(9, 12).pvalue, rel=1e-12)
 
 
+def test_the_sign_flip_is_that_of_scipy():
+    rng = np.random.default_rng(9)
+    for n, slack in ((9, 1e-12), (25, 0.02)):
+        differences = rng.normal(0.3, 1, n)
+        theirs = permutation_test((differences,), np.mean, permutation_type="samples", rng=rng)
+        assert paired_test(np.zeros(n), differences).p == pytest.approx(theirs.pvalue, abs=slack)
+
+
 def test_forty_out_of_forty_is_not_certainty():
     interval = mean_interval([1.0] * 40, proportion=True)
     assert interval.mean == interval.high == 1.0
@@ -158,10 +166,13 @@ def test_the_smallest_detectable_difference_is_detected_in_about_four_cases_of_f
 
 
 def test_the_questions_needed_match_the_published_table():
-    assert needed_questions(0.05) == pytest.approx(622, abs=2)
-    assert needed_questions(0.03) == pytest.approx(1739, abs=2)
-    with pytest.raises(DataError):
-        needed_questions(0.5)
+    for effect, published in ((0.05, 622), (0.03, 1739)):
+        assert questions_needed(effect, math.sqrt(0.2 - effect**2)) == pytest.approx(published, abs=2)
+    assert questions_needed(0.05, 0.3, per_unit=8) == pytest.approx(8 * questions_needed(0.05, 0.3), abs=8)
+    assert questions_needed(5.0, 0.3, per_unit=8) == 6 * 8, "never fewer than six topics"
+    for effect, spread in ((0, 1), (math.nan, 1), (0.1, 0), (0.1, math.inf)):
+        with pytest.raises(DataError):
+            questions_needed(effect, spread)
 
 
 def test_holm_corrects_for_the_number_of_metrics():

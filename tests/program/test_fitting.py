@@ -142,7 +142,7 @@ def test_a_model_without_its_key_is_an_error_that_names_the_key(compiled, monkey
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     monkeypatch.setenv("RAGC_MODELS__WRITE", "openai/gpt-4o-mini")
-    with pytest.raises(ModelError, match="write.*OPENAI_API_KEY"):
+    with pytest.raises(ModelError, match=r"write.*OPENAI_API_KEY"):
         load("shop@v2", artifacts=compiled / "artifacts")
 
 
