@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,8 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RESAMPLES = 9999
-BATCH = 2_000_000
-"""Signs drawn at a time, for memory."""
+BATCH = 200_000
+"""Signs drawn at a time: as many as fit a processor's cache, several times as fast as all at once."""
 DECIMALS = 9
 
 
@@ -22,7 +23,7 @@ def sign_flip(sums: NDArray[np.float64], seed: int) -> float:
     differ have no sign to flip.
 
     The same p as `scipy.stats.permutation_test(..., permutation_type="samples")`, which draws its patterns one
-    by one and takes ten times as long.
+    by one and takes several times as long.
     """
     scale = float(np.abs(sums).max())
     differing = sums[np.abs(sums) > scale * 10**-DECIMALS] / scale if scale > 0 else sums[:0]
@@ -32,14 +33,15 @@ def sign_flip(sums: NDArray[np.float64], seed: int) -> float:
     # Rounded, so that sign patterns that tie are not told apart by the order of summation.
     seen = round(abs(float(differing.sum())), DECIMALS)
 
-    def as_far(positive: NDArray[np.bool_]) -> int:
-        totals = 2.0 * (positive @ differing) - differing.sum()
+    def as_far(positive: NDArray[Any]) -> int:
+        totals = 2.0 * (positive.astype(np.float64) @ differing) - differing.sum()
         return int((np.round(np.abs(totals), DECIMALS) >= seen).sum())
 
-    if 2**units <= RESAMPLES:
-        patterns = (np.arange(2**units)[:, None] >> np.arange(units)) & 1
-        return as_far(patterns.astype(bool)) / len(patterns)
-    rng, rows = np.random.default_rng(seed), max(1, BATCH // units)
-    sizes = [min(rows, RESAMPLES - start) for start in range(0, RESAMPLES, rows)]
-    hits = sum(as_far(rng.integers(0, 2, (size, units), dtype=np.uint8).astype(bool)) for size in sizes)
+    if (patterns := 1 << units) <= RESAMPLES:
+        return as_far((np.arange(patterns)[:, None] >> np.arange(units)) & 1) / patterns
+    rng, rows, wide = np.random.default_rng(seed), max(1, BATCH // units), math.ceil(units / 8)
+    hits = 0
+    for start in range(0, RESAMPLES, rows):
+        drawn = np.frombuffer(rng.bytes(min(rows, RESAMPLES - start) * wide), np.uint8)
+        hits += as_far(np.unpackbits(drawn.reshape(-1, wide), axis=1, count=units))
     return (hits + 1) / (RESAMPLES + 1)

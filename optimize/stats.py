@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -225,10 +226,15 @@ def _detectable(error: float, units: int, n: int) -> float:
         return math.inf
     if error == 0:
         return MIN_UNITS / n
+    c4 = math.sqrt(2 / (units - 1)) * math.exp(math.lgamma(units / 2) - math.lgamma((units - 1) / 2))
+    return _detectable_size(units) / c4 * error * math.sqrt(units)
+
+
+@lru_cache(maxsize=256)
+def _detectable_size(units: int) -> float:
+    """The detectable mean over the standard deviation of the units."""
+    if units == MIN_UNITS:
+        return _SIZE_AT_LEAST_UNITS
     from statsmodels.stats.power import TTestPower
 
-    size = _SIZE_AT_LEAST_UNITS
-    if units > MIN_UNITS:
-        size = float(np.squeeze(TTestPower().solve_power(nobs=units, alpha=ALPHA, power=POWER)))
-    c4 = math.sqrt(2 / (units - 1)) * math.exp(math.lgamma(units / 2) - math.lgamma((units - 1) / 2))
-    return size / c4 * error * math.sqrt(units)
+    return float(np.squeeze(TTestPower().solve_power(nobs=units, alpha=ALPHA, power=POWER)))
