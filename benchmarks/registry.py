@@ -42,18 +42,23 @@ asks = ["How much water does the kettle hold?"]
 
 
 def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result; every bar here is `<= x`."""
-    return {"figure": name, "value": round(value, 1), "bar": bar, "holds": value <= float(bar[3:]), "n": n}
+    """One line of the result. A `bar` is `<= x`; any other only reports."""
+    holds = value <= float(bar[3:]) if bar.startswith("<= ") else True
+    return {"figure": name, "value": round(value, 1), "bar": bar, "holds": holds, "n": n}
 
 
-def best(run: Callable[[], Any], times: int) -> float:
-    """Milliseconds of the quickest run."""
-    taken = []
+def timed(name: str, run: Callable[[], Any], limit: float, times: int) -> list[Figure]:
+    """Milliseconds of the quickest run, and of processor time in it: on a busy machine the two differ."""
+    wall, busy = [], []
     for _ in range(times):
-        began = time.perf_counter()
+        began, began_busy = time.perf_counter(), time.process_time()
         run()
-        taken.append(1000 * (time.perf_counter() - began))
-    return min(taken)
+        wall.append(1000 * (time.perf_counter() - began))
+        busy.append(1000 * (time.process_time() - began_busy))
+    return [
+        figure(f"ms {name}", min(wall), f"<= {limit:g}", times),
+        figure(f"ms of processor time {name}", min(busy), "reported", times),
+    ]
 
 
 def made_up_project(folder: Path) -> AgenticRAG:
@@ -61,9 +66,7 @@ def made_up_project(folder: Path) -> AgenticRAG:
     (folder / "knowledge").mkdir(parents=True)
     (folder / "ragc.toml").write_text(TOML, encoding="utf-8")
     for n in range(PAGES):
-        text = (
-            f"# Kettle {n}\n## Capacity\nKettle {n} holds {n / 10 + 0.5:.1f} litres and draws {900 + 10 * n} watts.\n"
-        )
+        text = f"# Kettle {n}\n## Capacity\nKettle {n} holds {n / 10 + 0.5:.1f} litres.\n"
         (folder / "knowledge" / f"kettle-{n}.md").write_text(text, encoding="utf-8")
     program = open_program(folder)
     passages = [
@@ -102,23 +105,22 @@ def sealed_fields(program: AgenticRAG, folder: Path) -> dict[str, Any]:
     }
 
 
-def loading(folder: Path, runs: int) -> tuple[Figure, dict[str, Any]]:
+def loading(folder: Path, runs: int) -> tuple[list[Figure], dict[str, Any]]:
     program = made_up_project(folder)
     program("How much water does kettle 7 hold?")  # fits the heads that are sealed with it
     fields = sealed_fields(program, folder)
     files = files_of(program)
     ref = registry.publish("shop", fields, files, folder / "artifacts")
     load(ref, artifacts=folder / "artifacts")  # what is read once for a process is not the version's own time
-    taken = best(lambda: load(ref, artifacts=folder / "artifacts"), runs)
     megabytes = sum(map(len, files.values())) / 2**20
-    return figure(f"ms to load a version of 200 demonstrations ({megabytes:.1f} MB)", taken, "<= 150", runs), fields
+    name = f"to load a version of {DEMONSTRATIONS} demonstrations ({megabytes:.1f} MB)"
+    return timed(name, lambda: load(ref, artifacts=folder / "artifacts"), 150, runs), fields
 
 
-def listing(root: Path, fields: dict[str, Any], versions: int, runs: int) -> Figure:
+def listing(root: Path, fields: dict[str, Any], versions: int, runs: int) -> list[Figure]:
     for _ in range(versions):
         registry.publish("shop", fields, {"program.json": b"{}"}, root)
-    taken = best(lambda: registry.ls("shop", root), runs)
-    return figure(f"ms to list {versions:,} versions", taken, f"<= {500 * versions / VERSIONS:g}", runs)
+    return timed(f"to list {versions:,} versions", lambda: registry.ls("shop", root), 500 * versions / VERSIONS, runs)
 
 
 def main() -> None:
@@ -131,11 +133,11 @@ def main() -> None:
         loaded, fields = loading(Path(place) / "shop", runs)
         listed = listing(Path(place) / "many", fields, VERSIONS // 5 if options.quick else VERSIONS, runs)
     if options.json:
-        print(json.dumps([loaded, listed]))
+        print(json.dumps([*loaded, *listed]))
         return
-    for one in (loaded, listed):
+    for one in (*loaded, *listed):
         verdict = "holds" if one["holds"] else "MISSED"
-        print(f"{one['figure']:<60} {one['value']:>8.1f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+        print(f"{one['figure']:<70} {one['value']:>8.1f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
 
 
 if __name__ == "__main__":

@@ -24,8 +24,9 @@ ALPHA = 0.05
 POWER = 0.8
 MIN_UNITS = 6
 """The fewest topics a sign-flip test can speak on: with five, p is never below 2 / 2**5 = .0625."""
-_SIZE_AT_LEAST_UNITS = 1.793
-"""Mean over standard deviation at which MIN_UNITS normal values are all positive with a chance of 80 %."""
+_SIZES = {6: 1.79, 7: 1.33, 8: 1.19, 9: 1.09}
+"""By number of units, the mean over standard deviation that the sign-flip test finds with a chance of 80 % in
+normal values, simulated; from ten units on it is the paired t-test's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +143,8 @@ def questions_needed(effect: float, spread: float, per_unit: float = 1.0) -> int
     """How many questions show a true difference of `effect` with a chance of 80 %.
 
     `spread` is the standard deviation of the differences between independent units (topics, or questions), of
-    `per_unit` questions each; for a proportion it is sqrt(discordance - effect**2). Paired t-test, at least
-    MIN_UNITS units. Raises `DataError` when the effect or the spread is not a positive number.
+    `per_unit` questions each; for a proportion it is sqrt(discordance - effect**2). At least MIN_UNITS
+    units. Raises `DataError` when the effect or the spread is not a positive number.
     """
     if not (0 < abs(effect) < math.inf and 0 < spread < math.inf):
         raise DataError(
@@ -153,10 +154,11 @@ def questions_needed(effect: float, spread: float, per_unit: float = 1.0) -> int
     from statsmodels.stats.power import TTestPower
 
     size = abs(effect) / spread
-    if size > _SIZE_AT_LEAST_UNITS:
-        return math.ceil(MIN_UNITS * per_unit)
+    for few, least in _SIZES.items():
+        if size >= least:
+            return math.ceil(few * per_unit)
     units = float(np.squeeze(TTestPower().solve_power(effect_size=size, alpha=ALPHA, power=POWER)))
-    return math.ceil(max(units, MIN_UNITS) * per_unit)
+    return math.ceil(units * per_unit)
 
 
 def _finite(values: Sequence[float]) -> NDArray[np.float64]:
@@ -217,10 +219,9 @@ def _clopper_pearson(mean: float, n: int, error: float, freedom: int) -> tuple[f
 def _detectable(error: float, units: int, n: int) -> float:
     """The smallest difference seen with 80 % power by the sign-flip test on `units` independent units.
 
-    A paired t-test's power comes within 4 points of it from seven units on; with six, only six equal signs
-    reach p < .05. The standard deviation of few units is too small on average; c4 corrects that (Holtzman
-    1950). When no two values differ there is no spread to go by: then it is the fewest questions that must
-    change before the test can speak, one in each of MIN_UNITS units.
+    The standard deviation of few units is too small on average; c4 corrects that (Holtzman 1950). When no
+    two values differ there is no spread to go by: then it is the fewest questions that must change before the
+    test can speak, one in each of MIN_UNITS units.
     """
     if units < MIN_UNITS:
         return math.inf
@@ -233,8 +234,8 @@ def _detectable(error: float, units: int, n: int) -> float:
 @lru_cache(maxsize=256)
 def _detectable_size(units: int) -> float:
     """The detectable mean over the standard deviation of the units."""
-    if units == MIN_UNITS:
-        return _SIZE_AT_LEAST_UNITS
+    if units in _SIZES:
+        return _SIZES[units]
     from statsmodels.stats.power import TTestPower
 
     return float(np.squeeze(TTestPower().solve_power(nobs=units, alpha=ALPHA, power=POWER)))
