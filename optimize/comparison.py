@@ -25,7 +25,6 @@ REPEAT = "repeat"
 """The key that tells one asking of a question from another."""
 _COSTS = ("model_calls", "calls", "tokens", "tokens_in", "tokens_out", "usd", "seconds", "rounds")
 LOWER_IS_BETTER = frozenset(["wrong", "seconds_p50", "seconds_p95", *_COSTS])
-EXIT_CODES: dict[Direction, int] = {"better": 0, "worse": 1, "no_detectable_difference": 3}
 
 
 @dataclass(frozen=True, slots=True)

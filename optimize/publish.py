@@ -152,7 +152,7 @@ def source_digest() -> str:
 
 def _counts(data: Mapping[str, Any]) -> dict[str, Any]:
     """What an older manifest says of its data too: size and digest of each split."""
-    return {name: (part["n"], part["sha256"]) for name, part in data.items()}
+    return {name: (part.get("n"), part.get("sha256")) for name, part in data.items()}
 
 
 def _digest(value: Any) -> str:

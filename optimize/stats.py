@@ -148,7 +148,7 @@ def questions_needed(effect: float, spread: float, per_unit: float = 1.0) -> int
     """
     if not (0 < abs(effect) < math.inf and 0 < spread < math.inf):
         raise DataError(
-            f"Nobody can tell how many questions show a difference of {effect} at a spread of {spread}.",
+            f"No number of questions is sure to show a difference of {effect} at a spread of {spread}.",
             "Give an effect other than 0, and versions that differ on some question.",
         )
     from statsmodels.stats.power import TTestPower
