@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import orjson
-from dspy.adapters.types.decision import decision_type
 
 from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
-from program.knobs import Knob
+from program.fitting import check_fit, check_models
+from program.following import Followed
 from program.knowledge.generation import CURRENT
 from program.knowledge.library import BaseSpec, IndexReport, Library, build_index
 from program.knowledge.tables import Tables
@@ -82,6 +82,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     return AgenticRAG(library.describe(), Runtime(library, models, budget, log, version))
 
 
+@overload
 def load(
     reference: str,
     *,
@@ -89,20 +90,50 @@ def load(
     project: str | Path | None = None,
     point: str | None = None,
     progress: Advance | None = None,
-) -> AgenticRAG:
+    follow: Literal[False] = False,
+) -> AgenticRAG: ...
+
+
+@overload
+def load(
+    reference: str,
+    *,
+    artifacts: str | Path | None = None,
+    project: str | Path | None = None,
+    point: str | None = None,
+    progress: Advance | None = None,
+    follow: Literal[True],
+) -> Followed: ...
+
+
+def load(
+    reference: str,
+    *,
+    artifacts: str | Path | None = None,
+    project: str | Path | None = None,
+    point: str | None = None,
+    progress: Advance | None = None,
+    follow: bool = False,
+) -> AgenticRAG | Followed:
     """The compiled program that a reference names, over its project's knowledge.
 
     `artifacts` is where versions are kept (default: the environment's `RAGC_ARTIFACTS`, then `./artifacts`),
     `project` the project folder when it is not where it was at compile time, `point` an operating point.
+    With `follow`, an alias is followed: what is returned answers with whatever version it names by then.
     Raises `VersionError` for an unknown reference or point, `IntegrityError` when a byte of the artifact
-    changed or it does not fit this code and project.
+    changed or it does not fit this code and project, `ModelError` when a model it needs cannot be reached.
     """
+    if follow:
+        root = artifacts_root(artifacts)
+        return Followed(
+            reference, root, lambda: load(reference, artifacts=root, project=project, point=point, progress=progress)
+        )
     version = resolve(reference, artifacts)
     manifest = verify(version.path, version.digest)
-    program = open_program(
-        _project(manifest, project), progress=progress, version=f"{manifest.name}@{manifest.version}"
-    )
-    _fit(manifest, program)
+    opened = _project(manifest, project)
+    check_models(manifest, opened)
+    program = open_program(opened, progress=progress, version=f"{manifest.name}@{manifest.version}")
+    check_fit(manifest, program, orjson.loads((manifest.folder / STATE).read_bytes()))
     _restore(program, manifest, point or DEFAULT_POINT)
     return program
 
@@ -136,25 +167,6 @@ def files_of(program: AgenticRAG) -> dict[str, bytes]:
     return files
 
 
-def structure_of(program: AgenticRAG) -> list[dict[str, Any]]:
-    """The program's predictors with their fields (name, direction, type) and knobs with their ranges, in order."""
-    structure: list[dict[str, Any]] = []
-    for name, parameter in program.named_parameters():
-        if isinstance(parameter, Knob):
-            structure.append({"knob": name, "low": parameter.low, "high": parameter.high})
-            continue
-        signature = parameter.signature
-        inputs = [[n, "in", _type_name(f)] for n, f in signature.input_fields.items()]
-        outputs = [[n, "out", _type_name(f)] for n, f in signature.output_fields.items()]
-        structure.append({"predictor": name, "fields": inputs + outputs})
-    return structure
-
-
-def _type_name(field: Any) -> str:
-    kind = decision_type(field)
-    return str(getattr(kind or field.annotation, "__name__", kind or field.annotation))
-
-
 def _state(program: AgenticRAG) -> dict[str, Any]:
     """DSPy's state without what is not learned: no model, no trace."""
     if frozen := [n for n, m in program.named_sub_modules() if getattr(m, "_compiled", False)]:
@@ -186,31 +198,6 @@ def _restore(program: AgenticRAG, manifest: Manifest, point: str) -> None:
         from safetensors.numpy import load_file
 
         adopt(load_file(heads))
-
-
-def _fit(manifest: Manifest, program: AgenticRAG) -> None:
-    """Raises `IntegrityError`, listing the differences, when the artifact is of another program or other models."""
-    found = [_shown(item) for item in manifest.section("program").get("structure", [])]
-    here = [_shown(item) for item in structure_of(program)]
-    differences = [f"missing here: {item}" for item in found if item not in here]
-    differences += [f"missing in the artifact: {item}" for item in here if item not in found]
-    if not differences and found != here:
-        differences = ["the order of the predictors differs"]
-    embed = manifest.section("models").get("embedder")
-    if embed != program.runtime.models.embedder.digest:
-        differences.append(f"embedding model {embed} there, {program.runtime.models.embedder.digest} here")
-    if differences:
-        raise IntegrityError(
-            f"{manifest.name}@{manifest.version} does not fit this program: {'; '.join(differences)}.",
-            "Compile it again with this code and these settings: ragc compile PROJECT",
-        )
-
-
-def _shown(item: Mapping[str, Any]) -> str:
-    if "knob" in item:
-        return f"knob {item['knob']} in [{item['low']}, {item['high']}]"
-    fields = ", ".join(f"{name}: {kind} ({way})" for name, way, kind in item["fields"])
-    return f"{item['predictor']}({fields})"
 
 
 def _project(manifest: Manifest, given: str | Path | None) -> Project:
