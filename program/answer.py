@@ -53,6 +53,14 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """One round of searching and judging: how probably the evidence sufficed, and the passages kept after it."""
+
+    sufficiency: float
+    kept: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to one question.
 
@@ -70,6 +78,7 @@ class Answer:
     retrieved: tuple[str, ...] = ()
     found: tuple[str, ...] = ()
     supported: float = 1.0
+    rounds: tuple[Round, ...] = ()
     trace: Trace = field(default_factory=Trace)
     usage: Usage = Usage()
     version: str = ""

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from program.answer import Answer, Outcome, StoppedBy
-from program.knobs import PLAIN, Policy
+from program.knobs import Policy
 from program.knowledge.source import Passage, SourceCard
 from program.loop import Ask, Find, StepFailed, steps
 from program.modules import Classifier
+from program.presets import PLAIN
+from program.strategy import offered
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
 POOL = [
@@ -32,9 +34,11 @@ def noul(probability: float) -> SimpleNamespace:
     return SimpleNamespace(value=probability >= 0.5, probability=probability)
 
 
-def route(name: str = "simple", vague: float = 0.1, product: float = 0.9, billing: float = 0.1) -> dict[str, Any]:
+def route(
+    name: str = "simple", vague: float = 0.1, product: float = 0.9, billing: float = 0.1, sure: float = 0.8
+) -> dict[str, Any]:
     return {
-        "route": SimpleNamespace(value=name),
+        "route": SimpleNamespace(value=name, probabilities={name: sure}),
         "vague": noul(vague),
         "base_product": noul(product),
         "base_billing": noul(billing),
@@ -62,6 +66,7 @@ class Scripted:
         self.replies = {**REPLIES, **(changed or {})}
         self.classifier = Classifier(CARDS)
         self.sources = ("product", "billing")
+        self.strategies = offered(CARDS)
         self.policy = Policy()
         self.policy.turn(**knobs)
         self.asked: list[str] = []
@@ -104,7 +109,7 @@ def test_a_simple_question_is_classified_judged_written_and_grounded():
     assert [c.n for c in answer.citations] == [1, 2]
     assert answer.stopped_by is StoppedBy.DONE
     assert program.path == [
-        "classify->simple[product]", "search(1)", "judge 0.90", "generate", "ground 2/2", "responsive 0.80",
+        "classify->simple[product]", "search(1)", "judge .90", "generate", "ground 2/2", "responsive .80",
     ]  # fmt: skip
 
 
@@ -143,7 +148,7 @@ def test_insufficient_evidence_is_searched_for_again_with_what_is_missing():
     program = Scripted({"judge.sufficiency": lambda n: {"sufficient": noul(0.2 if n == 1 else 0.9)}})
     answer = program("What does it cost?")
     assert [find.query for find in program.found] == ["What does it cost?", "price of the kettle"]
-    assert 'judge 0.20 missing "the price"' in program.path
+    assert 'judge .20 missing "the price"' in program.path
     assert answer.stopped_by is StoppedBy.DONE
 
 
