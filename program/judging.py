@@ -10,7 +10,7 @@ from program.answer import Round
 from program.consistency import Conflict, suspects
 from program.decide import Verdict, wants_query
 from program.evidence import keep
-from program.freshness import freshness, newest_of
+from program.freshness import freshness, is_stale, newest_of
 from program.knowledge.source import Passage
 from program.requests import Ask, Part
 from program.state import State, ids, share
@@ -51,13 +51,22 @@ def weigh(state: State) -> Part:
     """Judges the passages of the new searches one by one, and keeps of all that was found what helps."""
     tuning = state.tuning
     if not tuning.filter:
-        state.kept = state.found[: tuning.keep_at_most]
+        state.kept = _current(state)[: tuning.keep_at_most]
         return
     pairs = [(key[1], passage) for key in state.new for passage in state.ranked[key]]
     replies = yield [Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs]
     for (_, passage), reply in zip(pairs, replies, strict=True):
         state.relevant[passage.id] = max(state.relevant.get(passage.id, 0.0), reply["relevant"].probability)
-    state.kept = keep(state.found, state.relevant, _threshold(state), tuning)
+    state.kept = keep(_current(state), state.relevant, _threshold(state), tuning)
+
+
+def _current(state: State) -> list[Passage]:
+    """What was found; once newer evidence was searched for, without what is out of date, unless that is all."""
+    found = state.found
+    if not (state.settled and state.tuning.fresh_above):
+        return found
+    newest = newest_of(found)
+    return [passage for passage in found if not is_stale(passage, state.need, newest)] or found
 
 
 def _parts(state: State) -> list[tuple[str, list[Passage]]]:

@@ -1,104 +1,13 @@
 """The loop as a generator: what it asks for, in which order, and how it ends. Replies are scripted."""
 
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted import Scripted, noul, route
 
-from program.answer import Answer, Outcome, StoppedBy
-from program.knobs import Policy
-from program.knowledge.source import Passage, SourceCard
-from program.loop import Ask, Find, StepFailed, steps
-from program.modules import Classifier
+from program.answer import Outcome, StoppedBy
+from program.loop import Ask
 from program.presets import PLAIN
-from program.strategy import offered
-
-CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
-POOL = [
-    Passage(
-        f"{base}/a.md#{n}",
-        base,
-        f"{base} {n}",
-        f"text {n}",
-        scores={"dense": 0.9 - n / 10, "keyword": 3.0 - n},
-    )
-    for base in ("product", "billing")
-    for n in range(3)
-]
-
-
-def noul(probability: float) -> SimpleNamespace:
-    return SimpleNamespace(value=probability >= 0.5, probability=probability)
-
-
-def route(
-    name: str = "simple", vague: float = 0.1, product: float = 0.9, billing: float = 0.1, sure: float = 0.8
-) -> dict[str, Any]:
-    return {
-        "route": SimpleNamespace(value=name, probabilities={name: sure}),
-        "vague": noul(vague),
-        "base_product": noul(product),
-        "base_billing": noul(billing),
-    }
-
-
-REPLIES: dict[str, Any] = {
-    "classifier.route": route(),
-    "decomposer.split": {"sub_queries": ["first part", "second part"]},
-    "judge.relevance": {"relevant": noul(0.8)},
-    "judge.sufficiency": {"sufficient": noul(0.9)},
-    "judge.missing": {"missing": "the price", "next_query": "price of the kettle"},
-    "generator.answer": {"answer": "Text 0. [1] Text 1. [2]"},
-    "generator.direct": {"answer": "144."},
-    "generator.clarify": {"clarifying_question": "Do you mean the Merle or the Wren?"},
-    "grounder.support": {"supported": noul(0.9)},
-    "grounder.responsive": {"responsive": noul(0.8)},
-}
-
-
-class Scripted:
-    """A program whose predictors answer from a table; a callable entry is given the call's number."""
-
-    def __init__(self, changed: dict[str, Any] | None = None, **knobs: float) -> None:
-        self.replies = {**REPLIES, **(changed or {})}
-        self.classifier = Classifier(CARDS)
-        self.sources = ("product", "billing")
-        self.strategies = offered(CARDS)
-        self.policy = Policy()
-        self.policy.turn(**knobs)
-        self.asked: list[str] = []
-        self.found: list[Find] = []
-        self.path: list[str] = []
-
-    def tuning(self):
-        return self.policy.tuning()
-
-    def threshold(self, predictor: str, field: str) -> float:
-        return 0.5
-
-    def __call__(self, question: str, fail: Callable[[Any], bool] = lambda request: False, **caps: Any) -> Answer:
-        loop = steps(question, self, path=self.path, **caps)
-        try:
-            requests = next(loop)
-            while True:
-                if any(fail(request) for request in requests):
-                    requests = loop.throw(StepFailed("scripted"))
-                else:
-                    requests = loop.send([self.reply(request) for request in requests])
-        except StopIteration as stop:
-            return stop.value
-
-    def reply(self, request: Any) -> Any:
-        if isinstance(request, Find):
-            self.found.append(request)
-            return [p for p in POOL if p.source in request.sources]
-        assert isinstance(request, Ask)
-        self.asked.append(request.predictor)
-        reply = self.replies[request.predictor]
-        return reply(self.asked.count(request.predictor)) if callable(reply) else reply
 
 
 def test_a_simple_question_is_classified_judged_written_and_grounded():
