@@ -11,7 +11,6 @@ import orjson
 from dspy.adapters.types.decision import decision_type
 
 from program.budget import Budget
-from program.decisions import is_direct
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.knobs import Knob
 from program.knowledge.generation import CURRENT
@@ -31,6 +30,7 @@ HEADS = "heads.safetensors"
 DEFAULT_POINT = "balanced"
 INDEX = "index"
 TABLES = "tables"
+LOCAL = "local/"
 
 Advance = Callable[[int, int], None]
 
@@ -84,7 +84,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
     program = AgenticRAG(library.describe(), Runtime(library, models, budget, log, version, "" if version else preset))
     program.policy.turn(**PRESETS[preset])
-    if not is_direct(models.decide):  # a language model takes longer to think than a search: do both at once
+    if not opened.settings.models.decide.startswith(LOCAL):  # it thinks longer than a search takes: do both at once
         program.policy.turn(glimpse=0)
     return program
 

@@ -92,19 +92,20 @@ class _Run:
             self.meter.searches += 1
             self.steps.append(step_of(request, reply, milliseconds))
             return reply
-        model = client(self.program, self.program.predictor(request.predictor))
-        if is_direct(model):
+        predictor = self.program.predictor(request.predictor)
+        tokens_in = tokens_out = 0
+        if decides(predictor):
             self.meter.decisions += 1
-            self.steps.append(step_of(request, reply, milliseconds, model=model.model))
-            return reply
-        totals = list(usage.values())
-        tokens_in = sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals)
-        tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in totals)
-        self.meter.calls += 1
-        self.meter.tokens_in += tokens_in
-        self.meter.tokens_out += tokens_out
-        self.meter.usd += self.program.runtime.models.price(tokens_in, tokens_out)
-        self.steps.append(step_of(request, reply, milliseconds, (tokens_in, tokens_out), str(model.model)))
+        else:
+            totals = list(usage.values())
+            tokens_in = sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals)
+            tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in totals)
+            self.meter.calls += 1
+            self.meter.tokens_in += tokens_in
+            self.meter.tokens_out += tokens_out
+            self.meter.usd += self.program.runtime.models.price(tokens_in, tokens_out)
+        model = str(client(self.program, predictor).model)
+        self.steps.append(step_of(request, reply, milliseconds, (tokens_in, tokens_out), model))
         return reply
 
     def finish(self, answer: Answer) -> Answer:
@@ -237,7 +238,7 @@ async def _streamed(current: _Run, request: Ask, tell: Callable[[Event], None]) 
     output = next(iter(predictor.signature.output_fields))
     # One streaming wrapper a request: a shared one drops tokens when requests overlap.
     listener = dspy.streaming.StreamListener(signature_field_name=output, predict=predictor, allow_reuse=True)
-    streaming = dspy.streamify(predictor, stream_listeners=[listener], async_streaming=True)
+    streaming = dspy.streamify(predictor, stream_listeners=[listener], async_streaming=True, is_async_program=True)
     reply: Reply = None
     with dspy.track_usage() as tracker:
         pieces = streaming(lm=client(current.program, predictor), **prompt_inputs(request.inputs))

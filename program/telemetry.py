@@ -27,7 +27,8 @@ def emit(answer: Answer) -> None:
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         return
     tracer = trace.get_tracer("ragc")
-    ended = time.time()
+    began = min((step.began for step in answer.trace.steps), default=time.time() - answer.usage.seconds)
+    ended = began + answer.usage.seconds
     attributes: dict[str, Any] = {
         "gen_ai.operation.name": "invoke_workflow",
         "gen_ai.workflow.name": answer.version or "ragc",
@@ -40,7 +41,6 @@ def emit(answer: Answer) -> None:
         "ragc.confidence": answer.confidence,
         "ragc.usd": answer.usage.usd,
     }
-    began = ended - answer.usage.seconds
     whole = tracer.start_span("invoke_workflow ragc", attributes=attributes, start_time=int(began * NANOSECONDS))
     inside = trace.set_span_in_context(whole)
     for step in answer.trace.steps:
