@@ -54,10 +54,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of searching and judging: how probably the evidence sufficed, and the passages kept after it."""
+    """One judging of the evidence: the passages kept, how probably they sufficed, and the judge's other counts.
+
+    `relevance` is the share of what was found that helps, `completeness` of the look-ups with evidence, `freshness`
+    of the evidence that is current; all are in [0, 1].
+    """
 
     sufficiency: float
     kept: tuple[str, ...]
+    relevance: float = 1.0
+    completeness: float = 1.0
+    freshness: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ def judge(state: State) -> Part:
         verdict = _with_missing(verdict, replies)
     state.path.append(_note(verdict))
     state.verdict = verdict
-    state.rounds.append(Round(verdict.sufficiency, ids(state.kept)))
+    counts = verdict.relevance, verdict.completeness, verdict.freshness
+    state.rounds.append(Round(verdict.sufficiency, ids(state.kept), *counts))
 
 
 def weigh(state: State) -> Part:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from program.answer import Answer, Outcome
@@ -40,7 +41,7 @@ def log(answer: Answer, question: str, preset: str, to: TraceLog) -> None:
         "preset": preset,
         "route": answer.route,
         "sources": answer.sources,
-        "rounds": [{"sufficiency": round(r.sufficiency, 4), "kept": r.kept} for r in answer.rounds],
+        "rounds": [asdict(one) for one in answer.rounds],
         "steps": [step.as_dict() for step in answer.trace.steps],
     }
     to.traces.append(entry)

@@ -46,3 +46,9 @@ def test_a_misspelt_preset_is_an_error_with_its_line(own_shop):
         file.write('\n[loop]\npreset = "plan-b"\n')
     with pytest.raises(SettingsError, match=r"loop\.preset"):
         Project.open(own_shop)
+
+
+def test_a_classifier_that_is_a_language_model_thinks_while_the_question_is_searched(own_shop, monkeypatch):
+    assert open_program(own_shop).tuning().glimpse == 1
+    monkeypatch.setenv("RAGC_MODELS__DECIDE", "openai/any")
+    assert open_program(own_shop).tuning().glimpse == 0

@@ -58,7 +58,8 @@ def test_a_trace_tells_every_step_with_its_scores_tokens_and_model(tmp_path):
     assert by_name["generator.answer"]["model"] == "staged/writer"
     assert by_name["search"]["model"] == ""
     assert all(len(step["inputs"]) == 16 for step in entry["steps"])
-    assert entry["rounds"] == [{"sufficiency": 0.9, "kept": list(answer.retrieved)}]
+    counts = {"relevance": 1.0, "completeness": 1.0, "freshness": 1.0}
+    assert entry["rounds"] == [{"sufficiency": 0.9, "kept": list(answer.retrieved), **counts}]
 
 
 def test_the_path_reads_as_a_sentence_of_what_happened():
