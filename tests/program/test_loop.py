@@ -1,13 +1,17 @@
 """The loop as a generator: what it asks for, in which order, and how it ends. Replies are scripted."""
 
+from datetime import date
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Scripted, noul, route
+from scripted import Scripted, noul, passage, planned, route
 
 from program.answer import Outcome, StoppedBy
+from program.knowledge.source import SourceCard
 from program.loop import Ask
-from program.presets import PLAIN
+from program.presets import PLAIN, PRESETS
+from program.signatures import Detail
 
 
 def test_a_simple_question_is_classified_judged_written_and_grounded():
@@ -135,24 +139,45 @@ def test_a_spent_budget_ends_the_searching():
     assert len(program.found) == 1
 
 
-@settings(max_examples=60, deadline=None)
+CARDS = [SourceCard("docs", "documents", "d"), SourceCard("news", "web", "w"), SourceCard("rows", "tables", "t")]
+STATED = ["You have 14 days to ask.", "You have 30 days to ask.", "Ask by letter."]
+SHELF = [
+    passage(f"{card.name}/a.md#{n}", text, 0.9 - n / 10, as_of=date(2024 + n, 1, 1), superseded_by="x" * (n == 0))
+    for card in CARDS
+    for n, text in enumerate(STATED)
+]
+
+
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.floats(0, 1), min_size=40, max_size=40),
     st.sampled_from(["direct", "simple", "complex"]),
     st.integers(1, 4),
+    st.sampled_from(sorted(PRESETS)),
+    st.sampled_from(["What does it cost?", "What is the latest price?", "What did it cost in 2025?"]),
+    st.sampled_from(["", "try again", "try {n}"]),
 )
-def test_whatever_the_models_say_the_loop_ends_within_its_rounds(numbers, chosen, rounds):
-    draws = iter(numbers * 20)
+def test_whatever_the_models_say_every_design_ends_within_its_rounds_and_searches_nothing_twice(
+    numbers, chosen, rounds, preset, question, rewrite
+):
+    draws = iter(numbers * 40)
     replies = {
-        "classifier.route": route(chosen, next(draws), next(draws), next(draws)),
+        "classifier.route": planned(chosen, next(draws), docs=next(draws), news=next(draws), rows=next(draws)),
+        "decomposer.split": {"sub_queries": ["a?", "b?", "c?"], "details": [Detail(n=2, after=[1])]},
+        "decomposer.follow": {"query": "b of a?"},
         "judge.relevance": lambda n: {"relevant": noul(next(draws))},
         "judge.sufficiency": lambda n: {"sufficient": noul(next(draws))},
-        "judge.missing": lambda n: {"missing": "x", "next_query": f"try {n}"},
+        "judge.contradiction": lambda n: {"contradict": noul(next(draws))},
+        "judge.missing": lambda n: {"missing": "x", "next_query": rewrite.format(n=n)},
         "grounder.support": lambda n: {"supported": noul(next(draws))},
         "grounder.responsive": lambda n: {"responsive": noul(next(draws))},
     }
-    program = Scripted(replies, max_rounds=rounds)
-    answer = program("What does it cost?")
-    assert program.asked.count("judge.sufficiency") <= rounds
+    knobs = {**PRESETS[preset], "max_rounds": min(rounds, PRESETS[preset].get("max_rounds", 4))}
+    program = Scripted(replies, cards=CARDS, pool=SHELF, **knobs)
+    answer = program(question)
+    assert len(answer.rounds) <= knobs["max_rounds"]
+    assert len(program.found) == len(set(program.found))
     assert isinstance(answer.outcome, Outcome)
     assert 0.0 <= answer.confidence <= 1.0
+    if answer.outcome is Outcome.ANSWERED and answer.rounds and answer.rounds[-1].sufficiency < 0.5:
+        assert answer.stopped_by is not StoppedBy.DONE
