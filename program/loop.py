@@ -96,6 +96,8 @@ def _first_look(state: State) -> Part:
 def _rounds(state: State) -> Steps:
     """Judges what was searched, and does what `decide` says until there is an answer."""
     while True:
+        if state.tripped() is StoppedBy.SECONDS:
+            return (yield from _out_of_time(state))
         yield from judge(state)
         action = decide(state.verdict, state.progress, state.tuning, state.max_rounds, state.tripped())
         if isinstance(action, Search | Switch | Settle):
@@ -116,6 +118,15 @@ def _rounds(state: State) -> Steps:
             state.path.append("clarify")
             return (yield from _clarify(state))
         return state.abstention(action.missing, 1.0 - state.verdict.sufficiency)
+
+
+def _out_of_time(state: State) -> Steps:
+    """What can be written from the best so far: what was judged, else what was found, of which nobody is sure."""
+    if not state.rounds:
+        state.kept = state.found[: state.tuning.keep_at_most]
+        state.verdict = Verdict(False, 0.0, len(state.kept))
+    answer = yield from write(state, StoppedBy.SECONDS)
+    return answer or state.abstention("", 1.0 - state.verdict.sufficiency, StoppedBy.SECONDS)
 
 
 def _clarify(state: State) -> Steps:

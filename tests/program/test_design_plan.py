@@ -172,6 +172,13 @@ def test_a_spent_budget_goes_to_generation_with_the_best_so_far(cap):
     assert answer.stopped_by is cap
 
 
+def test_when_the_time_to_judge_is_over_what_was_found_is_written_up_and_nobody_is_sure():
+    program = design({**split("q")})
+    answer = program("Why?", tripped=lambda: StoppedBy.SECONDS if program.found else None)
+    assert "judge.sufficiency" not in program.asked
+    assert (answer.outcome, answer.stopped_by, answer.confidence) == (Outcome.ANSWERED, StoppedBy.SECONDS, 0.0)
+
+
 def test_a_spent_budget_leaves_the_dependent_parts_unwritten():
     program = design({**split("a?", "b?", details=[Detail(n=2, after=[1])])})
     program("Chain?", tripped=lambda: StoppedBy.TOKENS)
