@@ -51,10 +51,11 @@ def judge(state: State) -> Part:
 def weigh(state: State) -> Part:
     """Judges the passages of the new searches one by one, and keeps of all that was found what helps."""
     tuning = state.tuning
+    new, state.new = state.new, []
     if not tuning.filter:
         state.kept = _current(state)[: tuning.keep_at_most]
         return
-    pairs = [(key[1], passage) for key in state.new for passage in state.ranked[key]]
+    pairs = [(key[1], passage) for key in new for passage in state.ranked[key]]
     replies = yield [Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs]
     for (_, passage), reply in zip(pairs, replies, strict=True):
         state.relevant[passage.id] = max(state.relevant.get(passage.id, 0.0), reply["relevant"].probability)

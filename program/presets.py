@@ -45,6 +45,7 @@ PRESETS: Mapping[str, Values] = {
         "min_gain": 0.1,
         "max_rounds": 4,
     },
-    "full": {},
+    # All of it that needs no labels to be trusted; `ragc compile` decides about the rest.
+    "full": {"fast_above": 0.8, "recency": 0.4},
 }
 """What each preset turns away from the defaults of `Policy`."""

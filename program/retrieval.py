@@ -23,7 +23,6 @@ def search_plan(state: State) -> Part:
     bases = {look_up.query: look_up.base for look_up in state.look_ups}
     waiting = list(range(len(state.look_ups)))
     done: set[int] = set()
-    new: list[Key] = []
     while waiting and (not done or state.tripped() is None):
         ready = [n for n in waiting if done.issuperset(state.look_ups[n].after)]
         dependent = [n for n in ready if state.look_ups[n].after]
@@ -34,26 +33,25 @@ def search_plan(state: State) -> Part:
                 state.queries[n] = reply["query"].strip() or state.queries[n]
                 bases[state.queries[n]] = state.look_ups[n].base
         yield from search(state, [state.queries[n] for n in ready], bases, count=not done)
-        new += state.new
         done.update(ready)
         waiting = [n for n in waiting if n not in done]
-    state.new = new
 
 
 def search(state: State, queries: Sequence[str], bases: Mapping[str, str] | None = None, count: bool = True) -> Part:
     """One round of searching by the strategy in use; the question's own first look is not repeated."""
     tuning, scope, name = state.tuning, state.scope, state.strategy.name
-    state.new = [(name, query) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]
-    asked = [query for _, query in state.new if query != state.question]
+    new: list[Key] = [(name, query) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]
+    asked = [query for _, query in new if query != state.question]
     pools = dict(zip(asked, (yield [Find(query, scope) for query in asked]), strict=True)) if asked else {}
     pools[state.question] = [passage for passage in state.pool or () if passage.source in scope]
     likely = dict(state.plan.likely)
-    for key in state.new:
+    for key in new:
         base = (bases or {}).get(key[1], "")
         prior = {**likely, base: 1.0} if base else likely
         state.ranked[key] = rank(pools[key[1]], tuning, prior, state.need.timely, state.strategy.part)
+    state.new += new
     state.searched += count
-    state.path.append(f"search{f' {name}' if state.order else ''}({len(state.new)})")
+    state.path.append(f"search{f' {name}' if state.order else ''}({len(new)})")
 
 
 def search_newer(state: State) -> Part:
@@ -75,8 +73,9 @@ def search_claims(state: State, claims: Sequence[str]) -> Part:
 def _aside(state: State, name: str, finds: Sequence[Find]) -> Part:
     """A round of searching outside the strategies."""
     pools = yield list(finds)
-    state.new = [(name, find.query) for find in finds]
-    for key, pool in zip(state.new, pools, strict=True):
+    for find, pool in zip(finds, pools, strict=True):
+        key = (name, find.query)
+        state.new.append(key)
         state.ranked[key] = rank(pool, state.tuning, dict(state.plan.likely), state.need.timely)
     state.searched += 1
     state.path.append(f"search {name}({len(finds)})")

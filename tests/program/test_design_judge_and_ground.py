@@ -42,6 +42,18 @@ def test_a_fast_answer_without_support_is_not_given_but_judged_and_written_anew(
     assert answer.outcome is Outcome.ANSWERED
 
 
+def test_a_fast_answer_whose_claims_are_looked_up_has_all_of_its_evidence_judged():
+    support = {"grounder.support": {"supported": noul(0.1)}}
+    found = {"Text 0.": passage("docs/other.md#c")}
+    program = design(
+        {"classifier.route": planned("simple", sure=0.9, docs=0.9), **support},
+        pool=lambda find: [found[find.query]] if find.query in found else POOL,
+    )
+    program("What is the refund period?")
+    judged = {inputs["passage"].id for inputs in program.inputs("judge.relevance")}
+    assert judged == {"docs/consumer.md#a", "docs/enterprise.md#b", "docs/other.md#c"}
+
+
 def test_what_the_judge_finds_beside_the_point_never_reaches_the_writer():
     helps = of_request(lambda ask: {"relevant": noul(0.9 if "enterprise" in ask.inputs["passage"].id else 0.1)})
     program = design({"judge.relevance": helps})
