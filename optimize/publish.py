@@ -102,7 +102,11 @@ class Sealing:
         rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
         fields = {
             "parent": parent or None,
-            "program": {"structure": structure_of(program), "source_digest": source_digest()},
+            "program": {
+                "structure": structure_of(program),
+                "source_digest": source_digest(),
+                "preset": self.project.settings.loop.preset,
+            },
             "data": self._data(),
             "knowledge": self._knowledge(program),
             "models": self._models(program),

@@ -15,7 +15,7 @@ from dspy.adapters.types.decision import decision_type
 
 from program.answer import Answer, Usage
 from program.decisions import decode
-from program.drivers import client, decide_directly, decides, prompt_inputs
+from program.drivers import client, decide_directly, decides, prompt_inputs, search_arguments
 from program.knowledge.source import Passage
 from program.loop import Find, Reply, Request, steps
 from program.rag import AgenticRAG
@@ -80,13 +80,13 @@ class Replay:
 
     def _key(self, request: Request) -> Key:
         if isinstance(request, Find):
-            return ("find", request.query, request.sources, request.depth)
+            return ("find", request.query, request.sources, request.depth, request.not_before)
         fingerprint = self._fingerprints[request.predictor]
         return (request.predictor, fingerprint, *(_content(value) for value in request.inputs.values()))
 
     def _perform(self, request: Request) -> Any:
         if isinstance(request, Find):
-            return self._library.candidates(request.query, request.sources, request.depth)
+            return self._library.candidates(*search_arguments(request))
         predictor = self.program.predictor(request.predictor)
         inputs = prompt_inputs(request.inputs)
         if not decides(predictor):

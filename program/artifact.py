@@ -19,6 +19,7 @@ from program.knowledge.tables import Tables
 from program.manifest import Manifest, verify
 from program.models.catalog import Models, open_models
 from program.parameters import apply
+from program.presets import PRESETS
 from program.rag import AgenticRAG, Runtime
 from program.reference import artifacts_root, names, resolve
 from program.settings import Project
@@ -29,6 +30,7 @@ HEADS = "heads.safetensors"
 DEFAULT_POINT = "balanced"
 INDEX = "index"
 TABLES = "tables"
+LOCAL = "local/"
 
 Advance = Callable[[int, int], None]
 
@@ -77,9 +79,14 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     models = open_models(opened.settings.models)
     library = open_library(opened, models, progress)
     caps = opened.settings.budget
-    log = TraceLog(opened.private / "traces.jsonl") if opened.settings.trace.enabled else None
+    traced, preset = opened.settings.trace, opened.settings.loop.preset
+    log = TraceLog(opened.private, traced.review_below) if traced.enabled else None
     budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
-    return AgenticRAG(library.describe(), Runtime(library, models, budget, log, version))
+    program = AgenticRAG(library.describe(), Runtime(library, models, budget, log, version, "" if version else preset))
+    program.policy.turn(**PRESETS[preset])
+    if not opened.settings.models.decide.startswith(LOCAL):  # it thinks longer than a search takes: do both at once
+        program.policy.turn(glimpse=0)
+    return program
 
 
 @overload

@@ -87,6 +87,14 @@ class TraceSettings(_Section):
     review_below: Annotated[float, Field(ge=0, le=1)] = 0.35
 
 
+class LoopSettings(_Section):
+    """The published design that the uncompiled program starts as; a compiled one is what it learned to be."""
+
+    preset: Literal["plain", "strategy-router", "knowledge-router", "judge-and-ground", "decide", "plan", "full"] = (
+        "full"
+    )
+
+
 class Settings(BaseSettings):
     """Everything a project's `ragc.toml` says."""
 
@@ -104,6 +112,7 @@ class Settings(BaseSettings):
     utility: UtilitySettings = UtilitySettings()
     labelled: LabelledSettings = LabelledSettings()
     trace: TraceSettings = TraceSettings()
+    loop: LoopSettings = LoopSettings()
 
     @classmethod
     def settings_customise_sources(
