@@ -17,8 +17,9 @@ from program.knowledge import generation
 from program.knowledge.bases import KINDS, BaseSpec, check_bases
 from program.knowledge.embedder import Embedder
 from program.knowledge.generation import MEND, Index
-from program.knowledge.ingest import Skipped, link_superseded, read_base
+from program.knowledge.ingest import Reading, Skipped, link_superseded, read_base
 from program.knowledge.keywords import Keywords
+from program.knowledge.parsedfile import ParsedFiles
 from program.knowledge.source import Passage, embedding_text
 from program.knowledge.vectors import QdrantVectors, connect, open_qdrant
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 CHUNK = 512  # texts embedded between two reports of progress
 WAIT = 120.0  # seconds to wait for another process that is indexing
-LOCAL_COLLECTION = "passages"
+PARSED = "parsed.sqlite"
 
 __all__ = ["BaseSpec", "IndexReport", "build_index", "open_index"]
 
@@ -63,8 +64,10 @@ def build_index(
     """Index every base into `folder` (a project's `.ragc/index`), doing only what changed.
 
     Readers go on with the last complete index until the new one is whole, and those that have it open keep
-    it. One process indexes at a time; others wait. Vectors also go to Qdrant: a local folder in the index, or
-    the server at `qdrant_url`. Raises KnowledgeError for a base that is absent, empty or of an unknown kind.
+    it. One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and
+    texts that were embedded are not embedded again. Vectors also go to the Qdrant server at `qdrant_url`, if
+    any: its local folder admits one process only, so that readers would have no use for one. Raises
+    KnowledgeError for a base that is absent, empty or of an unknown kind.
     """
     from filelock import FileLock, Timeout
 
@@ -124,7 +127,8 @@ def _build(
     qdrant_url: str,
     keep_stop_words: bool,
 ) -> IndexReport:
-    reading = link_superseded([read_base(b.name, Path(b.path), KINDS[b.kind]) for b in bases])
+    kept = ParsedFiles(folder / PARSED)
+    reading = link_superseded([_read(base, kept) for base in bases])
     passages = reading.passages
     if not passages:
         raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
@@ -139,7 +143,7 @@ def _build(
         reused = len(passages) - embedded
         keywords = Keywords.build([embedding_text(p) for p in passages], keep_stop_words)
         index = Index.of(passages, matrix, keywords, embedder.digest)
-        _store(folder, name, index, local_qdrant=not qdrant_url)
+        _store(folder, name, index)
     served = not qdrant_url or _serve(folder / name, embedder, qdrant_url)
     if previous != name:
         generation.point_to(folder, name)
@@ -155,6 +159,11 @@ def _build(
         skipped=tuple(reading.skipped),
         warnings=tuple(reading.warnings),
     )
+
+
+def _read(base: BaseSpec, kept: ParsedFiles) -> Reading:
+    method, limit, megabytes = KINDS[base.kind], base.chunk_tokens, base.max_megabytes
+    return read_base(base.name, Path(base.path), method, limit=limit, megabytes=megabytes, kept=kept)
 
 
 def _embed(
@@ -185,16 +194,12 @@ def _known(folder: Path, previous: str, embedder: Embedder) -> dict[str, NDArray
     return {embedding_text(p): index.matrix[row] for row, p in enumerate(index.passages)}
 
 
-def _store(folder: Path, name: str, index: Index, local_qdrant: bool) -> None:
+def _store(folder: Path, name: str, index: Index) -> None:
     for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
         shutil.rmtree(leftover)
     aside = folder / f"aside-{os.getpid()}"
     aside.mkdir()
     generation.write(aside, index)
-    if local_qdrant:
-        with open_qdrant(folder=aside / "qdrant") as client:
-            store = QdrantVectors(client, LOCAL_COLLECTION)
-            store.write(index.matrix, index.selection, [p.id for p in index.passages])
     generation.publish(aside, folder / name)
 
 
