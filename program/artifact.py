@@ -14,8 +14,8 @@ from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.knobs import Knob
 from program.knowledge.generation import CURRENT
-from program.knowledge.library import BaseSpec, IndexReport, Library, build_index
-from program.knowledge.tables import Tables
+from program.knowledge.kinds import folders, others
+from program.knowledge.library import IndexReport, Library, build_index
 from program.manifest import Manifest, verify
 from program.models.catalog import Models, open_models
 from program.parameters import apply
@@ -28,7 +28,6 @@ STATE = "program.json"
 HEADS = "heads.safetensors"
 DEFAULT_POINT = "balanced"
 INDEX = "index"
-TABLES = "tables"
 
 Advance = Callable[[int, int], None]
 
@@ -41,8 +40,7 @@ def index_project(project: Project, progress: Advance | None = None) -> IndexRep
     settings = project.settings
     embedder = open_models(settings.models).embedder
     embedder.remember_in(project.private)
-    bases = [spec for spec in _bases(project) if spec.kind != TABLES]
-    return build_index(bases, project.private / INDEX, embedder, progress, qdrant_url=settings.qdrant.url)
+    return build_index(folders(project), project.private / INDEX, embedder, progress, qdrant_url=settings.qdrant.url)
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
@@ -53,19 +51,10 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     settings = project.settings
     embedder = (models or open_models(settings.models)).embedder
     embedder.remember_in(project.private)
-    specs = _bases(project)
-    documents = [spec for spec in specs if spec.kind != TABLES]
-    tables = [Tables(s.name, s.card(), s.path, embedder) for s in specs if s.kind == TABLES]
+    documents, extra = folders(project), others(project, embedder)
     if documents and not (project.private / INDEX / CURRENT).is_file():
         index_project(project, progress)
-    return Library.open(documents, project.private / INDEX, embedder, tables, qdrant_url=settings.qdrant.url)
-
-
-def _bases(project: Project) -> list[BaseSpec]:
-    return [
-        BaseSpec(name, base.kind, project.place(base), base.about, base.asks, base.not_)
-        for name, base in project.settings.knowledge.items()
-    ]
+    return Library.open(documents, project.private / INDEX, embedder, extra, qdrant_url=settings.qdrant.url)
 
 
 def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:

@@ -19,7 +19,7 @@ from dspy.adapters.types.decision import decision_type
 from program.answer import Answer
 from program.budget import Meter
 from program.decisions import Evidence, decode, evidence_of, is_direct
-from program.errors import RagcError
+from program.errors import KnowledgeError, RagcError
 from program.knowledge.source import Passage
 from program.loop import Ask, Find, Reply, Request, StepFailed, steps
 from program.signatures import excerpts
@@ -85,6 +85,12 @@ class _Run:
             tokens = tokens_in + tokens_out
         self.steps.append(_step(request, reply, started, tokens))
         return reply
+
+    def degraded(self, source: str, error: KnowledgeError) -> None:
+        """Notes that a source was left out of a search, so that the answer says what it does without."""
+        note = f"degraded: without {source}: {error.what}"
+        if note not in self.path:
+            self.path.append(note)
 
     def finish(self, answer: Answer) -> Answer:
         """The answer with its trace and usage, written to the log."""
@@ -168,7 +174,9 @@ def perform(current: _Run, request: Request) -> Reply:
     started = time.perf_counter()
     program = current.program
     if isinstance(request, Find):
-        pool = program.runtime.library.candidates(request.query, request.sources, request.depth)
+        pool = program.runtime.library.candidates(
+            request.query, request.sources, request.depth, failed=current.degraded
+        )
         return current.note(request, pool, started, {})
     predictor = program.predictor(request.predictor)
     inputs = prompt_inputs(request.inputs)
@@ -185,7 +193,9 @@ async def aperform(current: _Run, request: Request) -> Reply:
     started = time.perf_counter()
     program = current.program
     if isinstance(request, Find):
-        pool = await program.runtime.library.acandidates(request.query, request.sources, request.depth)
+        pool = await program.runtime.library.acandidates(
+            request.query, request.sources, request.depth, failed=current.degraded
+        )
         return current.note(request, pool, started, {})
     predictor = program.predictor(request.predictor)
     inputs = prompt_inputs(request.inputs)

@@ -5,10 +5,21 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from program.errors import SettingsError
@@ -18,6 +29,16 @@ FILE = "ragc.toml"
 SQLITE = "sqlite:///"
 ENVIRONMENT_PREFIX = "RAGC_"
 BASE_NAME = r"[a-z][a-z0-9_]{0,39}"
+SOURCES = "ragc.sources"
+"""The entry point group by which installed packages bring further kinds of knowledge base."""
+PACKAGE = "package"
+CHUNK_TOKENS = 240  # MiniLM reads 256, the title among them
+MAX_MEGABYTES = 50.0
+
+ChunkTokens = Annotated[int, Field(ge=20, le=8000)]
+Megabytes = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, le=60)]
+Pointer = Annotated[str, Field(pattern=r"^(/([^~]|~[01])*)?$")]
 
 
 class _Section(BaseModel):
@@ -33,15 +54,113 @@ class ModelSettings(_Section):
     propose: str = ""
 
 
-class KnowledgeSettings(_Section):
-    """One knowledge base: where it is, and what a router should know of it."""
+class _Base(_Section):
+    """What a router should know of a knowledge base, whatever its kind."""
 
-    kind: Literal["documents", "tables", "web"] = "documents"
-    path: str = ""
-    url: str = ""
     about: str = ""
     asks: tuple[str, ...] = ()
     not_: Annotated[tuple[str, ...], Field(alias="not")] = ()
+
+
+class DocumentsSettings(_Base):
+    """A folder of files, or one file: passages of about `chunk_tokens`, larger files skipped."""
+
+    kind: Literal["documents"] = "documents"
+    path: str
+    chunk_tokens: ChunkTokens = CHUNK_TOKENS
+    max_megabytes: Megabytes = MAX_MEGABYTES
+
+
+class TablesSettings(_Base):
+    """A folder of CSV files, or a database by its SQLAlchemy URL."""
+
+    kind: Literal["tables"]
+    path: str = ""
+    url: str = ""
+
+
+class WebSettings(_Base):
+    """A folder of saved pages, or a search provider; with neither (or without its key) the base does not exist.
+
+    `url` is where the provider is, needed for SearXNG only, which may be on the own network with
+    `allow_private`. The pages found are fetched unless `fetch` is off; they must be public in any case.
+    """
+
+    kind: Literal["web"]
+    path: str = ""
+    chunk_tokens: ChunkTokens = CHUNK_TOKENS
+    max_megabytes: Megabytes = MAX_MEGABYTES
+    provider: Literal["", "searxng", "tavily", "brave"] = ""
+    url: str = ""
+    results: Annotated[int, Field(ge=1, le=20)] = 8
+    fetch: bool = True
+    seconds: Seconds = 5.0
+    allow_private: bool = False
+
+    @model_validator(mode="after")
+    def _one_place(self) -> WebSettings:
+        if self.path and self.provider:
+            raise ValueError("give a path (saved pages) or a provider (live search), not both")
+        if self.provider == "searxng" and not self.url:
+            raise ValueError("searxng needs the url of its server")
+        return self
+
+
+class HttpSettings(_Base):
+    """A JSON API: `{query}` and `{k}` in `url` are filled in, JSON pointers (RFC 6901) say where the items are.
+
+    `items` points to their list, the others into an item. In a header `${NAME}` is taken from the environment.
+    """
+
+    kind: Literal["http"]
+    url: Annotated[str, Field(pattern=r"^https?://[^{}/?#]+([/?#].*)?$")]
+    headers: dict[str, str] = {}
+    items: Pointer = ""
+    text: Pointer
+    title: Pointer = ""
+    date: Pointer = ""
+    link: Pointer = ""
+    id: Pointer = ""
+    authority: Literal["informal", "reviewed", "official"] = "reviewed"
+    seconds: Seconds = 5.0
+    max_megabytes: Megabytes = 5.0
+    allow_private: bool = False
+
+
+class PackageSettings(_Base):
+    """A kind that an installed package brings by the entry point group `ragc.sources`; it gets `options`."""
+
+    kind: str
+    options: dict[str, Any] = {}
+
+    @field_validator("kind")
+    @classmethod
+    def _is_installed(cls, kind: str) -> str:
+        known = [*BUILT_IN, *(point.name for point in entry_points(group=SOURCES))]
+        if kind not in known:
+            near = difflib.get_close_matches(kind, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise ValueError(f"there is no kind {kind!r}; {hint}")
+        return kind
+
+
+BUILT_IN = {"documents": DocumentsSettings, "tables": TablesSettings, "web": WebSettings, "http": HttpSettings}
+
+
+def _kind(base: Any) -> str:
+    kind = base.get("kind", "documents") if isinstance(base, Mapping) else getattr(base, "kind", "")
+    return kind if kind in BUILT_IN else PACKAGE
+
+
+KnowledgeSettings = Annotated[
+    Annotated[DocumentsSettings, Tag("documents")]
+    | Annotated[TablesSettings, Tag("tables")]
+    | Annotated[WebSettings, Tag("web")]
+    | Annotated[HttpSettings, Tag("http")]
+    | Annotated[PackageSettings, Tag(PACKAGE)],
+    Discriminator(_kind),
+]
+"""One knowledge base: where it is, and what a router should know of it."""
 
 
 class QdrantSettings(_Section):
@@ -154,9 +273,9 @@ class Project:
     def labelled(self) -> Path:
         return (self.folder / self.settings.labelled.path).resolve()
 
-    def place(self, base: KnowledgeSettings) -> str | Path:
+    def place(self, base: DocumentsSettings | WebSettings | TablesSettings) -> str | Path:
         """Where a base's content is: a folder, or a URL; a relative SQLite path in it counts from the project."""
-        if not base.url:
+        if not isinstance(base, TablesSettings) or not base.url:
             return self.folder / base.path
         if base.url.startswith(SQLITE) and not base.url.startswith(f"{SQLITE}/"):
             return f"{SQLITE}{self.folder / base.url.removeprefix(SQLITE)}"
@@ -171,11 +290,12 @@ class Project:
 def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsError:
     first = error.errors()[0]
     keys = [str(part) for part in first["loc"]]
+    kind = keys.pop(2) if len(keys) > 2 and keys[0] == "knowledge" else PACKAGE  # which no file spells out
     line = _line_of(text, keys)
     where = f"{path.name} line {line}" if line else path.name
     key = keys[-1] if keys else "?"
     if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        valid = _valid_keys(keys[:-1])
+        valid = _valid_keys(keys[:-1], kind)
         near = difflib.get_close_matches(key, valid, n=1)
         mend = f"Did you mean {near[0]!r}?" if near else f"Valid keys here: {', '.join(valid)}."
         return SettingsError(f"{where}: unknown key {'.'.join(keys)!r}.", mend)
@@ -184,11 +304,11 @@ def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsEr
     return SettingsError(f"{where}: {'.'.join(keys)} is not valid: {first['msg']}.", f"Mend it in {path}.")
 
 
-def _valid_keys(parents: list[str]) -> list[str]:
+def _valid_keys(parents: list[str], kind: str) -> list[str]:
     model: Any = Settings
     for n, key in enumerate(parents):
         if n == 1 and parents[0] == "knowledge":
-            model = KnowledgeSettings
+            model = BUILT_IN.get(kind, PackageSettings)
         elif n == 0 and key != "knowledge":
             model = model.model_fields[key].annotation
     return [field.alias or name for name, field in model.model_fields.items()]

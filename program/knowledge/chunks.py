@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from program.settings import CHUNK_TOKENS
+
 if TYPE_CHECKING:
     from semantic_text_splitter import TextSplitter
 
-TOKENS = 240
-"""Tokens above which a section is cut unless its base says otherwise: MiniLM reads 256, the title among them."""
+TOKENS = CHUNK_TOKENS
+"""Tokens above which a section is cut unless its base says otherwise."""
 
 TABLE = 8  # times that size above which even a table is cut, between rows
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from program.errors import KnowledgeError
 from program.knowledge import generation
-from program.knowledge.bases import KINDS, BaseSpec, check_bases
+from program.knowledge.bases import BaseSpec, check_bases
 from program.knowledge.embedder import Embedder
 from program.knowledge.generation import MEND, Index
-from program.knowledge.ingest import Reading, Skipped, link_superseded, read_base
+from program.knowledge.ingest import Skipped, link_superseded, read_spec
 from program.knowledge.keywords import Keywords
 from program.knowledge.parsedfile import ParsedFiles
 from program.knowledge.source import Passage, embedding_text
@@ -128,7 +128,7 @@ def _build(
     keep_stop_words: bool,
 ) -> IndexReport:
     kept = ParsedFiles(folder / PARSED)
-    reading = link_superseded([_read(base, kept) for base in bases])
+    reading = link_superseded([read_spec(base, kept) for base in bases])
     passages = reading.passages
     if not passages:
         raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
@@ -159,11 +159,6 @@ def _build(
         skipped=tuple(reading.skipped),
         warnings=tuple(reading.warnings),
     )
-
-
-def _read(base: BaseSpec, kept: ParsedFiles) -> Reading:
-    method, limit, megabytes = KINDS[base.kind], base.chunk_tokens, base.max_megabytes
-    return read_base(base.name, Path(base.path), method, limit=limit, megabytes=megabytes, kept=kept)
 
 
 def _embed(

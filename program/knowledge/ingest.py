@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 
 from program.errors import KnowledgeError
+from program.knowledge.bases import KINDS, BaseSpec
 from program.knowledge.chunks import TOKENS
 from program.knowledge.formats import Unreadable
 from program.knowledge.parse import MEGABYTES, READ, Document
@@ -73,6 +74,12 @@ def read_base(
             f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{name}] in ragc.toml.",
         )
     return reading
+
+
+def read_spec(base: BaseSpec, kept: ParsedFiles | None = None) -> Reading:
+    """`read_base` for a base as its project declares it."""
+    method, limit, megabytes = KINDS[base.kind], base.chunk_tokens, base.max_megabytes
+    return read_base(base.name, Path(base.path), method, limit=limit, megabytes=megabytes, kept=kept)
 
 
 def link_superseded(readings: Sequence[Reading]) -> Reading:

@@ -12,11 +12,12 @@ from program.knowledge.chunks import TOKENS, Section
 from program.knowledge.formats import Page, Unreadable, read_docx, read_html, read_pdf
 from program.knowledge.markdown import paragraphs, sections
 from program.knowledge.source import Passage
+from program.settings import MAX_MEGABYTES
 
 READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")
 """Endings of the files that are read."""
 
-MEGABYTES = 50.0
+MEGABYTES = MAX_MEGABYTES
 """Size above which a file is skipped unless its base says otherwise."""
 
 
