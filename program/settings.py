@@ -288,13 +288,15 @@ class Project:
 
 
 def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsError:
-    first = error.errors()[0]
+    unknown = {"extra_forbidden", "unexpected_keyword_argument"}
+    # A misspelt key is named before the one that is missing for it.
+    first = min(error.errors(), key=lambda found: found["type"] not in unknown)
     keys = [str(part) for part in first["loc"]]
     kind = keys.pop(2) if len(keys) > 2 and keys[0] == "knowledge" else PACKAGE  # which no file spells out
-    line = _line_of(text, keys)
+    line = _line_of(text, keys[:-1] if first["type"] == "missing" else keys)
     where = f"{path.name} line {line}" if line else path.name
     key = keys[-1] if keys else "?"
-    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+    if first["type"] in unknown:
         valid = _valid_keys(keys[:-1], kind)
         near = difflib.get_close_matches(key, valid, n=1)
         mend = f"Did you mean {near[0]!r}?" if near else f"Valid keys here: {', '.join(valid)}."

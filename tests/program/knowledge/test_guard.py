@@ -130,7 +130,9 @@ def test_a_reply_that_is_late_large_or_an_error_is_told(server: WebServer) -> No
         open_guard().fetch(f"{server.url}/broken")
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/x", "http://", "http://no-such-host.invalid/"])
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://example.org/x", "http://", "http://no-such-host.invalid/"]
+)
 def test_what_is_no_web_address_cannot_be_reached(url: str) -> None:
     with pytest.raises(KnowledgeError, match="cannot be reached"):
         open_guard().fetch(url)
