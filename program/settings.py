@@ -289,8 +289,8 @@ class Project:
 
 def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsError:
     unknown = {"extra_forbidden", "unexpected_keyword_argument"}
-    # A misspelt key is named before the one that is missing for it.
-    first = min(error.errors(), key=lambda found: found["type"] not in unknown)
+    # A misspelt key is named before the one that is missing for it, and a wrong kind before the keys it lacks.
+    first = min(error.errors(), key=lambda found: (found["loc"][-1:] != ("kind",), found["type"] not in unknown))
     keys = [str(part) for part in first["loc"]]
     kind = keys.pop(2) if len(keys) > 2 and keys[0] == "knowledge" else PACKAGE  # which no file spells out
     line = _line_of(text, keys[:-1] if first["type"] == "missing" else keys)

@@ -126,9 +126,9 @@ class Library:
                 errors.append((name, error))
         if errors and len(errors) == len(names):
             raise errors[0][1]
-        for name, error in errors:
+        for name, problem in errors:
             if failed is not None:
-                failed(name, error)
+                failed(name, problem)
         return unique(found)
 
     async def acandidates(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -66,10 +66,8 @@ def web_server(host: str = "127.0.0.1", served: WebServer | None = None) -> Iter
             if reply.location:
                 self.send_header("Location", reply.location)
             self.end_headers()
-            try:
+            with suppress(OSError):  # the client had enough
                 self.wfile.write(content)
-            except OSError:
-                pass  # the client had enough
 
         do_GET = do_POST = answer
 
