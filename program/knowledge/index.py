@@ -26,7 +26,7 @@ from program.knowledge.vectors import QdrantVectors, connect, open_qdrant
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CHUNK = 512  # texts embedded between two reports of progress
+CHUNK = 128  # texts embedded between two reports of progress
 WAIT = 120.0  # seconds to wait for another process that is indexing
 PARSED = "parsed.sqlite"
 
@@ -169,7 +169,8 @@ def _embed(
 ) -> tuple[NDArray[np.float32], int]:
     """The passages' vectors in order, and how many passages' texts had to be computed."""
     texts = [embedding_text(p) for p in passages]
-    missing = [t for t in dict.fromkeys(texts) if t not in known]
+    # Texts alike in length need little padding; the longest come first, so that time left is no underestimate.
+    missing = sorted({t for t in texts if t not in known}, key=lambda t: (-len(t), t))
     for start in range(0, len(missing), CHUNK):
         chunk = missing[start : start + CHUNK]
         known.update(zip(chunk, embedder.encode(chunk), strict=True))
