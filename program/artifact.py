@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dspy.adapters.types.decision import decision_type
 from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.knobs import Knob
+from program.knowledge.embedder import Embedder
 from program.knowledge.generation import CURRENT
 from program.knowledge.kinds import folders, others
 from program.knowledge.library import IndexReport, Library, build_index
@@ -28,19 +30,31 @@ STATE = "program.json"
 HEADS = "heads.safetensors"
 DEFAULT_POINT = "balanced"
 INDEX = "index"
+ENGINES = ("local", "ray")
 
 Advance = Callable[[int, int], None]
 
 
-def index_project(project: Project, progress: Advance | None = None) -> IndexReport:
+def index_project(
+    project: Project, progress: Advance | None = None, *, engine: str = "local", workers: int = 0
+) -> IndexReport:
     """Indexes what changed in the project's document bases, and tells what was done.
 
+    The engine `ray` embeds on so many workers (0: one a processor) of a Ray cluster, `local` in this process.
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
     settings = project.settings
     embedder = open_models(settings.models).embedder
     embedder.remember_in(project.private)
-    return build_index(folders(project), project.private / INDEX, embedder, progress, qdrant_url=settings.qdrant.url)
+    place, url = project.private / INDEX, settings.qdrant.url
+    if engine not in ENGINES:
+        raise SettingsError(f"There is no engine {engine!r}.", f"Use one of: {', '.join(ENGINES)}.")
+    if engine == "local":
+        return build_index(folders(project), place, embedder, progress, qdrant_url=url)
+    from program.knowledge.fanout import over_ray
+
+    with over_ray(partial(Embedder, embedder.name), workers) as fan:
+        return build_index(folders(project), place, embedder, progress, qdrant_url=url, fan=fan)
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:

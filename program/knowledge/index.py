@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ from program.knowledge.vectors import QdrantVectors, connect, open_qdrant
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from program.knowledge.fanout import Fan
 
 CHUNK = 128  # texts embedded between two reports of progress
 WAIT = 120.0  # seconds to wait for another process that is indexing
@@ -60,14 +63,16 @@ def build_index(
     *,
     qdrant_url: str = "",
     keep_stop_words: bool = False,
+    fan: Fan | None = None,
 ) -> IndexReport:
     """Index every base into `folder` (a project's `.ragc/index`), doing only what changed.
 
     Readers go on with the last complete index until the new one is whole, and those that have it open keep
     it. One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and
     texts that were embedded are not embedded again. Vectors also go to the Qdrant server at `qdrant_url`, if
-    any: its local folder admits one process only, so that readers would have no use for one. Raises
-    KnowledgeError for a base that is absent, empty or of an unknown kind.
+    any: its local folder admits one process only, so that readers would have no use for one. `fan` computes
+    vectors in the embedder's place, elsewhere. Raises KnowledgeError for a base that is absent, empty or of an
+    unknown kind.
     """
     from filelock import FileLock, Timeout
 
@@ -77,7 +82,15 @@ def build_index(
     try:
         place.mkdir(parents=True, exist_ok=True)
         with FileLock(place / "lock", timeout=WAIT):
-            report = _build(bases, place, embedder, progress, qdrant_url=qdrant_url, keep_stop_words=keep_stop_words)
+            report = _build(
+                bases,
+                place,
+                embedder,
+                progress,
+                qdrant_url=qdrant_url,
+                keep_stop_words=keep_stop_words,
+                fan=fan or partial(map, embedder.encode),
+            )
     except Timeout as error:
         raise KnowledgeError(
             f"Another process has been indexing {place} for over {WAIT:.0f} seconds.",
@@ -126,6 +139,7 @@ def _build(
     *,
     qdrant_url: str,
     keep_stop_words: bool,
+    fan: Fan,
 ) -> IndexReport:
     kept = ParsedFiles(folder / PARSED)
     reading = link_superseded([read_spec(base, kept) for base in bases])
@@ -139,7 +153,7 @@ def _build(
     whole = generation.intact(folder / name)
     embedded = reused = 0
     if not whole:
-        matrix, embedded = _embed(passages, embedder, _known(folder, previous, embedder), progress)
+        matrix, embedded = _embed(passages, fan, _known(folder, previous, embedder), progress)
         reused = len(passages) - embedded
         keywords = Keywords.build([embedding_text(p) for p in passages], keep_stop_words)
         index = Index.of(passages, matrix, keywords, embedder.digest)
@@ -163,7 +177,7 @@ def _build(
 
 def _embed(
     passages: Sequence[Passage],
-    embedder: Embedder,
+    fan: Fan,
     known: dict[str, NDArray[np.float32]],
     progress: Progress | None,
 ) -> tuple[NDArray[np.float32], int]:
@@ -171,11 +185,13 @@ def _embed(
     texts = [embedding_text(p) for p in passages]
     # Texts alike in length need little padding; the longest come first, so that time left is no underestimate.
     missing = sorted({t for t in texts if t not in known}, key=lambda t: (-len(t), t))
-    for start in range(0, len(missing), CHUNK):
-        chunk = missing[start : start + CHUNK]
-        known.update(zip(chunk, embedder.encode(chunk), strict=True))
+    chunks = [missing[start : start + CHUNK] for start in range(0, len(missing), CHUNK)]
+    done = 0
+    for chunk, vectors in zip(chunks, fan(chunks), strict=True):
+        known.update(zip(chunk, vectors, strict=True))
+        done += len(chunk)
         if progress:
-            progress(start + len(chunk), len(missing))
+            progress(done, len(missing))
     return np.stack([known[t] for t in texts]), len(missing)
 
 
