@@ -59,7 +59,7 @@ def write_files(folder: Path, files: int, sections: int, length: int) -> None:
 
 def throughput(quick: bool, root: Path) -> list[Figure]:
     """Passages a second of a first indexing over those of the model's own `encode` on the same texts."""
-    files = 40 if quick else 200
+    files = 20 if quick else 200
     knowledge = root / "throughput"
     write_files(knowledge, files, 3, 60)
     bases = [BaseSpec("k", path=knowledge)]
@@ -86,7 +86,7 @@ def throughput(quick: bool, root: Path) -> list[Figure]:
 
 def again(quick: bool, root: Path) -> list[Figure]:
     """Seconds to index again after one file of many changed: the median, and processor time beside it."""
-    files = 200 if quick else 1000
+    files = 100 if quick else 1000
     knowledge = root / "again"
     write_files(knowledge, files, 3, 30)
     bases, embedder = [BaseSpec("k", path=knowledge)], Embedder()

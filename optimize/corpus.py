@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from program.errors import KnowledgeError
+from program.kindsettings import TablesSettings
 from program.knowledge.source import Passage
-from program.settings import Project, TablesSettings
+from program.settings import Project
 
 if TYPE_CHECKING:
     from program.knowledge.tables import Tables

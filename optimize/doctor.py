@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from program.errors import RagcError
 
 if TYPE_CHECKING:
-    from program.settings import KnowledgeSettings, Project
+    from program.kindsettings import KnowledgeSettings
+    from program.settings import Project
 
 PACKAGES = (
     "dspy",
@@ -76,8 +77,8 @@ def _project(folder: Path) -> list[Finding]:
 
 
 def _base(project: Project, name: str, base: KnowledgeSettings) -> Finding:
+    from program.kindsettings import HttpSettings, PackageSettings, WebSettings
     from program.knowledge.web import KEYS
-    from program.settings import HttpSettings, PackageSettings, WebSettings
 
     if isinstance(base, HttpSettings | PackageSettings):
         return Finding(True, f"knowledge base {name}: {base.kind}")

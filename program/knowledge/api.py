@@ -12,12 +12,12 @@ from urllib.parse import quote
 from jsonpointer import JsonPointerException, resolve_pointer
 
 from program.errors import KnowledgeError
+from program.kindsettings import HttpSettings
 from program.knowledge.embedder import Embedder
 from program.knowledge.guard import Guard
 from program.knowledge.live import LiveSource, passage_id
 from program.knowledge.metadata import day
 from program.knowledge.source import AUTHORITY, Passage, SourceCard
-from program.settings import HttpSettings
 
 ITEMS = 50
 """The most items taken of one reply, and what `{k}` stands for in the url."""
@@ -59,20 +59,24 @@ class JsonApi(LiveSource):
         return passages
 
     def _passage(self, item: Any) -> Passage | None:
-        text = _text(item, self.settings.text)
+        text = _text(_at(item, self.settings.text))
         if not text:
             return None
-        title, link, own = (_text(item, getattr(self.settings, key)) for key in ("title", "link", "id"))
+        title, date, link, own = (self._field(item, key) for key in ("title", "date", "link", "id"))
         return Passage(
             id=f"{self.name}/{own}" if own else passage_id(self.name, link, title, text),
             source=self.name,
             title=title or self.name,
             text=text,
             method="http",
-            as_of=day(_text(item, self.settings.date)),
+            as_of=day(date),
             authority=AUTHORITY[self.settings.authority],
             link=link,
         )
+
+    def _field(self, item: Any, key: str) -> str:
+        pointer = getattr(self.settings, key)
+        return _text(_at(item, pointer)) if pointer else ""
 
 
 def _at(document: Any, pointer: str) -> Any:
@@ -82,9 +86,8 @@ def _at(document: Any, pointer: str) -> Any:
         return _ABSENT
 
 
-def _text(item: Any, pointer: str) -> str:
-    """What a pointer leads to as text; empty when there is no pointer, or nothing there."""
-    value = _at(item, pointer) if pointer else _ABSENT
+def _text(value: Any) -> str:
+    """A value as text; empty when there is none."""
     if value is _ABSENT or value is None:
         return ""
     return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -60,8 +60,8 @@ class Guard:
         """The reply to a request. Raises KnowledgeError when there is none, or none that may be had."""
         until = time.monotonic() + self.seconds
         content = bytearray()
-        extensions = {"until": until, "own": (_origin(httpx.URL(url)), tuple(headers or ()))}
         try:
+            extensions = {"until": until, "own": (_origin(httpx.URL(url)), tuple(headers or ()))}
             with self._client.stream(method, url, headers=headers, json=body, extensions=extensions) as reply:
                 if reply.status_code >= 400:
                     raise self._error(

@@ -5,22 +5,22 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 from program.errors import KnowledgeError
+from program.kindsettings import (
+    SOURCES,
+    DocumentsSettings,
+    HttpSettings,
+    KnowledgeSettings,
+    PackageSettings,
+    TablesSettings,
+    WebSettings,
+)
 from program.knowledge.api import JsonApi
 from program.knowledge.bases import BaseSpec
 from program.knowledge.embedder import Embedder
 from program.knowledge.guard import Guard
 from program.knowledge.source import Source, SourceCard
 from program.knowledge.web import WebSearch, provider_of
-from program.settings import (
-    SOURCES,
-    DocumentsSettings,
-    HttpSettings,
-    KnowledgeSettings,
-    PackageSettings,
-    Project,
-    TablesSettings,
-    WebSettings,
-)
+from program.settings import Project
 
 
 def folders(project: Project) -> list[BaseSpec]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from program.kindsettings import MAX_MEGABYTES
 from program.knowledge import metadata, records
 from program.knowledge.chunks import TOKENS, Section
 from program.knowledge.formats import Page, Unreadable, read_docx, read_html, read_pdf
 from program.knowledge.markdown import paragraphs, sections
 from program.knowledge.source import Passage
-from program.settings import MAX_MEGABYTES
 
 READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")
 """Endings of the files that are read."""

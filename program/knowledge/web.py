@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from program.errors import KnowledgeError
+from program.kindsettings import WebSettings
 from program.knowledge.embedder import Embedder
 from program.knowledge.formats import read_html
 from program.knowledge.guard import Guard
@@ -20,7 +21,6 @@ from program.knowledge.markdown import sections
 from program.knowledge.metadata import day
 from program.knowledge.selection import best
 from program.knowledge.source import Passage, SourceCard
-from program.settings import WebSettings
 
 PER_PAGE = 3  # passages taken of one page
 TAVILY = "https://api.tavily.com"

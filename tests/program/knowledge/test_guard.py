@@ -5,8 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from web_server import Reply, WebServer, web_server
 
 from program.errors import KnowledgeError
@@ -93,6 +98,46 @@ def test_the_connection_goes_to_the_address_that_was_checked(
     assert Guard("The service", 5, 1).fetch(url).content == b"checked"
     assert server.requests[0].headers["Host"].startswith("rebinding.example")
     assert len(names["rebinding.example"]) == 1
+
+
+@pytest.mark.parametrize(("certified", "trusted"), [("service.example", True), ("other.example", False)])
+def test_a_certificate_must_be_of_the_name_though_the_address_is_connected_to(
+    tmp_path: Path, names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch, certified: str, trusted: bool
+) -> None:
+    names["service.example"] = ["127.0.0.1"]
+    file = certificate(tmp_path, certified)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with web_server(certificate=file) as server:
+        server.replies["/"] = Reply("sealed")
+        url = f"https://service.example:{server.url.rpartition(':')[2]}/"
+        if trusted:
+            assert open_guard().fetch(url).content == b"sealed"
+        else:
+            with pytest.raises(KnowledgeError, match=r"(?i)cannot be reached.*certificate"):
+                open_guard().fetch(url)
+
+
+def certificate(folder: Path, name: str) -> Path:
+    """A file with a key and the certificate for a name that it signed itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    own = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(own)
+        .issuer_name(own)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "certificate.pem"
+    form = serialization.PrivateFormat.PKCS8
+    private = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    file.write_bytes(private + signed.public_bytes(serialization.Encoding.PEM))
+    return file
 
 
 def test_a_key_is_not_sent_on_to_another_host(server: WebServer, names: dict[str, list[str]]) -> None:

@@ -14,12 +14,12 @@ from web_server import Reply, Request, WebServer, web_server
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
+from program.kindsettings import HttpSettings, WebSettings
 from program.knowledge.api import JsonApi
 from program.knowledge.guard import Guard
 from program.knowledge.source import AUTHORITY, Filters, Source, SourceCard
 from program.knowledge.testing import SourceConformance
 from program.knowledge.web import WebSearch, provider_of
-from program.settings import HttpSettings, WebSettings
 
 QUERY = "when was the remote unlock outage"
 ITEMS = [
@@ -228,6 +228,11 @@ def test_items_without_a_text_are_left_out_and_other_values_are_json(server: Web
     rows = [{"content": ""}, {"content": None}, {"title": "none"}, 7, {"content": {"a": [1]}}, {"content": " x "}]
     server.replies["/api"] = Reply({"data": {"rows": rows}})
     assert sorted(p.text for p in api(server).search(QUERY, 9)) == ["x", '{"a": [1]}']
+
+
+def test_items_that_are_texts_are_pointed_to_by_the_empty_pointer(server: WebServer) -> None:
+    server.replies["/api"] = Reply(["One.", "Two."])
+    assert sorted(p.text for p in api(server, items="", text="").search(QUERY, 9)) == ["One.", "Two."]
 
 
 def test_a_single_object_is_one_item(server: WebServer) -> None:

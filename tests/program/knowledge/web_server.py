@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -47,8 +49,10 @@ class WebServer:
 
 
 @contextmanager
-def web_server(host: str = "127.0.0.1", served: WebServer | None = None) -> Iterator[WebServer]:
-    """A server of its own, or a second address of one that is there."""
+def web_server(
+    host: str = "127.0.0.1", served: WebServer | None = None, certificate: Path | None = None
+) -> Iterator[WebServer]:
+    """A server of its own, or a second address of one that is there; HTTPS with a certificate."""
     second = WebServer("", served.replies, served.requests) if served else WebServer("")
 
     class Handler(BaseHTTPRequestHandler):
@@ -75,6 +79,10 @@ def web_server(host: str = "127.0.0.1", served: WebServer | None = None) -> Iter
             """Silent: the tests say what matters."""
 
     server = ThreadingHTTPServer((host, 0), Handler)
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     second.url = f"http://{host}:{server.server_port}"
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
