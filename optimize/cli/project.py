@@ -96,7 +96,7 @@ def index(
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
     typer.echo(f"{report.passages} passages of {report.documents} documents in {report.seconds:.1f} s: {state}")
     if report.skipped:
-        typer.echo(f"{len(report.skipped)} files or folders skipped:", err=True)
+        typer.echo(f"{len(report.skipped)} skipped:", err=True)
     for skipped in report.skipped:
         typer.echo(f"  skipped {skipped.path}: {skipped.reason}", err=True)
     for warning in report.warnings:
