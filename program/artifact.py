@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -13,9 +14,10 @@ from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.fitting import check_fit, check_models
 from program.following import Followed
+from program.knowledge.embedder import Embedder
 from program.knowledge.generation import CURRENT
-from program.knowledge.library import BaseSpec, IndexReport, Library, build_index
-from program.knowledge.tables import Tables
+from program.knowledge.kinds import folders, others
+from program.knowledge.library import IndexReport, Library, build_index
 from program.manifest import Manifest, verify
 from program.models.catalog import Models, open_models
 from program.parameters import apply
@@ -29,22 +31,32 @@ STATE = "program.json"
 HEADS = "heads.safetensors"
 DEFAULT_POINT = "balanced"
 INDEX = "index"
-TABLES = "tables"
 LOCAL = "local/"
+ENGINES = ("local", "ray")
 
 Advance = Callable[[int, int], None]
 
 
-def index_project(project: Project, progress: Advance | None = None) -> IndexReport:
+def index_project(
+    project: Project, progress: Advance | None = None, *, engine: str = "local", workers: int = 0
+) -> IndexReport:
     """Indexes what changed in the project's document bases, and tells what was done.
 
+    The engine `ray` embeds on so many workers (0: one a processor) of a Ray cluster, `local` in this process.
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
     settings = project.settings
     embedder = open_models(settings.models).embedder
     embedder.remember_in(project.private)
-    bases = [spec for spec in _bases(project) if spec.kind != TABLES]
-    return build_index(bases, project.private / INDEX, embedder, progress, qdrant_url=settings.qdrant.url)
+    place, url = project.private / INDEX, settings.qdrant.url
+    if engine not in ENGINES:
+        raise SettingsError(f"There is no engine {engine!r}.", f"Use one of: {', '.join(ENGINES)}.")
+    if engine == "local":
+        return build_index(folders(project), place, embedder, progress, qdrant_url=url)
+    from program.knowledge.fanout import over_ray
+
+    with over_ray(partial(Embedder, embedder.name), workers) as fan:
+        return build_index(folders(project), place, embedder, progress, qdrant_url=url, fan=fan)
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
@@ -55,19 +67,10 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     settings = project.settings
     embedder = (models or open_models(settings.models)).embedder
     embedder.remember_in(project.private)
-    specs = _bases(project)
-    documents = [spec for spec in specs if spec.kind != TABLES]
-    tables = [Tables(s.name, s.card(), s.path, embedder) for s in specs if s.kind == TABLES]
+    documents, extra = folders(project), others(project, embedder)
     if documents and not (project.private / INDEX / CURRENT).is_file():
         index_project(project, progress)
-    return Library.open(documents, project.private / INDEX, embedder, tables, qdrant_url=settings.qdrant.url)
-
-
-def _bases(project: Project) -> list[BaseSpec]:
-    return [
-        BaseSpec(name, base.kind, project.place(base), base.about, base.asks, base.not_)
-        for name, base in project.settings.knowledge.items()
-    ]
+    return Library.open(documents, project.private / INDEX, embedder, extra, qdrant_url=settings.qdrant.url)
 
 
 def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:

@@ -23,7 +23,7 @@ from program import telemetry
 from program.answer import Answer
 from program.budget import Meter
 from program.decisions import Evidence, decode, evidence_of, is_direct
-from program.errors import ModelError, RagcError
+from program.errors import KnowledgeError, ModelError, RagcError
 from program.knowledge.source import NO_FILTERS, Filters, Passage
 from program.loop import steps
 from program.requests import Ask, Find, Reply, Request, StepFailed
@@ -107,6 +107,12 @@ class _Run:
         model = str(client(self.program, predictor).model)
         self.steps.append(step_of(request, reply, milliseconds, (tokens_in, tokens_out), model))
         return reply
+
+    def degraded(self, source: str, error: KnowledgeError) -> None:
+        """Notes that a source was left out of a search, so that the answer says what it does without."""
+        note = f"degraded: without {source}: {error.what}"
+        if note not in self.path:
+            self.path.append(note)
 
     def finish(self, answer: Answer) -> Answer:
         """The answer with its trace and usage, written to the log and told to OpenTelemetry."""
@@ -200,7 +206,8 @@ def perform(current: _Run, request: Request) -> Reply:
     started = time.perf_counter()
     program = current.program
     if isinstance(request, Find):
-        return current.note(request, program.runtime.library.candidates(*search_arguments(request)), started, {})
+        pool = program.runtime.library.candidates(*search_arguments(request), failed=current.degraded)
+        return current.note(request, pool, started, {})
     predictor = program.predictor(request.predictor)
     inputs = prompt_inputs(request.inputs)
     if _untraced(program, predictor):
@@ -220,7 +227,8 @@ async def aperform(current: _Run, request: Request) -> Reply:
     started = time.perf_counter()
     program = current.program
     if isinstance(request, Find):
-        return current.note(request, await program.runtime.library.acandidates(*search_arguments(request)), started, {})
+        pool = await program.runtime.library.acandidates(*search_arguments(request), failed=current.degraded)
+        return current.note(request, pool, started, {})
     predictor = program.predictor(request.predictor)
     inputs = prompt_inputs(request.inputs)
     if _untraced(program, predictor):

@@ -8,20 +8,26 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from program.errors import SettingsError
+from program.kindsettings import (
+    BUILT_IN,
+    PACKAGE,
+    DocumentsSettings,
+    KnowledgeSettings,
+    PackageSettings,
+    TablesSettings,
+    WebSettings,
+)
+from program.kindsettings import Section as _Section
 from program.reference import NAME
 
 FILE = "ragc.toml"
 SQLITE = "sqlite:///"
 ENVIRONMENT_PREFIX = "RAGC_"
 BASE_NAME = r"[a-z][a-z0-9_]{0,39}"
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class ModelSettings(_Section):
@@ -33,19 +39,8 @@ class ModelSettings(_Section):
     propose: str = ""
 
 
-class KnowledgeSettings(_Section):
-    """One knowledge base: where it is, and what a router should know of it."""
-
-    kind: Literal["documents", "tables", "web"] = "documents"
-    path: str = ""
-    url: str = ""
-    about: str = ""
-    asks: tuple[str, ...] = ()
-    not_: Annotated[tuple[str, ...], Field(alias="not")] = ()
-
-
 class QdrantSettings(_Section):
-    """A Qdrant server, or a folder beside the index when `url` is empty."""
+    """A Qdrant server; when `url` is empty, readers search the vectors in the index."""
 
     url: str = ""
 
@@ -163,9 +158,9 @@ class Project:
     def labelled(self) -> Path:
         return (self.folder / self.settings.labelled.path).resolve()
 
-    def place(self, base: KnowledgeSettings) -> str | Path:
+    def place(self, base: DocumentsSettings | WebSettings | TablesSettings) -> str | Path:
         """Where a base's content is: a folder, or a URL; a relative SQLite path in it counts from the project."""
-        if not base.url:
+        if not isinstance(base, TablesSettings) or not base.url:
             return self.folder / base.path
         if base.url.startswith(SQLITE) and not base.url.startswith(f"{SQLITE}/"):
             return f"{SQLITE}{self.folder / base.url.removeprefix(SQLITE)}"
@@ -178,13 +173,16 @@ class Project:
 
 
 def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsError:
-    first = error.errors()[0]
+    unknown = {"extra_forbidden", "unexpected_keyword_argument"}
+    # A misspelt key is named before the one that is missing for it, and a wrong kind before the keys it lacks.
+    first = min(error.errors(), key=lambda found: (found["loc"][-1:] != ("kind",), found["type"] not in unknown))
     keys = [str(part) for part in first["loc"]]
-    line = _line_of(text, keys)
+    kind = keys.pop(2) if len(keys) > 2 and keys[0] == "knowledge" else PACKAGE  # which no file spells out
+    line = _line_of(text, keys[:-1] if first["type"] == "missing" else keys)
     where = f"{path.name} line {line}" if line else path.name
     key = keys[-1] if keys else "?"
-    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        valid = _valid_keys(keys[:-1])
+    if first["type"] in unknown:
+        valid = _valid_keys(keys[:-1], kind)
         near = difflib.get_close_matches(key, valid, n=1)
         mend = f"Did you mean {near[0]!r}?" if near else f"Valid keys here: {', '.join(valid)}."
         return SettingsError(f"{where}: unknown key {'.'.join(keys)!r}.", mend)
@@ -193,11 +191,11 @@ def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsEr
     return SettingsError(f"{where}: {'.'.join(keys)} is not valid: {first['msg']}.", f"Mend it in {path}.")
 
 
-def _valid_keys(parents: list[str]) -> list[str]:
+def _valid_keys(parents: list[str], kind: str) -> list[str]:
     model: Any = Settings
     for n, key in enumerate(parents):
         if n == 1 and parents[0] == "knowledge":
-            model = KnowledgeSettings
+            model = BUILT_IN.get(kind, PackageSettings)
         elif n == 0 and key != "knowledge":
             model = model.model_fields[key].annotation
     return [field.alias or name for name, field in model.model_fields.items()]
