@@ -44,6 +44,7 @@ SHARE = 0.2
 ALL_AT_ONCE = 0.5
 AT_ONCE = 8
 SECONDS = 30.0  # of one question
+PATIENCE = 90.0  # seconds more than its outage that the dead server's part may take
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
@@ -167,7 +168,7 @@ def dead(folder: Path, n: int, seconds: float) -> list[Figure]:
             after = await ask_all(rag, range(at, at + n // 4), 1)
             return [before, *during, after], opened
 
-        tallies, opened = asyncio.run(through())
+        tallies, opened = asyncio.run(asyncio.wait_for(through(), seconds + PATIENCE))
     asked = n // 4 * 2 + AT_ONCE * (len(tallies) - 2)
     ended = sum(len(tally.answers) for tally in tallies)
     gone = [answer for tally in tallies[1:-1] for answer in tally.answers]

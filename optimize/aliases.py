@@ -87,7 +87,7 @@ def rollback(name: str, alias: str = "production", *, reason: str = "", root: Pa
     base = reference.artifacts_root(root)
     reference.parse(name)
     present = reference.read_alias(base, name, alias)["version"]
-    before = _before(history(name, base), alias, present)
+    before = previous(name, alias, base)
     if before is None:
         raise VersionError(
             f"{name}@{alias} has no earlier version than {present}.",
@@ -97,6 +97,12 @@ def rollback(name: str, alias: str = "production", *, reason: str = "", root: Pa
     manifest.verify(found.path, found.digest)
     _set(base, found, alias, present, action="rollback", reason=reason)
     return Move(name, alias, present, found.version)
+
+
+def previous(name: str, alias: str, root: Path | str | None = None) -> str | None:
+    """The version a rollback would set the alias to, or None when there is none."""
+    base = reference.artifacts_root(root)
+    return _before(history(name, base), alias, reference.read_alias(base, name, alias)["version"])
 
 
 def history(name: str, root: Path | str | None = None) -> list[dict[str, Any]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 
-from optimize.stats import ALPHA, MIN_UNITS, PairedResult, holm, paired_test
+from optimize.guardrails import DEFAULT_MARGINS, Guardrail, Margin, guard
+from optimize.stats import ALPHA, MIN_UNITS, Interval, PairedResult, holm, mean_interval, paired_test
 from program import manifest, reference
 from program.errors import DataError
 
@@ -19,20 +21,26 @@ Direction = Literal["better", "worse", "no_detectable_difference"]
 SCORES = "scores.jsonl"
 PRIMARY = "utility"
 WORDS = ("correct", "partial", "wrong")
+REPEAT = "repeat"
+"""The key that tells one asking of a question from another."""
 _COSTS = ("model_calls", "calls", "tokens", "tokens_in", "tokens_out", "usd", "seconds", "rounds")
 LOWER_IS_BETTER = frozenset(["wrong", "seconds_p50", "seconds_p95", *_COSTS])
-EXIT_CODES: dict[Direction, int] = {"better": 0, "worse": 1, "no_detectable_difference": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """B against A. `test` is on the declared metric; `others` on all the rest, their p-values corrected
-    together (Holm); `flipped` lists the questions that went from one of WORDS to another."""
+    together (Holm); `flipped` lists the questions that went from one of WORDS to another, with both answers.
+
+    `by_tag` holds the declared metric's difference over the questions of each tag: where to look next, no proof.
+    """
 
     metric: str
     test: PairedResult
     others: Mapping[str, PairedResult]
     flipped: Sequence[Mapping[str, str]]
+    guardrails: Sequence[Guardrail] = ()
+    by_tag: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Direction:
@@ -50,6 +58,11 @@ class Comparison:
                 name: {"verdict": direction(name, test), **_figures(test)} for name, test in self.others.items()
             },
             "flipped": [dict(f) for f in self.flipped],
+            "guardrails": [g.as_dict() for g in self.guardrails],
+            "by_tag": {
+                tag: {"difference": i.mean, "ci": [_number(i.low), _number(i.high)], "n": i.n}
+                for tag, i in self.by_tag.items()
+            },
         }
 
     def text(self) -> str:
@@ -72,11 +85,14 @@ def direction(metric: str, test: PairedResult) -> Direction:
     return "better" if (test.difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
 
 
-def compare(a: Sequence[Row], b: Sequence[Row], metric: str = PRIMARY) -> Comparison:
+def compare(
+    a: Sequence[Row], b: Sequence[Row], metric: str = PRIMARY, margins: Sequence[Margin] = DEFAULT_MARGINS
+) -> Comparison:
     """B's rows against A's, question by question, clustered on their topics.
 
     A metric is a number of the row itself or of its `metrics`; a question counts for it where both rows
-    have it. Raises `DataError` when the two hold different questions, an id twice, or no such metric.
+    have it. Rows of one id that differ in `repeat` are averaged first. Raises `DataError` when the two hold
+    different questions, an id twice, or no such metric.
     """
     before, after = _by_id(a, "A"), _by_id(b, "B")
     if before.keys() != after.keys():
@@ -84,18 +100,23 @@ def compare(a: Sequence[Row], b: Sequence[Row], metric: str = PRIMARY) -> Compar
         raise DataError(
             f"A and B were scored on different questions: {len(before.keys() & after.keys())} in both, "
             f"{only_a} only in A, {only_b} only in B.",
-            "Score both on the same labelled file: ragc eval REF --questions FILE.",
+            "Score both on the same labelled file: ragc ab offline A B --data FILE.",
         )
     ids = sorted(before)
-    names = sorted({name for row in (*a, *b) for name in _numbers(row)})
-    tests = {name: test for name in names if (test := _paired(name, ids, before, after))}
-    if metric not in tests:
-        known = ", ".join(tests) or "none"
+    names = sorted({name for row in (*a, *b) for name in _numbers(row)} - {REPEAT})
+    pairs = {name: found for name in names if (found := _pairs(name, ids, before, after))[0]}
+    if metric not in pairs:
+        known = ", ".join(pairs) or "none"
         raise DataError(f"The scores hold no metric {metric!r} for both.", f"Measured for both: {known}.")
+    tests = {name: paired_test(*pair) for name, pair in pairs.items()}
     rest = {name: test for name, test in tests.items() if name not in {metric, "partial"}}
     corrected = holm({name: test.p for name, test in rest.items()})
     others = {name: replace(test, p=corrected[name]) for name, test in rest.items()}
-    return Comparison(metric, tests[metric], others, _flipped(ids, before, after))
+    guards = [
+        guard(m, *pairs.get(m.metric, ((), (), ())), lower_is_better=m.metric in LOWER_IS_BETTER) for m in margins
+    ]
+    by_tag = _by_tag(metric, ids, before, after)
+    return Comparison(metric, tests[metric], others, _flipped(ids, before, after), guards, by_tag)
 
 
 def compare_versions(a: str, b: str, metric: str = PRIMARY, root: Path | str | None = None) -> Comparison:
@@ -113,10 +134,21 @@ def read_scores(ref: str, root: Path | str | None = None) -> list[dict[str, Any]
 
 
 def _by_id(rows: Sequence[Row], side: str) -> dict[str, Row]:
-    found = {str(row["id"]): row for row in rows}
-    if len(found) != len(rows):
-        raise DataError(f"{side} holds {len(rows)} scores for {len(found)} questions.", "Score each question once.")
-    return found
+    """The rows by question, repeats averaged: they are no independent questions."""
+    grouped: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[str(row["id"])].append(row)
+    if any(len({row.get(REPEAT) for row in same}) < len(same) for same in grouped.values()):
+        raise DataError(f"{side} holds {len(rows)} scores for {len(grouped)} questions.", "Score each question once.")
+    return {id_: same[0] if len(same) == 1 else _averaged(same) for id_, same in grouped.items()}
+
+
+def _averaged(same: Sequence[Row]) -> Row:
+    """The first row with the mean of every number that all of them have."""
+    numbers = [_numbers(row) for row in same]
+    shared = set.intersection(*(set(found) for found in numbers)) - {REPEAT}
+    means = {name: sum(found[name] for found in numbers) / len(same) for name in shared}
+    return {**{k: v for k, v in same[0].items() if k not in {"metrics", REPEAT}}, **means}
 
 
 def _numbers(row: Row) -> dict[str, float]:
@@ -125,13 +157,28 @@ def _numbers(row: Row) -> dict[str, float]:
     return {k: float(v) for k, v in every.items() if isinstance(v, int | float)}
 
 
-def _paired(name: str, ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]) -> PairedResult | None:
+def _pairs(
+    name: str, ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]
+) -> tuple[tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
+    """A's values, B's, and the topics, over the questions for which both have the metric."""
     rows = ((_numbers(before[i]).get(name), _numbers(after[i]).get(name), before[i].get("topic")) for i in ids)
-    measured = [(x, y, topic) for x, y, topic in rows if x is not None and y is not None]
+    measured = [(x, y, str(topic or "")) for x, y, topic in rows if x is not None and y is not None]
     if not measured:
-        return None
+        return (), (), ()
     x, y, topics = zip(*measured, strict=True)
-    return paired_test(x, y, topics)
+    return x, y, topics
+
+
+def _by_tag(
+    metric: str, ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]
+) -> dict[str, Interval]:
+    tags = sorted({str(tag) for i in ids for tag in before[i].get("tags") or ()})
+    found = {}
+    for tag in tags:
+        x, y, topics = _pairs(metric, [i for i in ids if tag in (before[i].get("tags") or ())], before, after)
+        if x:
+            found[tag] = mean_interval([b - a for a, b in zip(x, y, strict=True)], topics)
+    return found
 
 
 def _flipped(ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]) -> list[dict[str, str]]:
@@ -139,14 +186,20 @@ def _flipped(ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, 
     for id_ in ids:
         a, b = (_word(side[id_]) for side in (before, after))
         if a != b:
-            question = before[id_].get("question")
-            found.append({"id": id_, **({"question": question} if question else {}), "a": a, "b": b})
+            texts = {
+                "question": before[id_].get("question"),
+                "answer_a": before[id_].get("answer"),
+                "answer_b": after[id_].get("answer"),
+            }
+            found.append({"id": id_, "a": a, "b": b, **{name: str(text) for name, text in texts.items() if text}})
     return found
 
 
 def _word(row: Row) -> str:
-    """Which of WORDS an answer was; empty when the row does not say."""
-    return next((word for word in WORDS if row.get(word)), "")
+    """Which of WORDS an answer was, of repeats the most frequent, of equals the worst; empty when none is told."""
+    shares = {word: float(row.get(word) or 0.0) for word in WORDS}
+    most = max(shares.values())
+    return next((word for word in reversed(WORDS) if shares[word] == most), "") if most else ""
 
 
 def _number(value: float) -> float | None:

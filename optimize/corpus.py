@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from program.errors import KnowledgeError
+from program.kindsettings import TablesSettings
 from program.knowledge.source import Passage
 from program.settings import Project
 
 if TYPE_CHECKING:
     from program.knowledge.tables import Tables
-
-TABLES = "tables"
 
 
 class ProjectTables:
@@ -68,19 +67,17 @@ class Corpus:
 def read_corpus(project: Project) -> Corpus:
     """The passages and tables of every base. Raises `KnowledgeError` for one that cannot be read."""
     from program.knowledge.embedder import shared_embedder
-    from program.knowledge.ingest import link_superseded, read_base
+    from program.knowledge.ingest import link_superseded, read_spec
+    from program.knowledge.kinds import folders
     from program.knowledge.source import SourceCard
     from program.knowledge.tables import Tables
 
-    bases = project.settings.knowledge
-    whole = link_superseded(
-        [read_base(name, project.folder / base.path) for name, base in bases.items() if base.kind != TABLES]
-    )
+    whole = link_superseded([read_spec(spec) for spec in folders(project)])
     # The embedder loads its model at the first question asked in words, and none is asked here.
     embedder = shared_embedder()
     tables = [
         Tables(name, SourceCard(name, base.kind, base.about), project.place(base), embedder)
-        for name, base in bases.items()
-        if base.kind == TABLES
+        for name, base in project.settings.knowledge.items()
+        if isinstance(base, TablesSettings)
     ]
     return Corpus({p.id: p for p in whole.passages}, ProjectTables(tables), tuple(whole.warnings))

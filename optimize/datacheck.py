@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optimize.datarules import ERRORS, WARNINGS, Knowledge, NoTables, Tables
@@ -35,15 +35,19 @@ class Report:
 
 
 def check(
-    questions: Sequence[LabelledQuestion], passages: Mapping[str, Passage], tables: Tables | None = None
+    questions: Sequence[LabelledQuestion],
+    passages: Mapping[str, Passage],
+    tables: Tables | None = None,
+    bases: Collection[str] = (),
 ) -> Report:
     """Every contradiction between the questions, the knowledge and the splits.
 
     Errors would make a score wrong: evidence that does not exist, facts it does not state, labels at odds
     with each other, a reference answer that would not count as correct, anything shared by two splits.
+    `bases` names further knowledge bases, whose passages are known only when they are asked.
     Warnings weaken one: bare numbers, sub-queries that look up none of the evidence.
     """
-    knowledge = Knowledge(passages, tables or NoTables())
+    knowledge = Knowledge(passages, tables or NoTables(), bases)
     report = Report(len(questions))
     for question in questions:
         for rules, findings in ((ERRORS, report.errors), (WARNINGS, report.warnings)):

@@ -49,11 +49,11 @@ Complaint = tuple[str, str]
 
 
 class Knowledge:
-    def __init__(self, passages: Mapping[str, Passage], tables: Tables) -> None:
+    def __init__(self, passages: Mapping[str, Passage], tables: Tables, bases: Collection[str] = ()) -> None:
         self.passages = passages
         self.tables = tables
         self.ids = {*passages, *tables.names}
-        self.bases = {i.partition("/")[0] for i in self.ids}
+        self.bases = {*(i.partition("/")[0] for i in self.ids), *bases}
         self._all: str | None = None
 
     def evidence(self, question: LabelledQuestion) -> str:

@@ -17,12 +17,13 @@ import pysbd
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import judge
 from optimize.replay import Replay
+from program.claims import claims, statements
 from program.decisions import jsonable
 from program.evidence import first_look, interleave, rank
 from program.knowledge.source import Passage
 from program.loop import Ask, Find
 from program.rag import AgenticRAG
-from program.signatures import BASE_PREFIX, excerpts
+from program.signatures import BASE_PREFIX, Statement, excerpts
 
 NEGATIVES = 4
 CONTEXT = 6
@@ -180,13 +181,13 @@ class Demonstrator:
             drafts.append(self._draft(question.question, list(found), others[:CONTEXT]))
         made = []
         for draft in dict.fromkeys(drafts):
-            verdict = judge(question, "answered", draft)
+            verdict = judge(question, "answered", " ".join(said.text for said in draft))
             if verdict.partial and 0.34 < verdict.fact_share < 0.99:
                 continue  # neither an answer nor a miss
-            made.append({"question": question.question, "answer": draft, "responsive": verdict.correct})
+            made.append({"question": question.question, "answer": list(draft), "responsive": verdict.correct})
         return made
 
-    def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> str:
+    def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
         looked_up = tuple(queries) if queries != [question] else ()
         sentences = self._program.tuning().sentences * max(1, len(queries))
         inputs = {
@@ -197,7 +198,7 @@ class Demonstrator:
             "strict": False,
         }
         reply = self._replay.reply(Ask("generator.answer", inputs))
-        return re.sub(r"\s*\[\d+\]", "", reply["answer"])
+        return statements(claims(reply["answer"]), passages)
 
 
 def thinned(demonstrations: Sequence[Demonstration], most: int = MOST) -> list[Demonstration]:

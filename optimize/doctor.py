@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from program.errors import RagcError
 
 if TYPE_CHECKING:
-    from program.settings import ProviderSettings
+    from program.kindsettings import KnowledgeSettings
+    from program.settings import Project, ProviderSettings
 
 PACKAGES = (
     "dspy",
@@ -62,10 +63,7 @@ def _project(folder: Path) -> list[Finding]:
     except RagcError as error:
         return [Finding(False, error.what, error.mend)]
     found = [Finding(True, f"{folder / 'ragc.toml'} is valid")]
-    for name, base in project.settings.knowledge.items():
-        place = project.folder / base.path
-        good = bool(base.url) or place.exists()
-        found.append(Finding(good, f"knowledge base {name}: {base.url or place}", f"Put its files into {place}."))
+    found += [_base(project, name, base) for name, base in project.settings.knowledge.items()]
     models = project.settings.models
     named = {role: getattr(models, role) for role in ("decide", "write", "judge", "propose")}
     for role, names in named.items():
@@ -80,6 +78,23 @@ def _project(folder: Path) -> list[Finding]:
         )
     )
     return found
+
+
+def _base(project: Project, name: str, base: KnowledgeSettings) -> Finding:
+    from program.kindsettings import HttpSettings, PackageSettings, WebSettings
+    from program.knowledge.web import KEYS
+
+    if isinstance(base, HttpSettings | PackageSettings):
+        return Finding(True, f"knowledge base {name}: {base.kind}")
+    if isinstance(base, WebSettings) and not base.path:
+        key = KEYS.get(base.provider, "")
+        good = bool(base.provider) and (not key or key in os.environ)
+        mend = f"Set {key} in the environment." if key else "Set `provider` or `path`; until then nobody asks it."
+        return Finding(good, f"knowledge base {name}: web search by {base.provider or 'nobody'}", "" if good else mend)
+    place = project.place(base)
+    good = not isinstance(place, Path) or place.exists()
+    shown = place if isinstance(place, Path) else "a database"
+    return Finding(good, f"knowledge base {name}: {shown}", f"Put its files into {place}.")
 
 
 def _model(role: str, name: str, provider: ProviderSettings) -> Finding:

@@ -57,6 +57,13 @@ class Evaluation:
                 found[name] = {"value": round(at, 6), "ci": [round(at, 6)] * 2, "n": len(self.seconds)}
         return found
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines of `scores.jsonl`: each graded answer, with the seconds it took as one of its metrics."""
+        found = [g.row() for g in self.grades]
+        for row, seconds in zip(found, self.seconds, strict=False):
+            row["metrics"]["seconds"] = round(seconds, 6)
+        return found
+
     def by_tag(self) -> dict[str, dict[str, Any]]:
         """The main metrics for the questions of each tag; small numbers, not for proof."""
         tags = sorted({tag for g in self.grades for tag in g.tags})

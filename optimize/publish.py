@@ -20,7 +20,9 @@ import program as program_package
 from optimize import registry
 from optimize.dataset import LabelledQuestion
 from optimize.evaluation import Evaluation
-from program.artifact import files_of, structure_of
+from optimize.overlap import question_digest
+from program.artifact import files_of
+from program.fitting import structure_of
 from program.manifest import read as read_manifest
 from program.parameters import Setting, read
 from program.rag import AgenticRAG
@@ -81,7 +83,7 @@ class Sealing:
             same_state = any(f.path == "program.json" and f.digest == f"sha256:{state}" for f in sealed.files)
             if (
                 same_state
-                and sealed.section("data") == self._data()
+                and _counts(sealed.section("data")) == _counts(self._data())
                 and sealed.section("knowledge") == self._knowledge(program)
             ):
                 return f"{listed.name}@{sealed.version}"
@@ -97,10 +99,14 @@ class Sealing:
         optimizer: Mapping[str, Any],
         cost: Mapping[str, Any],
     ) -> str:
-        rows = b"".join(orjson.dumps(g.row(), option=orjson.OPT_APPEND_NEWLINE) for g in scores.grades)
+        rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
         fields = {
             "parent": parent or None,
-            "program": {"structure": structure_of(program), "source_digest": source_digest()},
+            "program": {
+                "structure": structure_of(program),
+                "source_digest": source_digest(),
+                "preset": self.project.settings.loop.preset,
+            },
             "data": self._data(),
             "knowledge": self._knowledge(program),
             "models": self._models(program),
@@ -115,7 +121,11 @@ class Sealing:
 
     def _data(self) -> dict[str, Any]:
         return {
-            name: {"n": len(part), "sha256": _digest([q.model_dump(mode="json") for q in part])}
+            name: {
+                "n": len(part),
+                "sha256": _digest([q.model_dump(mode="json") for q in part]),
+                "questions": sorted({question_digest(q.question) for q in part}),
+            }
             for name, part in self.parts.items()
         }
 
@@ -142,6 +152,11 @@ def source_digest() -> str:
     for path in sorted(root.rglob("*.py")):
         found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return f"sha256:{found.hexdigest()}"
+
+
+def _counts(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What an older manifest says of its data too: size and digest of each split."""
+    return {name: (part.get("n"), part.get("sha256")) for name, part in data.items()}
 
 
 def _digest(value: Any) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from program import manifest, reference
-from program.errors import IntegrityError, RagcError, VersionError
+from program.errors import IntegrityError, RagcError, SettingsError, VersionError
 
 LOCK = ".lock"
 ASIDE = ".tmp-"
@@ -39,11 +39,16 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What verifying a reference found: every difference in words, none when it is sound."""
+    """What verifying a reference found: every difference in words, none when it is sound, and what mends it.
+
+    `note` tells what could not be tried, such as loading a version whose project is not here.
+    """
 
     reference: str
     digest: str
     problems: tuple[str, ...]
+    mend: str = ""
+    note: str = ""
 
     @property
     def sound(self) -> bool:
@@ -65,11 +70,10 @@ def publish(name: str, fields: Mapping[str, Any], files: Mapping[str, bytes], ro
         )
     base = reference.artifacts_root(root)
     with locked(base, name):
-        _write_git_files(base)
+        write_git_files(base)
         folder = base / name / "versions"
         folder.mkdir(exist_ok=True)
-        for leftover in folder.glob(f"{ASIDE}*"):
-            shutil.rmtree(leftover)
+        clear_leftovers(folder)
         number = max(map(reference.number, reference.versions(base, name)), default=0) + 1
         aside = folder / f"{ASIDE}{os.getpid()}"
         sealed = manifest.seal(aside, {**fields, "name": name, "version": f"v{number}"}, files)
@@ -110,8 +114,36 @@ def verify(ref: str, root: Path | str | None = None) -> Checked:
     try:
         found = reference.resolve(ref, root)
     except IntegrityError as error:
-        return Checked(ref, "", (error.what,))
-    return Checked(ref, found.digest, tuple(manifest.differences(found.path, found.digest)))
+        return Checked(ref, "", (error.what,), error.mend)
+    problems = tuple(manifest.differences(found.path, found.digest))
+    return Checked(ref, found.digest, problems, manifest.mend(found.path) if problems else "")
+
+
+def verify_by_loading(
+    ref: str,
+    root: Path | str | None = None,
+    project: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Checked:
+    """As `verify`, and whether the version loads here: its structure, knobs, embedding model, index and models.
+
+    `project` is the project folder when it is not where it was at compile time; it is indexed if it never was.
+    """
+    checked = verify(ref, root)
+    if not checked.sound:
+        return checked
+    found = reference.resolve(ref, root)
+    if not manifest.read(found.path).section("program").get("structure"):
+        return replace(checked, note="it holds no program to load")
+    from program.artifact import load
+
+    try:
+        load(ref, artifacts=root, project=project, progress=progress)
+    except SettingsError as error:
+        return replace(checked, note=f"not loaded: {error}")
+    except RagcError as error:
+        return replace(checked, problems=(error.what,), mend=error.mend)
+    return checked
 
 
 def verify_all(root: Path | str | None = None) -> list[Checked]:
@@ -123,7 +155,7 @@ def verify_all(root: Path | str | None = None) -> list[Checked]:
             try:
                 found.append(verify(f"{name}@{selector}", base))
             except VersionError as error:
-                found.append(Checked(f"{name}@{selector}", "", (error.what,)))
+                found.append(Checked(f"{name}@{selector}", "", (error.what,), error.mend))
     return found
 
 
@@ -131,10 +163,14 @@ def verify_all(root: Path | str | None = None) -> list[Checked]:
 def locked(base: Path, name: str) -> Iterator[None]:
     """Hold the one lock of a name; the system frees it when its holder dies.
 
-    Raises `RagcError` when another process holds it for a minute.
+    Raises `RagcError` when another process holds it for a minute, `VersionError` when a folder of the name
+    is a link: what is written there would land elsewhere.
     """
     from filelock import FileLock, Timeout
 
+    for part in (base / name, base / name / "versions", base / name / "aliases"):
+        if part.is_symlink():
+            raise VersionError(f"{part} is a link.", "Put the folder itself in the artifacts folder.")
     (base / name).mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(base / name / LOCK, timeout=LOCK_SECONDS):
@@ -157,7 +193,14 @@ def replace_file(path: Path, content: bytes) -> None:
     manifest.sync_folder(path.parent)
 
 
-def _write_git_files(base: Path) -> None:
+def clear_leftovers(folder: Path) -> None:
+    """Remove what killed writers left aside; the caller holds the name's lock."""
+    for leftover in folder.glob(f"{ASIDE}*"):
+        shutil.rmtree(leftover)
+
+
+def write_git_files(base: Path) -> None:
+    """Put GIT_FILES below the root where they are missing."""
     for name, text in GIT_FILES.items():
         if not (base / name).exists():
             replace_file(base / name, text.encode())

@@ -14,12 +14,13 @@ import orjson
 from dspy.adapters.types.decision import decision_type
 
 from program.answer import Answer, Usage
+from program.deciding import client, decide_directly, decides, prompt_inputs
 from program.decisions import decode
-from program.drivers import client, decide_directly, decides, prompt_inputs
 from program.knowledge.source import Passage
 from program.loop import Find, Reply, Request, steps
 from program.models.adapter import speaking
 from program.models.cascade import consult
+from program.performing import search_arguments
 from program.rag import AgenticRAG
 
 Key = tuple[Any, ...]
@@ -103,13 +104,13 @@ class Replay:
 
     def _key(self, request: Request) -> Key:
         if isinstance(request, Find):
-            return ("find", request.query, request.sources, request.depth)
+            return ("find", request.query, request.sources, request.depth, request.not_before)
         fingerprint = self._fingerprints[request.predictor]
         return (request.predictor, fingerprint, *(_content(value) for value in request.inputs.values()))
 
     def _perform(self, request: Request, model: Any = None) -> Any:
         if isinstance(request, Find):
-            return self._library.candidates(request.query, request.sources, request.depth)
+            return self._library.candidates(*search_arguments(request))
         predictor = self.program.predictor(request.predictor)
         inputs = prompt_inputs(request.inputs)
         if model is not None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from program.answer import Answer, Citation, Outcome, StoppedBy, Usage
     from program.artifact import load, open_program
     from program.errors import RagcError
+    from program.experiment import Experiment
     from program.rag import AgenticRAG
 
 _HOME = {
@@ -22,12 +23,14 @@ _HOME = {
     "load": "program.artifact",
     "open_program": "program.artifact",
     "RagcError": "program.errors",
+    "Experiment": "program.experiment",
     "AgenticRAG": "program.rag",
 }
 __all__ = [
     "AgenticRAG",
     "Answer",
     "Citation",
+    "Experiment",
     "Outcome",
     "RagcError",
     "StoppedBy",

@@ -59,6 +59,21 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """One judging of the evidence: the passages kept, how probably they sufficed, and the judge's other counts.
+
+    `relevance` is the share of what was found that helps, `completeness` of the look-ups with evidence, `freshness`
+    of the evidence that is current; all are in [0, 1].
+    """
+
+    sufficiency: float
+    kept: tuple[str, ...]
+    relevance: float = 1.0
+    completeness: float = 1.0
+    freshness: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to one question.
 
@@ -76,6 +91,7 @@ class Answer:
     retrieved: tuple[str, ...] = ()
     found: tuple[str, ...] = ()
     supported: float = 1.0
+    rounds: tuple[Round, ...] = ()
     trace: Trace = field(default_factory=Trace)
     usage: Usage = Usage()
     version: str = ""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import orjson
-from dspy.adapters.types.decision import decision_type
 
 from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
-from program.knobs import Knob
+from program.fitting import check_fit, check_models
+from program.following import Followed
+from program.knowledge.embedder import Embedder
 from program.knowledge.generation import CURRENT
-from program.knowledge.library import BaseSpec, IndexReport, Library, build_index
-from program.knowledge.tables import Tables
+from program.knowledge.kinds import folders, others
+from program.knowledge.library import IndexReport, Library, build_index
 from program.manifest import Manifest, verify
 from program.models.catalog import Models, open_models
 from program.parameters import apply
+from program.presets import PRESETS
 from program.rag import AgenticRAG, Runtime
 from program.reference import artifacts_root, names, resolve
 from program.settings import Project
@@ -28,21 +31,32 @@ STATE = "program.json"
 HEADS = "heads.safetensors"
 DEFAULT_POINT = "balanced"
 INDEX = "index"
-TABLES = "tables"
+LOCAL = "local/"
+ENGINES = ("local", "ray")
 
 Advance = Callable[[int, int], None]
 
 
-def index_project(project: Project, progress: Advance | None = None) -> IndexReport:
+def index_project(
+    project: Project, progress: Advance | None = None, *, engine: str = "local", workers: int = 0
+) -> IndexReport:
     """Indexes what changed in the project's document bases, and tells what was done.
 
+    The engine `ray` embeds on so many workers (0: one a processor) of a Ray cluster, `local` in this process.
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
     settings = project.settings
     embedder = open_models(settings.models, settings.provider).embedder
     embedder.remember_in(project.private)
-    bases = [spec for spec in _bases(project) if spec.kind != TABLES]
-    return build_index(bases, project.private / INDEX, embedder, progress, qdrant_url=settings.qdrant.url)
+    place, url = project.private / INDEX, settings.qdrant.url
+    if engine not in ENGINES:
+        raise SettingsError(f"There is no engine {engine!r}.", f"Use one of: {', '.join(ENGINES)}.")
+    if engine == "local":
+        return build_index(folders(project), place, embedder, progress, qdrant_url=url)
+    from program.knowledge.fanout import over_ray
+
+    with over_ray(partial(Embedder, embedder.name), workers) as fan:
+        return build_index(folders(project), place, embedder, progress, qdrant_url=url, fan=fan)
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
@@ -53,19 +67,10 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     settings = project.settings
     embedder = (models or open_models(settings.models, settings.provider)).embedder
     embedder.remember_in(project.private)
-    specs = _bases(project)
-    documents = [spec for spec in specs if spec.kind != TABLES]
-    tables = [Tables(s.name, s.card(), s.path, embedder) for s in specs if s.kind == TABLES]
+    documents, extra = folders(project), others(project, embedder)
     if documents and not (project.private / INDEX / CURRENT).is_file():
         index_project(project, progress)
-    return Library.open(documents, project.private / INDEX, embedder, tables, qdrant_url=settings.qdrant.url)
-
-
-def _bases(project: Project) -> list[BaseSpec]:
-    return [
-        BaseSpec(name, base.kind, project.place(base), base.about, base.asks, base.not_)
-        for name, base in project.settings.knowledge.items()
-    ]
+    return Library.open(documents, project.private / INDEX, embedder, extra, qdrant_url=settings.qdrant.url)
 
 
 def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:
@@ -77,9 +82,38 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     models = open_models(opened.settings.models, opened.settings.provider)
     library = open_library(opened, models, progress)
     caps = opened.settings.budget
-    log = TraceLog(opened.private / "traces.jsonl") if opened.settings.trace.enabled else None
+    traced, preset = opened.settings.trace, opened.settings.loop.preset
+    log = TraceLog(opened.private, traced.review_below) if traced.enabled else None
     budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
-    return AgenticRAG(library.describe(), Runtime(library, models, budget, log, version))
+    program = AgenticRAG(library.describe(), Runtime(library, models, budget, log, version, "" if version else preset))
+    program.policy.turn(**PRESETS[preset])
+    if not str(models.decide.model).startswith(LOCAL):  # it thinks longer than a search takes: do both at once
+        program.policy.turn(glimpse=0)
+    return program
+
+
+@overload
+def load(
+    reference: str,
+    *,
+    artifacts: str | Path | None = None,
+    project: str | Path | None = None,
+    point: str | None = None,
+    progress: Advance | None = None,
+    follow: Literal[False] = False,
+) -> AgenticRAG: ...
+
+
+@overload
+def load(
+    reference: str,
+    *,
+    artifacts: str | Path | None = None,
+    project: str | Path | None = None,
+    point: str | None = None,
+    progress: Advance | None = None,
+    follow: Literal[True],
+) -> Followed: ...
 
 
 def load(
@@ -89,20 +123,27 @@ def load(
     project: str | Path | None = None,
     point: str | None = None,
     progress: Advance | None = None,
-) -> AgenticRAG:
+    follow: bool = False,
+) -> AgenticRAG | Followed:
     """The compiled program that a reference names, over its project's knowledge.
 
     `artifacts` is where versions are kept (default: the environment's `RAGC_ARTIFACTS`, then `./artifacts`),
     `project` the project folder when it is not where it was at compile time, `point` an operating point.
+    With `follow`, an alias is followed: what is returned answers with whatever version it names by then.
     Raises `VersionError` for an unknown reference or point, `IntegrityError` when a byte of the artifact
-    changed or it does not fit this code and project.
+    changed or it does not fit this code and project, `ModelError` when a model it needs cannot be reached.
     """
+    if follow:
+        root = artifacts_root(artifacts)
+        return Followed(
+            reference, root, lambda: load(reference, artifacts=root, project=project, point=point, progress=progress)
+        )
     version = resolve(reference, artifacts)
     manifest = verify(version.path, version.digest)
-    program = open_program(
-        _project(manifest, project), progress=progress, version=f"{manifest.name}@{manifest.version}"
-    )
-    _fit(manifest, program)
+    opened = _project(manifest, project)
+    check_models(manifest, opened)
+    program = open_program(opened, progress=progress, version=f"{manifest.name}@{manifest.version}")
+    check_fit(manifest, program, orjson.loads((manifest.folder / STATE).read_bytes()))
     _restore(program, manifest, point or DEFAULT_POINT)
     return program
 
@@ -136,25 +177,6 @@ def files_of(program: AgenticRAG) -> dict[str, bytes]:
     return files
 
 
-def structure_of(program: AgenticRAG) -> list[dict[str, Any]]:
-    """The program's predictors with their fields (name, direction, type) and knobs with their ranges, in order."""
-    structure: list[dict[str, Any]] = []
-    for name, parameter in program.named_parameters():
-        if isinstance(parameter, Knob):
-            structure.append({"knob": name, "low": parameter.low, "high": parameter.high})
-            continue
-        signature = parameter.signature
-        inputs = [[n, "in", _type_name(f)] for n, f in signature.input_fields.items()]
-        outputs = [[n, "out", _type_name(f)] for n, f in signature.output_fields.items()]
-        structure.append({"predictor": name, "fields": inputs + outputs})
-    return structure
-
-
-def _type_name(field: Any) -> str:
-    kind = decision_type(field)
-    return str(getattr(kind or field.annotation, "__name__", kind or field.annotation))
-
-
 def _state(program: AgenticRAG) -> dict[str, Any]:
     """DSPy's state without what is not learned: no model, no trace."""
     if frozen := [n for n, m in program.named_sub_modules() if getattr(m, "_compiled", False)]:
@@ -186,31 +208,6 @@ def _restore(program: AgenticRAG, manifest: Manifest, point: str) -> None:
         from safetensors.numpy import load_file
 
         adopt(load_file(heads))
-
-
-def _fit(manifest: Manifest, program: AgenticRAG) -> None:
-    """Raises `IntegrityError`, listing the differences, when the artifact is of another program or other models."""
-    found = [_shown(item) for item in manifest.section("program").get("structure", [])]
-    here = [_shown(item) for item in structure_of(program)]
-    differences = [f"missing here: {item}" for item in found if item not in here]
-    differences += [f"missing in the artifact: {item}" for item in here if item not in found]
-    if not differences and found != here:
-        differences = ["the order of the predictors differs"]
-    embed = manifest.section("models").get("embedder")
-    if embed != program.runtime.models.embedder.digest:
-        differences.append(f"embedding model {embed} there, {program.runtime.models.embedder.digest} here")
-    if differences:
-        raise IntegrityError(
-            f"{manifest.name}@{manifest.version} does not fit this program: {'; '.join(differences)}.",
-            "Compile it again with this code and these settings: ragc compile PROJECT",
-        )
-
-
-def _shown(item: Mapping[str, Any]) -> str:
-    if "knob" in item:
-        return f"knob {item['knob']} in [{item['low']}, {item['high']}]"
-    fields = ", ".join(f"{name}: {kind} ({way})" for name, way, kind in item["fields"])
-    return f"{item['predictor']}({fields})"
 
 
 def _project(manifest: Manifest, given: str | Path | None) -> Project:

@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 from program.answer import StoppedBy, Usage
 from program.models.spending import Spending
 
+FOR_WRITING = 1 / 3
+"""The share of the seconds that is kept for writing the answer, or for the fallback."""
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The caps of one question. Rounds are capped by the policy and by this, whichever is lower."""
+    """The caps of one question. Rounds are capped by the policy and by this, whichever is lower.
+
+    `max_seconds` is the deadline of the answer; searching and judging end before it, so that there is time to write.
+    """
 
     max_rounds: int = 3
     max_seconds: float = 15.0
@@ -38,9 +44,14 @@ class Meter:
     def seconds(self) -> float:
         return time.perf_counter() - self.started
 
+    def left(self, writing: bool) -> float:
+        """Seconds that a step may still take: to the deadline for one that writes, else to where writing must begin."""
+        share = 1.0 if writing else 1.0 - FOR_WRITING
+        return self.budget.max_seconds * share - self.seconds
+
     def tripped(self) -> StoppedBy | None:
         """The first cap that is reached, or None."""
-        if self.seconds >= self.budget.max_seconds:
+        if self.left(writing=False) <= 0:
             return StoppedBy.SECONDS
         if self.tokens_in + self.tokens_out >= self.budget.max_tokens:
             return StoppedBy.TOKENS

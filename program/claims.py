@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from program.answer import Citation
 from program.knowledge.source import Passage
+from program.signatures import Statement
 
 _MARK = re.compile(r"\[(\d{1,3})\]")
 _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
@@ -30,6 +31,14 @@ def claims(answer: str) -> list[Claim]:
     """The answer's claims, in order; text after the last mark is a claim that cites nothing."""
     found = (match[0].strip() for match in _CLAIM.finditer(answer))
     return [Claim(text, tuple(dict.fromkeys(int(n) for n in _MARK.findall(text)))) for text in found if text]
+
+
+def statements(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[Statement, ...]:
+    """The claims as a judge of the whole draft sees them, each under the title of the first passage it cites."""
+    return tuple(
+        Statement(title=next((passages[n - 1].title for n in claim.cites if n <= len(passages)), ""), text=claim.bare)
+        for claim in stated
+    )
 
 
 def cited(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation, ...]]:

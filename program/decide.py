@@ -10,30 +10,64 @@ from program.knobs import Tuning
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the judge made of the evidence. `sufficiency` is a probability; `sufficient` is it past its threshold."""
+    """What the judge made of the evidence.
+
+    `sufficiency` is a probability, `sufficient` is it past its threshold. `relevance` (share of what was found
+    that helps), `completeness` (share of the look-ups with evidence enough) and `freshness` (share of the evidence
+    that is current) are in [0, 1]; `contradiction` names the passages that disagree, or is empty. `next_queries`
+    would find what is `missing`.
+    """
 
     sufficient: bool
     sufficiency: float
     kept: int
     missing: str = ""
-    next_query: str = ""
+    next_queries: tuple[str, ...] = ()
+    relevance: float = 1.0
+    completeness: float = 1.0
+    freshness: float = 1.0
+    contradiction: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the loop stands: rounds of searching done, queries tried, and the last round's sufficiency."""
+    """Where the loop stands.
+
+    Rounds of searching done, the (strategy, query) pairs tried, the last round's sufficiency, the strategy in use
+    and those not tried yet, and how vague the question is. `settled` is true once newer or more official
+    evidence was searched for.
+    """
 
     rounds: int
-    tried: frozenset[str]
+    tried: frozenset[tuple[str, str]]
     previous: float | None = None
+    strategy: str = ""
+    untried: tuple[str, ...] = ()
     vague: bool = False
+    vagueness: float = 0.0
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Search again with this query."""
+    """Search again with these queries."""
 
-    query: str
+    queries: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Search for newer or more official evidence than there is."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Search by another strategy."""
+
+    strategy: str
     reason: str
 
 
@@ -60,7 +94,7 @@ class Generate:
     reason: str
 
 
-Action = Search | Clarify | Abstain | Generate
+Action = Search | Settle | Switch | Clarify | Abstain | Generate
 
 
 def rounds_left(progress: Progress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None) -> bool:
@@ -68,28 +102,66 @@ def rounds_left(progress: Progress, tuning: Tuning, max_rounds: int, tripped: St
     return tripped is None and progress.rounds < min(tuning.max_rounds, max_rounds)
 
 
+def gained(verdict: Verdict, progress: Progress, tuning: Tuning) -> bool:
+    """True when the last round was worth its price, or was the first."""
+    return progress.previous is None or verdict.sufficiency - progress.previous >= tuning.min_gain
+
+
+def lacking(verdict: Verdict, tuning: Tuning) -> str:
+    """Why evidence that may suffice is not yet to be trusted; empty when nothing speaks against it."""
+    if verdict.contradiction:
+        return f"{verdict.contradiction} disagree"
+    if verdict.freshness < tuning.fresh_above:
+        return "the evidence is not current"
+    if tuning.each_part and verdict.completeness < 1.0:
+        return "a part of the question is open"
+    return ""
+
+
+def settles_next(verdict: Verdict, progress: Progress, tuning: Tuning) -> bool:
+    """True when newer or more official evidence is to be searched for before anything else."""
+    return not progress.settled and (bool(verdict.contradiction) or verdict.freshness < tuning.fresh_above)
+
+
+def wants_query(
+    verdict: Verdict, progress: Progress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None
+) -> bool:
+    """True when it is worth asking what is missing: a round is left, and a new query is what it would be used for."""
+    if not rounds_left(progress, tuning, max_rounds, tripped) or settles_next(verdict, progress, tuning):
+        return False
+    return bool(lacking(verdict, tuning)) if verdict.sufficient else not progress.untried
+
+
 def decide(
     verdict: Verdict, progress: Progress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None = None
 ) -> Action:
-    """The next action. Ends within `max_rounds` searches and never repeats a tried query.
+    """The next action. Ends within `max_rounds` searches and never repeats a tried query of the same strategy.
 
     `tripped` is the budget's cap that was reached, if any. The order is the order of certainty: a vague
-    question is asked back, sufficient evidence is written up, a promising query is tried, and only then the
-    program gives up or makes do.
+    question is asked back, sound evidence is written up, a contradiction is settled, the next strategy or a
+    promising query is tried, and only then the program asks, gives up or makes do.
     """
     if progress.vague:
         return Clarify("the question leaves open what is meant")
-    if verdict.sufficient:
+    doubt = lacking(verdict, tuning)
+    if verdict.sufficient and not doubt:
         return Generate(StoppedBy.DONE, "the evidence suffices")
-    gain = None if progress.previous is None else verdict.sufficiency - progress.previous
-    gained = gain is None or gain >= tuning.min_gain
     more = rounds_left(progress, tuning, max_rounds, tripped)
-    if more and gained and verdict.next_query and verdict.next_query not in progress.tried:
-        return Search(verdict.next_query, f"missing {verdict.missing!r}" if verdict.missing else "insufficient")
-    if not verdict.kept or verdict.sufficiency < tuning.generate_above:
+    gaining = gained(verdict, progress, tuning)
+    if more and settles_next(verdict, progress, tuning):
+        return Settle(doubt)
+    if more and gaining and not verdict.sufficient and progress.untried:
+        return Switch(progress.untried[0], "the evidence is poor")
+    if more and gaining:
+        new = dict.fromkeys(q for q in verdict.next_queries if q and (progress.strategy, q) not in progress.tried)
+        if new:
+            return Search(tuple(new), f"missing {verdict.missing!r}" if verdict.missing else "insufficient")
+    if not verdict.sufficient and progress.vagueness > tuning.clarify_above:
+        return Clarify("the evidence stays poor and the question may mean several things")
+    if not verdict.kept or (not verdict.sufficient and verdict.sufficiency < tuning.generate_above):
         return Abstain(verdict.missing, "the evidence does not hold the answer")
     if tripped is not None:
         return Generate(tripped, f"the budget for {tripped} is spent")
-    if not gained:
+    if not gaining:
         return Generate(StoppedBy.GAIN, "the last round gained too little")
     return Generate(StoppedBy.ROUNDS, "no further round is allowed or promising")

@@ -54,6 +54,10 @@ class GateError(RagcError):
     exit_code = 1
 
 
+class ExperimentError(RagcError):
+    """An online experiment cannot be started, opened or read."""
+
+
 class BudgetStop(BaseException):
     """A hard cap was reached.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from program.freshness import youth
 from program.knobs import Tuning
 from program.knowledge.fusion import WEIGHT, fuse, ranking
 from program.knowledge.source import AUTHORITY, Passage, unique
@@ -18,17 +19,37 @@ def first_look(pool: Sequence[Passage]) -> list[Passage]:
     return fuse(pool, WEIGHT, GLIMPSE)
 
 
-def rank(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float] = NO_PRIOR) -> list[Passage]:
+def rank(
+    pool: Sequence[Passage],
+    tuning: Tuning,
+    prior: Mapping[str, float] = NO_PRIOR,
+    timely: bool = False,
+    part: str = "",
+) -> list[Passage]:
     """The best `tuning.k` passages of one query's pool, best first.
 
-    The fused score in [0, 1] loses `stale_penalty` when the passage was superseded and `informal_penalty`
-    when it is not official, and gains `base_prior` times the probability that its base is wanted.
+    The score in [0, 1], fused or of the one `part` named, loses `stale_penalty` when the passage was superseded
+    and `informal_penalty` when it is not official, and gains `base_prior` times the probability that its base is
+    wanted; `timely` lets the newest gain `recency`.
     """
-    ranked = ranking(pool, tuning.dense_weight, len(pool))
-    if tuning.stale_penalty or tuning.informal_penalty or (tuning.base_prior and prior):
-        adjusted = [(at, score + _adjustment(pool[at], tuning, prior)) for at, score in ranked]
-        ranked = sorted(adjusted, key=lambda pair: (-pair[1], pool[pair[0]].id))
-    return [pool[at].rescored(score) for at, score in ranked[: tuning.k]]
+    if part:
+        pool = [passage for passage in pool if part in passage.scores]
+    ranked = _by_part(pool, part) if part else ranking(pool, tuning.dense_weight, len(pool))
+    if timely and tuning.recency:
+        young = youth(pool)
+        ranked = [(at, score + tuning.recency * young[at]) for at, score in ranked]
+    elif not (tuning.stale_penalty or tuning.informal_penalty or (tuning.base_prior and prior)):
+        return [pool[at].rescored(score) for at, score in ranked[: tuning.k]]
+    adjusted = [(at, score + _adjustment(pool[at], tuning, prior)) for at, score in ranked]
+    adjusted.sort(key=lambda pair: (-pair[1], pool[pair[0]].id))
+    return [pool[at].rescored(score) for at, score in adjusted[: tuning.k]]
+
+
+def _by_part(pool: Sequence[Passage], part: str) -> list[tuple[int, float]]:
+    """Positions with their share of the best score of that part, best first."""
+    best = max((passage.scores[part] for passage in pool), default=0.0) or 1.0
+    shares = [(at, max(passage.scores[part] / best, 0.0)) for at, passage in enumerate(pool)]
+    return sorted(shares, key=lambda pair: (-pair[1], pool[pair[0]].id))
 
 
 def _adjustment(passage: Passage, tuning: Tuning, prior: Mapping[str, float]) -> float:

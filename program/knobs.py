@@ -92,6 +92,18 @@ class Tuning:
     answer_above: float
     base_prior: float
     only_chosen_bases: int
+    look_up_unknown: int
+    glimpse: int
+    filter: int
+    each_part: int
+    one_strategy: int
+    recency: float
+    cross_below: float
+    fast_above: float
+    fresh_above: float
+    consistent: int
+    clarify_above: float
+    search_claims: int
 
 
 class Policy(dspy.Module):
@@ -116,6 +128,18 @@ class Policy(dspy.Module):
         self.answer_above = Knob(0.0, 0.0, 1.0, meaning="responsiveness under which a draft is withheld")
         self.base_prior = Knob(0.0, 0.0, 1.0, step=0.2, meaning="score given for how likely a passage's base is wanted")
         self.only_chosen_bases = switch(0, "search the chosen bases only, not all")
+        self.look_up_unknown = switch(1, "look up what needs no look-up but could not be answered without one")
+        self.glimpse = switch(1, "show the classifier a first look; off: search while it thinks")
+        self.filter = switch(1, "judge passage by passage which of them help")
+        self.each_part = switch(0, "judge the evidence of each look-up by itself too")
+        self.one_strategy = switch(0, "search by one strategy at a time, by the next when the evidence is poor")
+        self.recency = Knob(0.0, 0.0, 1.0, step=0.2, meaning="lift of the newest when a question asks for the latest")
+        self.cross_below = Knob(0.0, 0.0, 1.0, meaning="probability of the likeliest base under which all are searched")
+        self.fast_above = Knob(1.0, 0.0, 1.0, meaning="probability of a simple question past which nothing is judged")
+        self.fresh_above = Knob(0.0, 0.0, 1.0, meaning="share of current evidence under which newer is searched for")
+        self.consistent = switch(0, "look for contradictions in the evidence and settle them")
+        self.clarify_above = Knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
+        self.search_claims = switch(0, "search once more for a claim that has no support")
 
     def tuning(self) -> Tuning:
         """The values now, frozen."""
@@ -125,7 +149,3 @@ class Policy(dspy.Module):
         """Sets several knobs by name."""
         for name, value in values.items():
             getattr(self, name).set(value)
-
-
-PLAIN: dict[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1}
-"""The switches that turn the program into plain RAG: search once, write from whatever came back."""

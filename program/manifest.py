@@ -103,10 +103,7 @@ def seal(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) 
         f'\n  "seal": "sha256:{_UNSEALED}"'.encode(),
         f'\n  "seal": "{digest_of(blank)}"'.encode(),
     )
-    folder.mkdir(parents=True)
-    for name, content in {**files, MANIFEST: sealed}.items():
-        _write(folder / name, content)
-    sync_folder(folder)
+    write_files(folder, {**files, MANIFEST: sealed})
     return _view(folder, sealed)
 
 
@@ -116,13 +113,22 @@ def verify(folder: Path, digest: str = "") -> Manifest:
     `digest`, when given, is the version digest expected. Raises `IntegrityError` that lists every
     difference: changed, missing and surplus files, sizes, a foreign schema, a changed manifest.
     """
-    found = differences(folder, digest)
-    if found:
-        raise IntegrityError(
-            f"{folder} is not as it was sealed: {'; '.join(found)}.",
-            "Restore the folder from a copy, or compile a new version.",
-        )
+    if found := differences(folder, digest):
+        raise IntegrityError(f"{folder} is not as it was sealed: {'; '.join(found)}.", mend(folder))
     return read(folder)
+
+
+def mend(folder: Path) -> str:
+    """What to do about a folder that does not verify."""
+    try:
+        major = read(folder).section("schema").get("major")
+    except IntegrityError:
+        major = SCHEMA["major"]
+    if major == SCHEMA["major"]:
+        return "Restore the folder from a copy, or compile a new version: ragc compile PROJECT"
+    if isinstance(major, int) and major > SCHEMA["major"]:
+        return "Install the ragc that wrote it, or a newer one; or compile it again with this one: ragc compile PROJECT"
+    return "Compile it again with this ragc: ragc compile PROJECT"
 
 
 def read(folder: Path) -> Manifest:
@@ -177,6 +183,17 @@ def content_digest(files: Mapping[str, bytes]) -> str:
     return digest_of("".join(f"{digest_of(files[name])} {name}\n" for name in counted).encode())
 
 
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a new folder of files, down to the disk. Raises `FileExistsError` when the folder exists."""
+    folder.mkdir(parents=True)
+    for name, content in contents.items():
+        with (folder / name).open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    sync_folder(folder)
+
+
 def sync_folder(folder: Path) -> None:
     """Have the system put a folder's entries on disk, where it can (Windows cannot)."""
     if os.name == "nt":
@@ -192,13 +209,6 @@ def _view(folder: Path, content: bytes) -> Manifest:
     fields = orjson.loads(content)
     files = tuple(SealedFile(str(f["path"]), int(f["size"]), str(f["digest"])) for f in fields["files"])
     return Manifest(folder, digest_of(content), files, fields)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _unsuitable(name: str, content: bytes) -> str:

@@ -15,7 +15,10 @@ from program.signatures import (
     BASE_PREFIX,
     AnswerDirectly,
     Clarify,
+    Contradiction,
     Decompose,
+    Detail,
+    FollowUp,
     Generate,
     Missing,
     Relevance,
@@ -25,16 +28,22 @@ from program.signatures import (
     route_signature,
 )
 
+MOST_LOOK_UPS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a question will be looked up. `bases` are those wanted, `likely` their probabilities."""
+    """How a question will be looked up. `bases` are those wanted, `likely` their probabilities.
+
+    `confidence` is the probability of the route.
+    """
 
     route: str
     bases: tuple[str, ...]
     likely: tuple[tuple[str, float], ...]
     vague: bool = False
     vagueness: float = 0.0
+    confidence: float = 1.0
 
 
 class Classifier(dspy.Module):
@@ -51,31 +60,62 @@ class Classifier(dspy.Module):
         bases = tuple(name for name in self.names if evidence[BASE_PREFIX + name].value)
         if not bases:
             bases = (max(likely, key=lambda pair: pair[1])[0],)
+        route = str(evidence["route"].value)
         return Plan(
-            str(evidence["route"].value),
+            route,
             bases,
             likely,
             bool(evidence["vague"].value),
-            evidence["vague"].probability,
+            float(evidence["vague"].probability),
+            float(evidence["route"].probabilities[route]),
         )
 
 
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """One query of a plan, the base it belongs to (or empty), and the positions of the look-ups it waits for."""
+
+    query: str
+    base: str = ""
+    after: tuple[int, ...] = ()
+
+
 class Decomposer(dspy.Module):
-    """Splits a complex question into look-ups."""
+    """Splits a complex question into look-ups, and writes one that had to wait for another's evidence."""
 
     def __init__(self) -> None:
         super().__init__()
         self.split = dspy.Predict(Decompose)
+        self.follow = dspy.Predict(FollowUp)
+
+
+def look_ups(reply: Any) -> list[LookUp]:
+    """The plan that a reply of `decomposer.split` stands for: at most four look-ups, most urgent first.
+
+    A detail that names no look-up is ignored, and so is a dependency on a later or unknown one: what is left
+    cannot go in circles.
+    """
+    texts = [(n, text) for n, text in enumerate(reply["sub_queries"], 1) if text.strip()][:MOST_LOOK_UPS]
+    details = {detail.n: detail for detail in reply.get("details") or ()}
+    texts.sort(key=lambda pair: (details.get(pair[0], Detail(n=0)).priority, pair[0]))
+    place = {n: at for at, (n, _) in enumerate(texts)}
+    plans = []
+    for n, text in texts:
+        detail = details.get(n, Detail(n=n))
+        parents = sorted({place[other] for other in detail.after if other < n and other in place})
+        plans.append(LookUp(text, detail.base, tuple(parents)))
+    return plans
 
 
 class Judge(dspy.Module):
-    """Says which passages help, whether they suffice, and what is missing."""
+    """Says which passages help, whether they suffice, what is missing, and which contradict each other."""
 
     def __init__(self) -> None:
         super().__init__()
         self.relevance = dspy.Predict(Relevance)
         self.sufficiency = dspy.Predict(Sufficiency)
         self.missing = dspy.Predict(Missing)
+        self.contradiction = dspy.Predict(Contradiction)
 
 
 class Generator(dspy.Module):
@@ -105,7 +145,7 @@ class Doubt(dspy.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("route", "relevance", "sufficiency", "support", "responsive"):
+        for name in ("route", "relevance", "sufficiency", "contradiction", "support", "responsive"):
             meaning = f"certainty of a decision on {name} under which a dearer model decides"
             setattr(self, name, Knob(DOUBT, 0.0, 1.0, step=0.05, meaning=meaning))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -13,11 +13,13 @@ from program.answer import Answer
 from program.budget import Budget
 from program.decisions import Requests
 from program.errors import QuestionError
-from program.knobs import PLAIN, Policy, Tuning
+from program.knobs import Policy, Tuning
 from program.knowledge.library import Library
 from program.knowledge.source import SourceCard
 from program.models.catalog import Models
 from program.modules import Classifier, Decomposer, Doubt, Generator, Grounder, Judge
+from program.presets import PLAIN
+from program.strategy import offered
 from program.trace import TraceLog
 
 MAX_QUESTION = 10_000
@@ -32,6 +34,7 @@ class Runtime:
     budget: Budget = field(default_factory=Budget)
     log: TraceLog | None = None
     version: str = ""
+    preset: str = ""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Runtime:
         return self
@@ -48,6 +51,7 @@ class AgenticRAG(dspy.Module):
     def __init__(self, cards: Sequence[SourceCard], runtime: Runtime) -> None:
         super().__init__()
         self.sources = tuple(card.name for card in cards)
+        self.strategies = offered(cards)
         self.classifier = Classifier(cards)
         self.decomposer = Decomposer()
         self.judge = Judge()
@@ -97,7 +101,7 @@ class AgenticRAG(dspy.Module):
 
     def plain(self) -> AgenticRAG:
         """Plain RAG over the same library and models: the control arm."""
-        control = AgenticRAG(self.runtime.library.describe(), self.runtime)
+        control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain"))
         control.policy.turn(**PLAIN)
         return control
 

@@ -58,6 +58,11 @@ def is_alias(text: str) -> bool:
     return is_name(text) and text != LATEST and re.match(r"v[0-9]", text) is None
 
 
+def is_version(text: str) -> bool:
+    """True for the name of a version folder: `v7-3fa9c1d2`."""
+    return re.fullmatch(VERSION, text) is not None
+
+
 def artifacts_root(root: Path | str | None = None) -> Path:
     """The artifacts folder: `root` when given, else `RAGC_ARTIFACTS`, else `./artifacts`; absolute."""
     return Path(root or os.environ.get(ENVIRONMENT) or "artifacts").resolve()

@@ -9,10 +9,20 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from program.errors import SettingsError
+from program.kindsettings import (
+    BUILT_IN,
+    PACKAGE,
+    DocumentsSettings,
+    KnowledgeSettings,
+    PackageSettings,
+    TablesSettings,
+    WebSettings,
+)
+from program.kindsettings import Section as _Section
 from program.reference import NAME
 
 FILE = "ragc.toml"
@@ -20,10 +30,6 @@ SQLITE = "sqlite:///"
 ALLOW = "RAGC_ALLOW"
 ENVIRONMENT_PREFIX = "RAGC_"
 BASE_NAME = r"[a-z][a-z0-9_]{0,39}"
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 Names = str | tuple[str, ...]
@@ -40,19 +46,8 @@ class ModelSettings(_Section):
     judge: Names = ""
 
 
-class KnowledgeSettings(_Section):
-    """One knowledge base: where it is, and what a router should know of it."""
-
-    kind: Literal["documents", "tables", "web"] = "documents"
-    path: str = ""
-    url: str = ""
-    about: str = ""
-    asks: tuple[str, ...] = ()
-    not_: Annotated[tuple[str, ...], Field(alias="not")] = ()
-
-
 class QdrantSettings(_Section):
-    """A Qdrant server, or a folder beside the index when `url` is empty."""
+    """A Qdrant server; when `url` is empty, readers search the vectors in the index."""
 
     url: str = ""
 
@@ -94,7 +89,7 @@ class ProviderSettings(_Section):
     breaker_after: Annotated[int, Field(ge=1)] = 8
     breaker_seconds: Annotated[float, Field(gt=0)] = 5.0
     fallback: bool = True
-    model: dict[str, ProviderModelSettings] = {}
+    model: dict[str, ProviderModelSettings] = Field(default_factory=dict)
 
 
 class UtilitySettings(_Section):
@@ -119,6 +114,14 @@ class TraceSettings(_Section):
     review_below: Annotated[float, Field(ge=0, le=1)] = 0.35
 
 
+class LoopSettings(_Section):
+    """The published design that the uncompiled program starts as; a compiled one is what it learned to be."""
+
+    preset: Literal["plain", "strategy-router", "knowledge-router", "judge-and-ground", "decide", "plan", "full"] = (
+        "full"
+    )
+
+
 class Settings(BaseSettings):
     """Everything a project's `ragc.toml` says."""
 
@@ -137,6 +140,7 @@ class Settings(BaseSettings):
     utility: UtilitySettings = UtilitySettings()
     labelled: LabelledSettings = LabelledSettings()
     trace: TraceSettings = TraceSettings()
+    loop: LoopSettings = LoopSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -183,7 +187,11 @@ class Project:
         A `ragc.toml` may come from anyone. Its paths, resolved, must lie in its own folder or in one of those that
         the environment variable `RAGC_ALLOW` lists (separated as in `PATH`).
         """
-        named = {f"knowledge.{name}": self.place(base) for name, base in self.settings.knowledge.items()}
+        named: dict[str, str | Path] = {
+            f"knowledge.{name}": self.place(base)
+            for name, base in self.settings.knowledge.items()
+            if isinstance(base, DocumentsSettings | WebSettings | TablesSettings)
+        }
         for key, place in {**named, "labelled.path": self.labelled}.items():
             path = _local(place)
             if path is not None and not any(path.is_relative_to(folder) for folder in (self.folder, *_allowed())):
@@ -204,9 +212,9 @@ class Project:
     def labelled(self) -> Path:
         return (self.folder / self.settings.labelled.path).resolve()
 
-    def place(self, base: KnowledgeSettings) -> str | Path:
+    def place(self, base: DocumentsSettings | WebSettings | TablesSettings) -> str | Path:
         """Where a base's content is: a folder, or a URL; a relative SQLite path in it counts from the project."""
-        if not base.url:
+        if not isinstance(base, TablesSettings) or not base.url:
             return self.folder / base.path
         if base.url.startswith(SQLITE) and not base.url.startswith(f"{SQLITE}/"):
             return f"{SQLITE}{self.folder / base.url.removeprefix(SQLITE)}"
@@ -236,13 +244,16 @@ def _allowed() -> list[Path]:
 
 
 def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsError:
-    first = error.errors()[0]
+    unknown = {"extra_forbidden", "unexpected_keyword_argument"}
+    # A misspelt key is named before the one that is missing for it, and a wrong kind before the keys it lacks.
+    first = min(error.errors(), key=lambda found: (found["loc"][-1:] != ("kind",), found["type"] not in unknown))
     keys = [str(part) for part in first["loc"]]
-    line = _line_of(text, keys)
+    kind = keys.pop(2) if len(keys) > 2 and keys[0] == "knowledge" else PACKAGE  # which no file spells out
+    line = _line_of(text, keys[:-1] if first["type"] == "missing" else keys)
     where = f"{path.name} line {line}" if line else path.name
     key = keys[-1] if keys else "?"
-    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        valid = _valid_keys(keys[:-1])
+    if first["type"] in unknown:
+        valid = _valid_keys(keys[:-1], kind)
         near = difflib.get_close_matches(key, valid, n=1)
         mend = f"Did you mean {near[0]!r}?" if near else f"Valid keys here: {', '.join(valid)}."
         return SettingsError(f"{where}: unknown key {'.'.join(keys)!r}.", mend)
@@ -251,10 +262,12 @@ def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsEr
     return SettingsError(f"{where}: {'.'.join(keys)} is not valid: {first['msg']}.", f"Mend it in {path}.")
 
 
-def _valid_keys(parents: list[str]) -> list[str]:
+def _valid_keys(parents: list[str], kind: str) -> list[str]:
     model: Any = Settings
-    for key in parents:
-        if get_origin(model) is dict:
+    for n, key in enumerate(parents):
+        if n == 1 and parents[0] == "knowledge":
+            model = BUILT_IN.get(kind, PackageSettings)
+        elif get_origin(model) is dict:
             model = get_args(model)[1]
         elif key in getattr(model, "model_fields", {}):
             model = model.model_fields[key].annotation

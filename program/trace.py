@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import orjson
+from filelock import FileLock
+
+from program.errors import SettingsError
+
+LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
+FILES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request the loop made: what, on which inputs (by digest), what came back, and how long it took."""
+    """One request the loop made: what, on which inputs (by digest), what came back, and what it took.
+
+    `scores` are the probabilities of a decision by output; `began` is in seconds since the epoch; `model` is
+    empty for a search.
+    """
 
     name: str
     inputs: str
     output: str
     milliseconds: float
-    tokens: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict, hash=False)
+    began: float = 0.0
+    model: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The step as a line of the log holds it."""
+        return {
+            "name": self.name,
+            "inputs": self.inputs,
+            "output": self.output,
+            "scores": {name: round(score, 4) for name, score in self.scores.items()},
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "ms": round(self.milliseconds, 2),
+            "model": self.model,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +63,82 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceLog:
-    """A JSONL file that traces are appended to, one line each."""
+class LineLog:
+    """A JSONL file that many threads and processes append to; a full one is put aside and a new one begun.
+
+    The newest is at `path`, older ones at `path.1`, `path.2` and so on, `files` of them at most.
+    """
 
     path: Path
+    largest: int = LARGEST
+    files: int = FILES
 
-    def append(self, entry: dict[str, Any]) -> None:
-        """Writes one line; a line is written whole or not at all to any reader of lines."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Writes one line, in one write to the end of the file, so that no two are ever mixed."""
+        line = orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
+        try:
+            self._append(line)
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._append(line)
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Every entry, oldest first. Raises `SettingsError` for a line that is not JSON."""
+        older = [self.path.with_name(f"{self.path.name}.{n}") for n in range(self.files, 0, -1)]
+        for path in (*older, self.path):
+            if not path.is_file():
+                continue
+            with path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    yield _parsed(line, path, number)
+
+    def _append(self, line: bytes) -> None:
         with self.path.open("ab", buffering=0) as file:
-            file.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+            file.write(line)
+            full = file.tell() >= self.largest
+        if full:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        with FileLock(f"{self.path}.lock"):
+            if self.path.is_file() and self.path.stat().st_size >= self.largest:  # another process may have been first
+                handler = RotatingFileHandler(self.path, backupCount=self.files, delay=True)
+                handler.doRollover()
+                handler.close()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLog:
+    """Where traces go: all of them, those whose confidence calls for a review, and those answered unretrieved."""
+
+    folder: Path
+    review_below: float = 0.0
+
+    @property
+    def traces(self) -> LineLog:
+        """One line for each question."""
+        return LineLog(self.folder / "traces.jsonl")
+
+    @property
+    def review(self) -> LineLog:
+        """The answers a person should look at."""
+        return LineLog(self.folder / "review.jsonl")
+
+    @property
+    def audit(self) -> LineLog:
+        """The answers given without a look-up."""
+        return LineLog(self.folder / "audit.jsonl")
 
 
 def new_trace_id() -> str:
     return uuid4().hex[:16]
+
+
+def _parsed(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise SettingsError(
+            f"{path} line {number} is not a trace: {error}.", "Remove that line, or name another file."
+        ) from error
+    return entry

@@ -54,7 +54,12 @@ def search(
         raise RagcError(f"There is no strategy {strategy!r}.", f"Use one of: {', '.join(weights)}.")
     library = open_library(Project.open(project))
     names = [card.name for card in library.describe()]
-    found = library.search(question, names, k, weights[strategy])
+    missed: dict[str, str] = {}
+    found = library.search(
+        question, names, k, weights[strategy], failed=lambda name, error: missed.update({name: str(error)})
+    )
+    for name, problem in missed.items():
+        typer.echo(f"without {name}: {problem}", err=True)
     if json:
         print_json(
             [

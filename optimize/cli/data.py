@@ -1,4 +1,4 @@
-"""`ragc data check`, `stats` and `split`: labelled questions validated, counted, divided."""
+"""`ragc data check`, `stats`, `split` and `import`: labelled questions validated, counted, divided, brought in."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     data = typer.Typer(help="Validate, count and divide the labelled questions.", no_args_is_help=True)
     for verb in (check, stats, split):
         data.command()(verb)
+    data.command("import")(import_)
     app.add_typer(data, name="data")
 
 
@@ -31,7 +32,7 @@ def check(folder: Folder, json: Json = False) -> None:
     project = Project.open(folder)
     questions = read_labelled(project.labelled)
     corpus = read_corpus(project)
-    report = datacheck.check(questions, corpus.passages, corpus.tables)
+    report = datacheck.check(questions, corpus.passages, corpus.tables, project.settings.knowledge)
     if json:
         print_json(
             {
@@ -95,3 +96,26 @@ def split(
         return
     shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
     typer.echo(f"{shown}; {changed} lines changed in {path.name}")
+
+
+def import_(
+    folder: Folder,
+    source: Annotated[Path, typer.Argument(help="The set: a file, or a BEIR folder.")],
+    format: Annotated[
+        str, typer.Option(help="beir, hotpotqa, 2wiki, musique, squad or csv; told by the file if not given.")
+    ] = "",
+    base: Annotated[str, typer.Option(help="The knowledge base to make; the format's name if not given.")] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="Take the first so many questions only.")] = None,
+    json: Json = False,
+) -> None:
+    """A public question set as a knowledge base and labelled questions; the project is made when there is none."""
+    from optimize.imports import import_set
+
+    report = import_set(folder, source, format, base, limit)
+    if json:
+        print_json(asdict(report))
+        return
+    typer.echo(f"{report.questions} questions and {report.passages} passages of {report.format} into {folder}")
+    if report.unchecked:
+        typer.echo(f"  {report.unchecked} answers are in no evidence word for word: they are no facts", err=True)
+    typer.echo(f"Next: ragc data check {folder}")

@@ -20,8 +20,8 @@ write = "local/extract"
 embed = "local/minilm"
 
 [knowledge.docs]               # one table for each knowledge base; its text is what the router goes by
-kind = "documents"             # documents | tables | web
-path = "knowledge/docs"        # .md .txt .csv .jsonl, folders too
+kind = "documents"             # documents | tables | web | http
+path = "knowledge/docs"        # .md .txt .html .pdf .docx .csv .jsonl, folders too
 about = "what this knowledge base holds"
 asks = ["A question it answers?"]
 not = []                       # boundary cases: "invoices and refunds: billing"
@@ -75,7 +75,12 @@ def init(folder: Folder, json: Json = False) -> None:
     typer.echo(f'Next: put documents into {folder / "knowledge/docs"}, then: ragc ask {folder} "your question"')
 
 
-def index(folder: Folder, json: Json = False) -> None:
+def index(
+    folder: Folder,
+    engine: Annotated[str, typer.Option(help="Where texts are embedded: local, or ray (the extra `ray`).")] = "local",
+    workers: Annotated[int, typer.Option(min=0, help="Ray workers; 0: one a processor.")] = 0,
+    json: Json = False,
+) -> None:
     """Index what changed; safe to interrupt."""
     from dataclasses import asdict
 
@@ -84,12 +89,14 @@ def index(folder: Folder, json: Json = False) -> None:
 
     project = Project.open(folder)
     with progress("embedding", quiet=json) as advance:
-        report = index_project(project, advance)
+        report = index_project(project, advance, engine=engine, workers=workers)
     if json:
         print_json(asdict(report))
         return
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
     typer.echo(f"{report.passages} passages of {report.documents} documents in {report.seconds:.1f} s: {state}")
+    if report.skipped:
+        typer.echo(f"{len(report.skipped)} skipped:", err=True)
     for skipped in report.skipped:
         typer.echo(f"  skipped {skipped.path}: {skipped.reason}", err=True)
     for warning in report.warnings:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from optimize.cli.show import Json, print_json, print_table
+from optimize.cli.show import Json, print_json, print_table, progress
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def ls(
         print_json([asdict(v) for v in found])
         return
     rows = [
-        (f"{v.name}@{v.version}", ", ".join(v.aliases), v.created_at, v.parent or "", _headline(v.metrics))
+        (f"{v.name}@{v.version}", ", ".join(v.aliases), v.created_at, v.parent or "", headline(v.metrics))
         for v in found
     ]
     print_table("versions", ("version", "aliases", "created", "parent", "scores"), rows)
@@ -64,23 +64,28 @@ def show(ref: Ref, artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = False)
 
 def verify(
     ref: Annotated[str, typer.Argument(help="A version; or give --all.")] = "",
-    all_: Annotated[bool, typer.Option("--all", help="Every version and every alias.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Every version and every alias; bytes only.")] = False,
+    project: Annotated[Path | None, typer.Option(help="The project folder, when it moved since.")] = None,
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Checks that every byte is as it was sealed. Exit code 4 when one is not."""
+    """Checks that every byte is as it was sealed and, for one version, that it loads here. Exit code 4 if not."""
     from optimize import registry
 
     if bool(ref) == all_:
         raise RagcError("Nothing, or too much, was named to verify.", "Give one reference, or --all.")
-    checked = registry.verify_all(artifacts) if all_ else [registry.verify(ref, artifacts)]
+    if all_:
+        checked = registry.verify_all(artifacts)
+    else:
+        with progress("indexing", quiet=json) as advance:
+            checked = [registry.verify_by_loading(ref, artifacts, project, advance)]
     if json:
         print_json([{**asdict(c), "ok": c.sound} for c in checked])
     else:
-        rows = [(c.reference, "sound" if c.sound else "; ".join(c.problems)) for c in checked]
+        rows = [(c.reference, "; ".join(c.problems) or ", ".join(filter(None, ("sound", c.note)))) for c in checked]
         print_table("verified", ("version", "state"), rows)
-    if not all(c.sound for c in checked):
-        typer.echo("error: What is not sound must be restored from a copy, or compiled anew.", err=True)
+    if mends := list(dict.fromkeys(c.mend for c in checked if not c.sound)):
+        typer.echo(f"error: Not everything is sound. {' '.join(mends)}", err=True)
         raise typer.Exit(IntegrityError.exit_code)
 
 
@@ -128,7 +133,7 @@ def _print_move(move: Move, json: bool) -> None:
     typer.echo(f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}{gate}")
 
 
-def _headline(metrics: Mapping[str, Any]) -> str:
+def headline(metrics: Mapping[str, Any]) -> str:
     """The leading scores of a manifest in a few words."""
     measures = ((name, metrics.get(name)) for name in HEADLINE)
     return ", ".join(f"{name} {m['value']:.3f}" for name, m in measures if m and m.get("value") is not None)

@@ -39,16 +39,23 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 @contextmanager
 def progress(label: str, quiet: bool = False) -> Iterator[Advance]:
-    """A bar on stderr while work goes on; nothing when `quiet` or when stderr is no terminal."""
+    """A bar with rate and time left on stderr; nothing when `quiet` or when stderr is no terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:.0f}/s" if task.speed else "")
 
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        Rate(),
+        TimeLeft(),
         console=console,
         transient=True,
         disable=quiet or not console.is_terminal,

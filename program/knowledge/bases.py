@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from program.errors import KnowledgeError
+from program.knowledge.chunks import TOKENS
+from program.knowledge.parse import MEGABYTES
 from program.knowledge.source import SourceCard
 
 KINDS = {"documents": "dense", "web": "web"}
@@ -18,7 +20,10 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class BaseSpec:
-    """One knowledge base; `path` is a folder or one file, `web` a folder of dated saved pages."""
+    """One knowledge base; `path` is a folder or one file, `web` a folder of dated saved pages.
+
+    `chunk_tokens` is the size of a passage; a file over `max_megabytes` is skipped.
+    """
 
     name: str
     kind: str = "documents"
@@ -26,6 +31,8 @@ class BaseSpec:
     about: str = ""
     asks: tuple[str, ...] = ()
     not_: tuple[str, ...] = ()
+    chunk_tokens: int = TOKENS
+    max_megabytes: float = MEGABYTES
 
     def card(self) -> SourceCard:
         """What a router is told of it."""

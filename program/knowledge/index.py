@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,20 +15,23 @@ import numpy as np
 
 from program.errors import KnowledgeError
 from program.knowledge import generation
-from program.knowledge.bases import KINDS, BaseSpec, check_bases
+from program.knowledge.bases import BaseSpec, check_bases
 from program.knowledge.embedder import Embedder
 from program.knowledge.generation import MEND, Index
-from program.knowledge.ingest import Skipped, link_superseded, read_base
+from program.knowledge.ingest import Skipped, link_superseded, read_spec
 from program.knowledge.keywords import Keywords
+from program.knowledge.parsedfile import ParsedFiles
 from program.knowledge.source import Passage, embedding_text
 from program.knowledge.vectors import QdrantVectors, connect, open_qdrant
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CHUNK = 512  # texts embedded between two reports of progress
+    from program.knowledge.fanout import Fan
+
+CHUNK = 128  # texts embedded between two reports of progress
 WAIT = 120.0  # seconds to wait for another process that is indexing
-LOCAL_COLLECTION = "passages"
+PARSED = "parsed.sqlite"
 
 __all__ = ["BaseSpec", "IndexReport", "build_index", "open_index"]
 
@@ -59,12 +63,16 @@ def build_index(
     *,
     qdrant_url: str = "",
     keep_stop_words: bool = False,
+    fan: Fan | None = None,
 ) -> IndexReport:
     """Index every base into `folder` (a project's `.ragc/index`), doing only what changed.
 
     Readers go on with the last complete index until the new one is whole, and those that have it open keep
-    it. One process indexes at a time; others wait. Vectors also go to Qdrant: a local folder in the index, or
-    the server at `qdrant_url`. Raises KnowledgeError for a base that is absent, empty or of an unknown kind.
+    it. One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and
+    texts that were embedded are not embedded again. Vectors also go to the Qdrant server at `qdrant_url`, if
+    any: its local folder admits one process only, so that readers would have no use for one. `fan` computes
+    vectors in the embedder's place, elsewhere. Raises KnowledgeError for a base that is absent, empty or of an
+    unknown kind.
     """
     from filelock import FileLock, Timeout
 
@@ -74,7 +82,15 @@ def build_index(
     try:
         place.mkdir(parents=True, exist_ok=True)
         with FileLock(place / "lock", timeout=WAIT):
-            report = _build(bases, place, embedder, progress, qdrant_url=qdrant_url, keep_stop_words=keep_stop_words)
+            report = _build(
+                bases,
+                place,
+                embedder,
+                progress,
+                qdrant_url=qdrant_url,
+                keep_stop_words=keep_stop_words,
+                fan=fan or partial(map, embedder.encode),
+            )
     except Timeout as error:
         raise KnowledgeError(
             f"Another process has been indexing {place} for over {WAIT:.0f} seconds.",
@@ -123,8 +139,10 @@ def _build(
     *,
     qdrant_url: str,
     keep_stop_words: bool,
+    fan: Fan,
 ) -> IndexReport:
-    reading = link_superseded([read_base(b.name, Path(b.path), KINDS[b.kind]) for b in bases])
+    kept = ParsedFiles(folder / PARSED)
+    reading = link_superseded([read_spec(base, kept) for base in bases])
     passages = reading.passages
     if not passages:
         raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
@@ -135,11 +153,11 @@ def _build(
     whole = generation.intact(folder / name)
     embedded = reused = 0
     if not whole:
-        matrix, embedded = _embed(passages, embedder, _known(folder, previous, embedder), progress)
+        matrix, embedded = _embed(passages, fan, _known(folder, previous, embedder), progress)
         reused = len(passages) - embedded
         keywords = Keywords.build([embedding_text(p) for p in passages], keep_stop_words)
         index = Index.of(passages, matrix, keywords, embedder.digest)
-        _store(folder, name, index, local_qdrant=not qdrant_url)
+        _store(folder, name, index)
     served = not qdrant_url or _serve(folder / name, embedder, qdrant_url)
     if previous != name:
         generation.point_to(folder, name)
@@ -159,18 +177,21 @@ def _build(
 
 def _embed(
     passages: Sequence[Passage],
-    embedder: Embedder,
+    fan: Fan,
     known: dict[str, NDArray[np.float32]],
     progress: Progress | None,
 ) -> tuple[NDArray[np.float32], int]:
     """The passages' vectors in order, and how many passages' texts had to be computed."""
     texts = [embedding_text(p) for p in passages]
-    missing = [t for t in dict.fromkeys(texts) if t not in known]
-    for start in range(0, len(missing), CHUNK):
-        chunk = missing[start : start + CHUNK]
-        known.update(zip(chunk, embedder.encode(chunk), strict=True))
+    # Texts alike in length need little padding; the longest come first, so that time left is no underestimate.
+    missing = sorted({t for t in texts if t not in known}, key=lambda t: (-len(t), t))
+    chunks = [missing[start : start + CHUNK] for start in range(0, len(missing), CHUNK)]
+    done = 0
+    for chunk, vectors in zip(chunks, fan(chunks), strict=True):
+        known.update(zip(chunk, vectors, strict=True))
+        done += len(chunk)
         if progress:
-            progress(start + len(chunk), len(missing))
+            progress(done, len(missing))
     return np.stack([known[t] for t in texts]), len(missing)
 
 
@@ -185,16 +206,12 @@ def _known(folder: Path, previous: str, embedder: Embedder) -> dict[str, NDArray
     return {embedding_text(p): index.matrix[row] for row, p in enumerate(index.passages)}
 
 
-def _store(folder: Path, name: str, index: Index, local_qdrant: bool) -> None:
+def _store(folder: Path, name: str, index: Index) -> None:
     for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
         shutil.rmtree(leftover)
     aside = folder / f"aside-{os.getpid()}"
     aside.mkdir()
     generation.write(aside, index)
-    if local_qdrant:
-        with open_qdrant(folder=aside / "qdrant") as client:
-            store = QdrantVectors(client, LOCAL_COLLECTION)
-            store.write(index.matrix, index.selection, [p.id for p in index.passages])
     generation.publish(aside, folder / name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,23 +11,12 @@ from datetime import date
 from pathlib import Path
 
 from program.errors import KnowledgeError
-from program.knowledge import metadata, records
-from program.knowledge.markdown import Section, paragraphs, sections
+from program.knowledge.bases import KINDS, BaseSpec
+from program.knowledge.chunks import TOKENS
+from program.knowledge.formats import Unreadable
+from program.knowledge.parse import MEGABYTES, READ, Document
+from program.knowledge.parsedfile import Known, ParsedFiles
 from program.knowledge.source import Passage
-
-READ = (".md", ".txt", ".jsonl", ".csv")
-"""Endings of the files that are read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One file: `path` is `<base>/<file relative to the base>`; `supersedes` holds such paths."""
-
-    path: str
-    title: str
-    as_of: date | None
-    supersedes: tuple[str, ...]
-    passages: tuple[Passage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +41,31 @@ class Reading:
         return [p for document in self.documents for p in document.passages]
 
 
-def read_base(name: str, path: Path, method: str = "dense") -> Reading:
+def read_base(
+    name: str,
+    path: Path,
+    method: str = "dense",
+    *,
+    limit: int = TOKENS,
+    megabytes: float = MEGABYTES,
+    kept: ParsedFiles | None = None,
+) -> Reading:
     """The documents of the base `name` in a folder (or one file), each passage marked with `method`.
 
-    Names that start with a dot are not looked at, links to folders are not followed. Raises KnowledgeError
-    when `path` is absent or holds no text at all.
+    `limit` is a passage's size in tokens; files over so many `megabytes` are skipped; a file that `kept` knows
+    is not parsed again. Names that start with a dot are not looked at, links to folders are not followed.
+    Raises KnowledgeError when `path` is absent, holds no text at all, or disappears while it is read.
     """
     reading = Reading()
-    for file, relative in _files(reading, name, path):
-        _read_file(reading, name, file, relative, method)
+    kept = kept or ParsedFiles(None)
+    with kept.of(name, limit, megabytes) as known:
+        for file, relative in _files(reading, name, path):
+            _read_file(reading, name, file, relative, method, known)
+    if not path.exists():
+        raise KnowledgeError(
+            f"The folder of the knowledge base {name!r} disappeared while it was read: {path}.",
+            "Bring it back, and run `ragc index PROJECT` again; the last index stays as it is.",
+        )
     _drop_repeats(reading)
     if not reading.passages:
         left_out = f" ({len(reading.skipped)} files were skipped)" if reading.skipped else ""
@@ -68,6 +74,12 @@ def read_base(name: str, path: Path, method: str = "dense") -> Reading:
             f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{name}] in ragc.toml.",
         )
     return reading
+
+
+def read_spec(base: BaseSpec, kept: ParsedFiles | None = None) -> Reading:
+    """`read_base` for a base as its project declares it."""
+    method, limit, megabytes = KINDS[base.kind], base.chunk_tokens, base.max_megabytes
+    return read_base(base.name, Path(base.path), method, limit=limit, megabytes=megabytes, kept=kept)
 
 
 def link_superseded(readings: Sequence[Reading]) -> Reading:
@@ -132,93 +144,33 @@ def _files(reading: Reading, name: str, path: Path) -> Iterator[tuple[Path, str]
     yield from sorted(pairs, key=lambda pair: (pair[1], str(pair[0])))
 
 
-def _read_file(reading: Reading, base: str, file: Path, relative: str, method: str) -> None:
+def _read_file(reading: Reading, base: str, file: Path, relative: str, method: str, known: Known) -> None:
     path = f"{base}/{relative}".encode(errors="backslashreplace").decode()
-    suffix = file.suffix.lower()
-    if suffix not in READ:
-        reading.skipped.append(Skipped(path, f"only {', '.join(READ)} files are read"))
-        return
     try:
-        if not file.is_file():
-            raise OSError(0, "not a regular file")
-        text = file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        reading.skipped.append(Skipped(path, f"not UTF-8 text (byte {error.start})"))
+        document, warnings = known.parsed(path, _content(file, known.megabytes))
+    except Unreadable as error:
+        reading.skipped.append(Skipped(path, error.what))
         return
-    except OSError as error:
-        reading.skipped.append(Skipped(path, f"cannot be read: {error.strerror}"))
-        return
-    if "\0" in text:
-        reading.skipped.append(Skipped(path, "binary"))
-        return
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    parse = _records if suffix in (".jsonl", ".csv") else _prose
-    document, warnings = parse(path, text, suffix)
-    passages = tuple(
-        replace(p, id=_sound(p.id), title=_sound(p.title), text=_sound(p.text), source=base, method=method)
-        for p in document.passages
-    )
+    passages = tuple(replace(p, source=base, method=method) for p in document.passages)
     reading.documents.append(replace(document, passages=passages))
     reading.warnings += [f"{path}: {warning}." for warning in warnings]
     if not passages:
         reading.warnings.append(f"{path}: holds no text.")
 
 
-def _prose(path: str, text: str, suffix: str) -> tuple[Document, list[str]]:
-    about, body, first_line = metadata.split(text)
-    if suffix == ".md":
-        heading, parts = sections(body, first_line)
-    else:
-        heading, parts = "", paragraphs(body, first_line)
-    title = about.title or heading or _stem(path)
-    as_of = about.as_of or metadata.day(path.rpartition("/")[2])
-    passages = tuple(
-        Passage(
-            id=f"{path}#{part.slug}",
-            source="",
-            title=" > ".join((title, *_crumbs(part, title, heading))),
-            text=part.text,
-            as_of=as_of,
-            authority=about.authority,
-            link=f"{path}:{part.first}-{part.last}",
-        )
-        for part in parts
-    )
-    return Document(path, title, as_of, about.supersedes, passages), list(about.warnings)
-
-
-def _crumbs(part: Section, title: str, heading: str) -> tuple[str, ...]:
-    """The headings that the title does not already say: the document's # heading stands for the title."""
-    under_main = len(part.path) > 1 and part.path[0] == heading
-    return tuple(h for h in part.path[under_main:] if h != title)
-
-
-def _records(path: str, text: str, suffix: str) -> tuple[Document, list[str]]:
-    rows = records.read_jsonl(text) if suffix == ".jsonl" else records.read_csv(text)
-    title, dated = _stem(path), metadata.day(path.rpartition("/")[2])
-    passages = tuple(
-        Passage(
-            id=f"{path}#{row.key}",
-            source="",
-            title=row.title or title,
-            text=row.text,
-            as_of=row.metadata.as_of or dated,
-            authority=row.metadata.authority,
-            link=f"{path}:{row.first}-{row.last}",
-        )
-        for row in rows.records
-    )
-    return Document(path, title, dated, (), passages), rows.warnings
-
-
-def _sound(text: str) -> str:
-    """The text without lone surrogates, which JSON and YAML escapes can spell and UTF-8 cannot hold."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def _stem(path: str) -> str:
-    """A title from the file's name: `refund-policy_2024.txt` is "refund policy 2024"."""
-    return Path(path).stem.replace("-", " ").replace("_", " ").strip()
+def _content(file: Path, megabytes: float) -> bytes:
+    """The bytes of a file. Raises Unreadable, saying why, for one that is not to be read."""
+    if file.suffix.lower() not in READ:
+        raise Unreadable(f"only {', '.join(READ)} files are read")
+    try:
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable("not a regular file")
+        if status.st_size > megabytes * 1e6:
+            raise Unreadable(f"it has {status.st_size / 1e6:.1f} MB, and max_megabytes is {megabytes:g}")
+        return file.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}") from error
 
 
 def _drop_repeats(reading: Reading) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from program.knowledge.index import IndexReport, build_index, open_index
 from program.knowledge.source import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
 
 __all__ = ["BaseSpec", "IndexReport", "Library", "build_index"]
+
+Failed = Callable[[str, KnowledgeError], None]
+"""Told the name of a source that was left out, and why."""
 
 KEPT = 1024  # candidate lists kept; one of 120 passages is about 50 kB
 
@@ -102,14 +105,30 @@ class Library:
         sources: Sequence[str] | None = None,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
+        *,
+        failed: Failed | None = None,
     ) -> list[Passage]:
         """The pooled candidates of the named sources (None: of all), each with its part scores, no id twice.
 
-        The query is embedded once however many sources are searched.
+        The query is embedded once however many sources are searched. A source that fails is left out, and
+        `failed` told of it; when every one fails, the first one's KnowledgeError is raised.
         """
+        names = list(sources if sources is not None else self.sources)
+        for name in names:
+            if name not in self.sources:
+                raise KnowledgeError(f"There is no source {name!r}.", f"Use one of: {', '.join(self.sources)}.")
         found: list[Passage] = []
-        for name in sources if sources is not None else self.sources:
-            found.extend(self._candidates(query, name, depth, filters))
+        errors: list[tuple[str, KnowledgeError]] = []
+        for name in names:
+            try:
+                found.extend(self._candidates(query, name, depth, filters))
+            except KnowledgeError as error:
+                errors.append((name, error))
+        if errors and len(errors) == len(names):
+            raise errors[0][1]
+        for name, problem in errors:
+            if failed is not None:
+                failed(name, problem)
         return unique(found)
 
     async def acandidates(
@@ -118,9 +137,11 @@ class Library:
         sources: Sequence[str] | None = None,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
+        *,
+        failed: Failed | None = None,
     ) -> list[Passage]:
         """`candidates` without holding up the event loop."""
-        return await asyncio.to_thread(self.candidates, query, sources, depth, filters)
+        return await asyncio.to_thread(self.candidates, query, sources, depth, filters, failed=failed)
 
     def search(
         self,
@@ -133,9 +154,10 @@ class Library:
         rrf_k: int = RRF_K,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
+        failed: Failed | None = None,
     ) -> list[Passage]:
         """The best `k` passages of the named sources under one fusion, best first."""
-        return fuse(self.candidates(query, sources, max(k, depth), filters), weight, k, method, rrf_k)
+        return fuse(self.candidates(query, sources, max(k, depth), filters, failed=failed), weight, k, method, rrf_k)
 
     async def asearch(
         self,
@@ -163,9 +185,7 @@ class Library:
         return fuse(found, WEIGHT, k)
 
     def _candidates(self, query: str, name: str, depth: int, filters: Filters) -> Sequence[Passage]:
-        source = self.sources.get(name)
-        if source is None:
-            raise KnowledgeError(f"There is no source {name!r}.", f"Use one of: {', '.join(self.sources)}.")
+        source = self.sources[name]
         if name not in self._indexed:  # a source made elsewhere may change under us
             return source.candidates(query, depth, filters)
         key = (query, name, depth, filters, self.index_digest)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, get_args
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
+from pydantic import BaseModel
 
 from program.models.fence import DATA_RULE, LinkFilter, addresses, shown, unlinked
 from program.models.repair import Unreadable
 from program.models.spending import current
 from program.models.transport import CallFailed
-from program.models.typed import read_texts
+from program.models.typed import read_records, read_texts
 from program.signatures import Excerpt
 
 LONGEST = 8_000  # characters of an answer; the rest is cut at the end of a sentence
@@ -26,8 +27,9 @@ class FencedAdapter(dspy.ChatAdapter):
     """Formats a generative signature for a language model, and reads its reply.
 
     One text is asked for as plain text, so that it can be streamed as it comes; several fields as JSON, by schema
-    where the model is `structured`. A reply that cannot be mended is asked for once more; then the fields get their
-    safe defaults and the trace says so. When the model cannot be reached, the `fallback` model writes, if any.
+    where the model is `structured`. A list of records may be left out, and a record out of form is dropped. A reply
+    that cannot be mended is asked for once more; then the fields get their safe defaults and the trace says so. When
+    the model cannot be reached, the `fallback` model writes, if any.
     """
 
     def __init__(self, fallback: dspy.LM | None = None, structured: bool = False) -> None:
@@ -78,16 +80,18 @@ class FencedAdapter(dspy.ChatAdapter):
         self, signature: Any, outputs: dict[str, Any], missing_field_message: Any = None
     ) -> str:
         """The reply of a demonstration, in the form asked for."""
-        wanted = _wanted(signature)
-        values = {name: outputs.get(name, missing_field_message) for name in wanted}
-        if _is_plain(wanted):
+        values = {name: outputs.get(name, missing_field_message) for name in signature.output_fields}
+        if _is_plain(signature):
             return str(next(iter(values.values())))
-        return json.dumps(values, ensure_ascii=False, default=str)
+        return json.dumps(values, ensure_ascii=False, default=_jsonable)
 
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
         """The fields. Raises `AdapterParseError` when they cannot be told with certainty."""
         try:
-            return dict(read_texts(completion, _wanted(signature)))
+            found: dict[str, Any] = dict(read_texts(completion, _wanted(signature)))
+            for name, record in _records(signature).items():
+                found[name] = read_records(completion, name, record)
+            return found
         except Unreadable as error:
             raise AdapterParseError(
                 adapter_name="FencedAdapter", signature=signature, lm_response=completion[:LONGEST], message=str(error)
@@ -95,9 +99,8 @@ class FencedAdapter(dspy.ChatAdapter):
 
     def _settings(self, signature: Any, lm_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         settings = {"temperature": 0.0, **lm_kwargs}
-        wanted = _wanted(signature)
-        if self.structured and not _is_plain(wanted):
-            settings["response_format"] = _schema(wanted)
+        if self.structured and not _is_plain(signature):
+            settings["response_format"] = _schema(signature)
         return settings
 
     def _instead(self, lm: Any, error: LMError) -> dspy.LM:
@@ -138,34 +141,68 @@ def speaking(lm: Any) -> Iterator[None]:
 
 
 def _wanted(signature: Any) -> dict[str, bool]:
-    """By output: is it a list?"""
-    return {name: field.annotation is not str for name, field in signature.output_fields.items()}
+    """By output of text: is it a list?"""
+    records = _records(signature)
+    fields = signature.output_fields.items()
+    return {name: field.annotation is not str for name, field in fields if name not in records}
 
 
-def _is_plain(wanted: Mapping[str, bool]) -> bool:
-    return len(wanted) == 1 and not any(wanted.values())
+def _records(signature: Any) -> dict[str, type[BaseModel]]:
+    """By output that is a list of records: what a record is."""
+    items = {name: get_args(field.annotation) for name, field in signature.output_fields.items()}
+    return {
+        name: of[0] for name, of in items.items() if of and isinstance(of[0], type) and issubclass(of[0], BaseModel)
+    }
+
+
+def _is_plain(signature: Any) -> bool:
+    return [field.annotation for field in signature.output_fields.values()] == [str]
 
 
 def _form(signature: Any) -> str:
-    wanted = _wanted(signature)
+    wanted, records = _wanted(signature), _records(signature)
     descriptions = {
         name: str((field.json_schema_extra or {}).get("desc", "")) for name, field in signature.output_fields.items()
     }
-    if _is_plain(wanted):
+    if _is_plain(signature):
         return f"Reply with the {next(iter(wanted)).replace('_', ' ')} alone: no heading, no fence, no remark about it."
-    form = {name: ["..."] if is_list else _told(descriptions[name], name) for name, is_list in wanted.items()}
-    return f"Reply with one JSON object and nothing else. Form: {json.dumps(form, ensure_ascii=False)}"
+    form: dict[str, Any] = {
+        name: ["..."] if is_list else _told(descriptions[name], name) for name, is_list in wanted.items()
+    }
+    form |= {name: [_shape(record)] for name, record in records.items()}
+    told = [f"Reply with one JSON object and nothing else. Form: {json.dumps(form, ensure_ascii=False)}"]
+    return "\n".join(told + [f"`{name}`: {_told(descriptions[name], name)}" for name in records])
 
 
 def _told(description: str, name: str) -> str:
     return "..." if description in ("", f"${{{name}}}") else description
 
 
-def _schema(wanted: Mapping[str, bool]) -> dict[str, Any]:
+def _shape(record: type[BaseModel]) -> dict[str, Any]:
+    """A record as an example of its form."""
+    empty = {"integer": 1, "array": [1]}
+    fields = record.model_json_schema()["properties"]
+    return {name: empty.get(field["type"], "") for name, field in fields.items()}
+
+
+def _schema(signature: Any) -> dict[str, Any]:
     text: dict[str, Any] = {"type": "string"}
+    wanted = _wanted(signature)
     properties = {name: {"type": "array", "items": text} if is_list else text for name, is_list in wanted.items()}
-    whole = {"type": "object", "properties": properties, "required": list(wanted), "additionalProperties": False}
-    return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": whole}}
+    for name, record in _records(signature).items():
+        fields = record.model_json_schema()["properties"]
+        bare = {key: {k: v for k, v in field.items() if k in ("type", "items")} for key, field in fields.items()}
+        properties[name] = {"type": "array", "items": _object(bare)}
+    return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": _object(properties)}}
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """OpenAI's strict form: every property is required, none other allowed."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _jsonable(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
 
 
 def _again(signature: Any) -> Any:
@@ -176,7 +213,8 @@ def _again(signature: Any) -> Any:
 def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Nothing said; a list of look-ups is the question as it is."""
     current().note(f"no readable reply from {model}: took the safe default")
-    return {name: [str(inputs.get("question", ""))] if many else "" for name, many in _wanted(signature).items()}
+    texts = {name: [str(inputs.get("question", ""))] if many else "" for name, many in _wanted(signature).items()}
+    return {**texts, **{name: [] for name in _records(signature)}}
 
 
 def _without_traps(replies: Values, inputs: Mapping[str, Any]) -> Values:

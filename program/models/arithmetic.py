@@ -11,6 +11,7 @@ from program.models.conversion import convert, date_sum
 from program.models.numbers import NUMBER as _N
 from program.models.numbers import number
 from program.models.percent import percent
+from program.models.stories import told
 
 LONGEST = 400  # characters of a question worth reading as a sum
 LARGEST = 10**30
@@ -88,13 +89,13 @@ def solve(question: str) -> str:
     """A sentence with the result and how it was computed, or an empty string.
 
     Handles expressions, percentages, averages and sums of a list, `3 locks at 159 each`, sharing, rates over
-    time, units and dates. Anything else, open-domain knowledge included, gets the empty string: an answer
-    that is not certain is not given.
+    time, units, dates, and short stories of them. Anything else, open-domain knowledge included, gets the empty
+    string: an answer that is not certain is not given.
     """
     if len(question) > LONGEST:
         return ""
     text = _normalised(question)
-    attempts = (percent, _series, _each, _rate, _shared, _expression, convert, date_sum)
+    attempts = (percent, _series, _each, _rate, _shared, _expression, convert, date_sum, told)
     return next((answer for attempt in attempts if (answer := attempt(text))), "")
 
 

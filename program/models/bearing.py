@@ -32,6 +32,12 @@ NAMES = (
     "chain_mutual", "chain_dense", "chain_all", "chain_sum", "chain_shared", "chain_any", "chain_first",
     "chain_next", "chain_three", "rarity",
 )  # fmt: skip
+NEAR = (
+    "top", "second", "mean", "explained", "cover_union", "cover_best", "uncovered_rarest", "names_present",
+    "title_best",
+)  # fmt: skip
+"""The few that tell whether the passages are near the question at all; among the others they would weigh little."""
+_NEAR_AT = [NAMES.index(name) for name in NEAR]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,11 @@ def bearing(question: Reading, passages: Sequence[Reading], query: Vector, vecto
         covered.rarity,
     ]
     return np.array(values, np.float32)
+
+
+def near(found: Vector) -> Vector:
+    """Shape (len(NEAR),): those numbers of what `bearing` found."""
+    return found[_NEAR_AT]
 
 
 def _covered(question: Reading, passages: Sequence[Reading], rarity: Rarity) -> _Cover:

@@ -39,8 +39,9 @@ class Cascade:
         return found if settled(_evidence(found), DOUBT) else await self.second.acall(state=state, questions=questions)
 
     def export_heads(self, requests: Iterable[Any] | None = None) -> dict[str, NDArray[Any]]:
-        """The first client's fitted heads."""
-        heads: dict[str, NDArray[Any]] = self.first.export_heads(requests)
+        """The first client's fitted heads; none when it is a language model."""
+        export = getattr(self.first, "export_heads", None)
+        heads: dict[str, NDArray[Any]] = export(requests) if export else {}
         return heads
 
     def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOCAL = "local/"
 LOCAL_DECIDER = "local/minilm"
 LOCAL_WRITER = "local/extract"
-JUDGED = frozenset({"relevant", "sufficient", "supported", "responsive"})
+JUDGED = frozenset({"relevant", "sufficient", "contradict", "supported", "responsive"})
 _RUNS_HERE = ("vllm", "petals", "custom", "custom_openai", "oobabooga")
 """LiteLLM's names that run a model, or code, in this process: `ragc.toml` may not ask for that."""
 

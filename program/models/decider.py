@@ -16,7 +16,7 @@ from program.errors import IntegrityError
 from program.knowledge.embedder import MINILM, Embedder
 from program.models.demonstrations import Demonstrations, Question, as_bytes
 from program.models.features import Case, Space, case
-from program.models.heads import Head, fit
+from program.models.onevsrest import Fitted, fit_decision, from_arrays
 from program.models.priors import prior
 from program.models.reading import Vector
 
@@ -45,7 +45,7 @@ class LocalDecider:
         self.kwargs: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._shown: OrderedDict[bytes, Demonstrations] = OrderedDict()
-        self._heads: OrderedDict[str, Head] = OrderedDict()
+        self._heads: OrderedDict[str, Fitted] = OrderedDict()
         self._spaces: dict[str, Space] = {}
 
     def __call__(
@@ -94,7 +94,7 @@ class LocalDecider:
                 kind, key, part = name.split(".")
                 parts[kind].setdefault(key, {})[part] = np.asarray(array)
             spaces = {key: Space.from_arrays(found) for key, found in parts["space"].items()}
-            heads = {key: Head.from_arrays(found) for key, found in parts["head"].items()}
+            heads = {key: from_arrays(found) for key, found in parts["head"].items()}
             if lost := {_space_of(key) for key in heads} - set(spaces):
                 raise KeyError(*lost)
         except (KeyError, ValueError, IndexError, TypeError) as error:
@@ -147,7 +147,7 @@ class LocalDecider:
     def _space(self, shown: Demonstrations) -> Space:
         return self._spaces.get(shown.digest) or shown.space
 
-    def _head(self, question: Question, shown: Demonstrations) -> Head | None:
+    def _head(self, question: Question, shown: Demonstrations) -> Fitted | None:
         key = shown.head_key(question)
         if key is None:
             return None
@@ -156,7 +156,7 @@ class LocalDecider:
             self._keep(key, head)
             return head
 
-    def _fitted(self, question: Question, shown: Demonstrations) -> Head:
+    def _fitted(self, question: Question, shown: Demonstrations) -> Fitted:
         space = self._spaces.setdefault(shown.digest, shown.space)
         rows = shown.blocks(space, self.embedder)
         alike = shown.groups()
@@ -167,9 +167,9 @@ class LocalDecider:
             cases.append({**rows[place], "options": options})
             labels.append(label)
             groups.append(alike[place])
-        return fit(cases, labels, groups, space.judged_against)
+        return fit_decision(cases, labels, groups, space.judged_against)
 
-    def _keep(self, key: str, head: Head) -> None:
+    def _keep(self, key: str, head: Fitted) -> None:
         self._heads[key] = head
         self._heads.move_to_end(key)
         while len(self._heads) > HEADS_KEPT:

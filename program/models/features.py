@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from program.knowledge.embedder import Embedder
-from program.models.bearing import NAMES, bearing
+from program.models.bearing import NAMES, NEAR, bearing, near
 from program.models.reading import GRAM_BUCKETS, Rarity, Vector, gram_vector, grams, read, shape
 
-BLOCKS = ("meaning", "grams", "shape", "bearing", "bases", "options")
+BLOCKS = ("meaning", "grams", "shape", "bearing", "near", "bases", "options")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
-VERSION = repr((BLOCKS, NAMES, GRAM_BUCKETS, len(shape("")))).encode()  # heads of another version do not fit
+VERSION = repr((BLOCKS, NAMES, NEAR, GRAM_BUCKETS, len(shape("")))).encode()  # heads of another version do not fit
 CARD = re.compile(r"\W+")
 
 
@@ -142,6 +142,7 @@ class Space:
         rows = np.stack([vectors[t.embedded] for t in case.evidence]) if case.evidence else query[None, :][:0]
         readings = [read(t.title, t.text) for t in case.evidence]
         blocks["bearing"] = bearing(read("", case.asked), readings, query, rows, self.words)
+        blocks["near"] = near(blocks["bearing"])
         blocks["bases"] = self._bases(case, rows @ query)
         return blocks
 

@@ -38,6 +38,8 @@ TEXT_SETS = (
     ("meaning", "grams", "shape", "options"),
 )
 EVIDENCE_SETS = (
+    ("near",),
+    ("near", "shape"),
     ("bearing",),
     ("bearing", "shape"),
     ("options",),

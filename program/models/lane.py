@@ -209,12 +209,19 @@ class _Booking:
         self._reply: Reply | None = None
 
     def __enter__(self) -> Callable[[Reply], None]:
+        self._spent.sent()
         return self._take
 
     def _take(self, reply: Reply) -> None:
         self._reply = reply
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            self._book(error)
+        finally:
+            self._spent.landed()
+
+    def _book(self, error: BaseException | None) -> None:
         breaker = self._lane.breaker
         if self._reply is not None:
             breaker.succeeded()

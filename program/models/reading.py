@@ -14,6 +14,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from program.models.arithmetic import solve
+from program.models.split import split
 from program.models.words import expected, kinds, names, quantities, stems
 
 Vector = NDArray[np.float32]
@@ -156,10 +158,11 @@ _ASKED = ("money", "duration", "date", "name", "number", "reason", "clock", "per
 
 @lru_cache(maxsize=20_000)
 def shape(text: str) -> tuple[float, ...]:
-    """How a text is built, whatever it is about: lengths, counts of kinds of words, what is asked for."""
+    """How a text is built, whatever it is about: lengths, counts of kinds of words, what is asked for, how many
+    look-ups it splits into, and whether it can be computed as it stands."""
     words = _TOKEN.findall(text)
     content, named, asked = stems(text), names(text), expected(text)
-    opener = _OPENERS.match(text)
+    opener, parts = _OPENERS.match(text), len(split(text))
     ends = sum(1 for piece in _SENTENCE_END.split(text) if piece.strip())
     return (
         math.log1p(len(words)),
@@ -176,4 +179,7 @@ def shape(text: str) -> tuple[float, ...]:
         *(math.log1p(len(pattern.findall(text))) for pattern in _COUNTS),
         *(float(kind in asked[:1]) for kind in _ASKED),
         float(not asked),
+        float(parts),
+        float(parts > 1),
+        float(bool(solve(text))),
     )

@@ -36,7 +36,8 @@ def objects(text: str, names: Sequence[str]) -> Iterable[Mapping[str, Any]]:
         lines[same(name)] = value
     if any(same(name) in lines for name in names) or (len(names) == 1 and set(lines) & set(VERDICT_KEYS)):
         return [lines]
-    return [{names[0]: body}] if len(names) == 1 else []
+    # What is left of an object that was cut off is no verdict: its first word is only the name of the field.
+    return [{names[0]: body}] if len(names) == 1 and "{" not in body else []
 
 
 def body_of(text: str) -> str:

@@ -104,12 +104,17 @@ def obliging(body: Mapping[str, Any]) -> str:
         return json.dumps({name: _decided(name, system) for name in wanted[1].split(", ")})
     if form := _FORM.search(system):
         asked = _QUESTION.search(user)
-        lists = [asked[1] if asked else ""]
+        texts = [asked[1] if asked else ""]
         fields = json.loads(form[1])
-        return json.dumps({name: lists if isinstance(value, list) else "" for name, value in fields.items()})
+        return json.dumps({name: _filled(value, texts) for name, value in fields.items()})
     if passage := _PASSAGE.search(user):
         return f"{passage[2].split('. ')[0].strip().rstrip('.')} [{passage[1]}]."
     return "I do not know."
+
+
+def _filled(form: Any, texts: list[str]) -> Any:
+    """Nothing for a text or a list of records, the texts for a list of texts."""
+    return "" if not isinstance(form, list) else texts if isinstance(form[0], str) else []
 
 
 def _decided(name: str, system: str) -> dict[str, Any]:

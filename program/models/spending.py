@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ class Spending:
     """Calls, tokens and money of a question or of one of its steps, and what had to be put up with.
 
     `calls` counts requests sent, repeated and refused ones too. `asked` counts decisions passed on to a language
-    model, `agreed` those in which it came to the same as the embedded one. Safe from many threads.
+    model, `agreed` those in which it came to the same as the embedded one. `under_way` counts requests sent and not
+    yet booked. Safe from many threads.
     """
 
     deadline: float = float("inf")
@@ -29,6 +31,8 @@ class Spending:
     asked: int = 0
     agreed: int = 0
     notes: list[str] = field(default_factory=list)
+    under_way: int = 0
+    _waiting: list[Future[None]] = field(default_factory=list, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -43,6 +47,30 @@ class Spending:
             self.tokens_in += tokens_in
             self.tokens_out += tokens_out
             self.usd += usd
+
+    def sent(self) -> None:
+        """Says that a request is under way."""
+        with self._lock:
+            self.under_way += 1
+
+    def landed(self) -> None:
+        """Says that a request is booked, whatever became of it."""
+        with self._lock:
+            self.under_way -= 1
+            told, self._waiting = ([], self._waiting) if self.under_way else (self._waiting, [])
+        for each in told:
+            if each.set_running_or_notify_cancel():
+                each.set_result(None)
+
+    def settled(self) -> Future[None]:
+        """Done as soon as no request is under way."""
+        done: Future[None] = Future()
+        with self._lock:
+            if self.under_way:
+                self._waiting.append(done)
+                return done
+        done.set_result(None)
+        return done
 
     def note(self, text: str) -> None:
         """Keeps a remark for the trace, once."""

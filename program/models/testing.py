@@ -27,6 +27,7 @@ from aiohttp import web
 from program.models.script import Brain, Script, spoilt
 from program.models.tokens import count_messages, count_text
 
+PATIENCE = 20.0  # seconds for the server to begin or to end
 _STATUS = {"rate_limited": 429, "server_error": 500, "overloaded": 529}
 
 
@@ -66,11 +67,11 @@ class Provider:
 
     def start(self) -> None:
         """Listens, on the same port as before when it was stopped."""
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(PATIENCE)
 
     def stop(self) -> None:
         """Cuts every connection and listens no more."""
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(PATIENCE)
 
     def close(self) -> None:
         self.stop()

@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from program.models.repair import (
     VERDICT_KEYS,
@@ -26,6 +29,7 @@ from program.models.repair import (
     texts,
 )
 
+Record = TypeVar("Record", bound=BaseModel)
 SURE = 0.9
 _NUMBER = re.compile(
     r"(?:p(?:robability)?\s*[=:]\s*|~|≈|about\s+|around\s+|approx(?:imately|\.)?\s+)?"
@@ -75,6 +79,16 @@ def read_texts(text: str, outputs: Mapping[str, bool]) -> dict[str, str | list[s
             values = {name: of(found, name) for name in names}
             return {name: texts(v) if outputs[name] else one_text(v) for name, v in values.items()}
     raise Unreadable("the fields are not all there")
+
+
+def read_records(text: str, name: str, record: type[Record]) -> list[Record]:
+    """The records under a name; one that is not in its form counts as not given, and so does a reply without any."""
+    values = next((v for found in objects(text, (name,)) if isinstance(v := of(found, name), list)), [])
+    read = []
+    for value in values:
+        with suppress(ValidationError):
+            read.append(record.model_validate(value))
+    return read
 
 
 def _decision(name: str, found: Mapping[str, Any], put: Mapping[str, Any], alone: bool) -> dict[str, Any]:

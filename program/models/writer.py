@@ -23,7 +23,7 @@ SENTENCES = 3  # of an answer, when the prompt does not say
 
 
 def local_writer(embedder: Embedder) -> dspy.LM:
-    """A language model for Decompose, Missing, Clarify, Generate and AnswerDirectly.
+    """A language model for Decompose, FollowUp, Missing, Clarify, Generate and AnswerDirectly.
 
     It generates nothing: it splits, selects, quotes and computes by rule, so the same request always gives
     the same reply and no fact is in an answer that is not in a passage. It uses no network. It knows no
@@ -103,8 +103,10 @@ def answer(prompt: Prompt, embedder: Embedder) -> dict[str, str | Sequence[str]]
     """The outputs that the prompt wants, by name. Raises `ModelError` when they are none it knows."""
     question = prompt.inputs.get("question", "")
     match prompt.outputs:
-        case ("sub_queries",):
-            return {"sub_queries": split(question)}
+        case ("sub_queries", "details"):
+            return {"sub_queries": split(question), "details": ()}
+        case ("query",):
+            return {"query": missing(prompt.inputs.get("draft", question), prompt.excerpts(), embedder)[1]}
         case ("missing", "next_query"):
             lacking, query = missing(question, prompt.excerpts(), embedder)
             return {"missing": lacking, "next_query": query}

@@ -1,12 +1,7 @@
 """Publishing, aliases and their command line, on real folders, threads and processes."""
 
 import json
-import multiprocessing
-import os
 import re
-import signal
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,8 +13,6 @@ from optimize.aliases import history, promote, rollback
 from optimize.cli import registry as cli
 from program import manifest, reference
 from program.errors import GateError, IntegrityError, VersionError
-
-needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed")
 
 
 def scores(worth):
@@ -79,40 +72,6 @@ def test_sixteen_threads_publish_distinct_numbers(tmp_path):
         refs = list(pool.map(lambda i: publish(tmp_path, i / 100), range(48)))
     assert sorted(refs, key=lambda r: int(r.split("@v")[1])) == [f"helpdesk@v{n}" for n in range(1, 49)]
     assert all(c.sound for c in registry.verify_all(tmp_path))
-
-
-def publish_until_told(root, times):
-    for _ in range(times):
-        publish(root)
-
-
-def fork(target, *args):
-    process = multiprocessing.get_context("fork").Process(target=target, args=args)
-    process.start()
-    return process
-
-
-@needs_fork
-def test_four_processes_publish_distinct_numbers(tmp_path):
-    processes = [fork(publish_until_told, tmp_path, 8) for _ in range(4)]
-    for process in processes:
-        process.join(60)
-    numbers = [reference.number(v) for v in reference.versions(tmp_path, "helpdesk")]
-    assert numbers == list(range(1, 33))
-
-
-@needs_fork
-def test_a_killed_publisher_leaves_no_partial_version(tmp_path):
-    for kill in range(20):
-        process = fork(publish_until_told, tmp_path, 10_000)
-        time.sleep(0.02 + 0.007 * kill)
-        os.kill(process.pid, signal.SIGKILL)
-        process.join(10)
-        assert all(c.sound for c in registry.verify_all(tmp_path))
-    publish(tmp_path)
-    versions = tmp_path / "helpdesk" / "versions"
-    assert reference.versions(tmp_path, "helpdesk")
-    assert not list(versions.glob(".tmp-*"))
 
 
 def test_every_flipped_byte_of_a_version_is_found(tmp_path):

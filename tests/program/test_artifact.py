@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from program import Outcome, load, open_program
-from program.artifact import structure_of
 from program.errors import IntegrityError, SettingsError, VersionError
+from program.fitting import structure_of
 from program.parameters import read
 
 QUESTION = "How many days do I have to get my money back?"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.claims import cited, claims
+from program.claims import cited, claims, statements
 from program.knowledge.source import Passage
 
 PASSAGES = [Passage(f"a/b.md#{n}", "a", f"title {n}", f"text {n}") for n in range(1, 4)]
@@ -36,3 +36,10 @@ def test_every_mark_left_in_an_answer_has_its_citation(answer):
 def test_no_text_is_lost_in_splitting(answer):
     joined = "".join(claim.text for claim in claims(answer))
     assert "".join(joined.split()) == "".join(answer.split())
+
+
+def test_a_claim_is_judged_under_the_title_of_the_first_passage_it_cites():
+    said = statements(claims("One. [2][1] Two. [3] Cites nothing that exists. [9] And nothing at all."), PASSAGES)
+    assert [(s.title, s.text) for s in said] == [
+        ("title 2", "One."), ("title 3", "Two."), ("", "Cites nothing that exists."), ("", "And nothing at all."),
+    ]  # fmt: skip

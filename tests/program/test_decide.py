@@ -6,62 +6,130 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from program.answer import StoppedBy
-from program.decide import Abstain, Clarify, Generate, Progress, Search, Verdict, decide
+from program.decide import (
+    Abstain,
+    Clarify,
+    Generate,
+    Progress,
+    Search,
+    Settle,
+    Switch,
+    Verdict,
+    decide,
+    lacking,
+    wants_query,
+)
 from program.knobs import Policy, Tuning
 
 TUNING: Tuning = Policy().tuning()
+LETTERS = ["a", "b", "c", "d", "e"]
+STRATEGIES = ("vector", "web", "tables")
 probabilities = st.floats(0, 1)
-queries = st.sampled_from(["", "a", "b", "c", "d", "e"])
-verdicts = st.builds(Verdict, st.booleans(), probabilities, st.integers(0, 8), st.text(max_size=5), queries)
+queries = st.lists(st.sampled_from(["", *LETTERS]), max_size=3).map(tuple)
+verdicts = st.builds(
+    Verdict,
+    st.booleans(),
+    probabilities,
+    st.integers(0, 8),
+    st.text(max_size=5),
+    queries,
+    probabilities,
+    probabilities,
+    probabilities,
+    st.sampled_from(["", "x and y"]),
+)
 progresses = st.builds(
     Progress,
     st.integers(0, 6),
-    st.frozensets(st.sampled_from(["a", "b", "c", "d", "e"])),
+    st.frozensets(st.tuples(st.sampled_from(["", *STRATEGIES]), st.sampled_from(LETTERS))),
     st.none() | probabilities,
+    st.sampled_from(["", *STRATEGIES]),
+    st.lists(st.sampled_from(STRATEGIES), unique=True).map(tuple),
+    st.booleans(),
+    probabilities,
     st.booleans(),
 )
 tunings = st.builds(
-    lambda rounds, gain, above: replace(TUNING, max_rounds=rounds, min_gain=gain, generate_above=above),
+    lambda rounds, gain, above, fresh, clarify, part: replace(
+        TUNING,
+        max_rounds=rounds,
+        min_gain=gain,
+        generate_above=above,
+        fresh_above=fresh,
+        clarify_above=clarify,
+        each_part=part,
+    ),
     st.integers(1, 4),
     st.floats(0, 0.5),
-    probabilities,
+    *[probabilities] * 3,
+    st.integers(0, 1),
 )
 tripped = st.none() | st.sampled_from([StoppedBy.SECONDS, StoppedBy.TOKENS, StoppedBy.USD])
+SEARCHES = (Search, Switch, Settle)
 
 
 @given(verdicts, progresses, tunings, st.integers(1, 5), tripped)
 def test_a_search_is_within_every_cap_and_new(verdict, progress, tuning, cap, trip):
     action = decide(verdict, progress, tuning, cap, trip)
-    if isinstance(action, Search):
+    if isinstance(action, SEARCHES):
         assert trip is None
         assert progress.rounds < min(cap, tuning.max_rounds)
-        assert action.query and action.query not in progress.tried
+    if isinstance(action, Search):
+        assert action.queries
+        assert all(query and (progress.strategy, query) not in progress.tried for query in action.queries)
+        assert len(set(action.queries)) == len(action.queries)
+    if isinstance(action, Switch):
+        assert action.strategy in progress.untried
+    if isinstance(action, Settle):
+        assert not progress.settled
 
 
-@given(st.lists(verdicts, min_size=10, max_size=10), tunings, st.integers(1, 5))
-def test_every_sequence_of_verdicts_ends_within_the_caps(sequence, tuning, cap):
-    progress = Progress(1, frozenset({"question"}))
-    for rounds, verdict in enumerate(sequence, 1):
+def after(progress: Progress, action: Search | Switch | Settle, verdict: Verdict) -> Progress:
+    """Where the loop stands once the action was performed."""
+    progress = replace(progress, rounds=progress.rounds + 1, previous=verdict.sufficiency)
+    if isinstance(action, Settle):
+        return replace(progress, settled=True, tried=progress.tried | {("newer", "question")})
+    if isinstance(action, Switch):
+        left = tuple(name for name in progress.untried if name != action.strategy)
+        tried = progress.tried | {(action.strategy, "question")}
+        return replace(progress, strategy=action.strategy, untried=left, tried=tried)
+    return replace(progress, tried=progress.tried | {(progress.strategy, query) for query in action.queries})
+
+
+@given(st.lists(verdicts, min_size=10, max_size=10), progresses, tunings, st.integers(1, 5))
+def test_from_every_state_it_ends_within_the_caps_and_tries_nothing_twice(sequence, progress, tuning, cap):
+    start = progress.rounds
+    for done, verdict in enumerate(sequence):
         action = decide(verdict, progress, tuning, cap)
-        if not isinstance(action, Search):
-            assert rounds <= min(cap, tuning.max_rounds)
+        if not isinstance(action, SEARCHES):
+            assert done <= max(0, min(cap, tuning.max_rounds) - start)
             return
-        progress = Progress(progress.rounds + 1, progress.tried | {action.query}, verdict.sufficiency)
+        moved = after(progress, action, verdict)
+        assert len(moved.tried) > len(progress.tried) or moved.settled
+        progress = moved
     raise AssertionError("did not end")
 
 
 @given(verdicts, progresses, tunings, st.integers(1, 5), tripped)
 def test_rejected_evidence_is_written_up_only_with_a_reason_in_stopped_by(verdict, progress, tuning, cap, trip):
     action = decide(verdict, progress, tuning, cap, trip)
-    if isinstance(action, Generate) and not verdict.sufficient:
+    if isinstance(action, Generate) and (not verdict.sufficient or lacking(verdict, tuning)):
         assert action.stopped_by is not StoppedBy.DONE
         assert verdict.kept
-        assert verdict.sufficiency >= tuning.generate_above
+        assert verdict.sufficient or verdict.sufficiency >= tuning.generate_above
 
 
 @given(verdicts, progresses, tunings, st.integers(1, 5), tripped)
 def test_the_same_inputs_give_the_same_action(verdict, progress, tuning, cap, trip):
     assert decide(verdict, progress, tuning, cap, trip) == decide(verdict, progress, tuning, cap, trip)
+
+
+@given(verdicts, progresses, tunings, st.integers(1, 5), tripped)
+def test_a_query_is_asked_for_only_where_it_would_be_used(verdict, progress, tuning, cap, trip):
+    progress = replace(progress, vague=False, previous=None, tried=frozenset())
+    wanted = wants_query(replace(verdict, next_queries=()), progress, tuning, cap, trip)
+    action = decide(replace(verdict, next_queries=("a",)), progress, tuning, cap, trip)
+    assert wanted == isinstance(action, Search)
 
 
 def test_a_vague_question_is_asked_back_before_anything_else():
@@ -70,13 +138,8 @@ def test_a_vague_question_is_asked_back_before_anything_else():
 
 
 def test_a_spent_budget_makes_do_with_what_there_is_and_says_so():
-    action = decide(
-        Verdict(False, 0.4, 2, "price", "price of pro"),
-        Progress(1, frozenset()),
-        TUNING,
-        3,
-        StoppedBy.SECONDS,
-    )
+    verdict = Verdict(False, 0.4, 2, "price", ("price of pro",))
+    action = decide(verdict, Progress(1, frozenset()), TUNING, 3, StoppedBy.SECONDS)
     assert action == Generate(StoppedBy.SECONDS, "the budget for seconds is spent")
 
 
@@ -86,6 +149,13 @@ def test_no_evidence_at_all_is_an_abstention():
 
 def test_too_small_a_gain_ends_the_search():
     tuning = replace(TUNING, min_gain=0.2, max_rounds=4)
-    progress = Progress(2, frozenset({"a"}), previous=0.35)
-    action = decide(Verdict(False, 0.4, 2, "price", "b"), progress, tuning, 4)
+    progress = Progress(2, frozenset({("", "a")}), previous=0.35)
+    action = decide(Verdict(False, 0.4, 2, "price", ("b",)), progress, tuning, 4)
     assert isinstance(action, Generate) and action.stopped_by is StoppedBy.GAIN
+
+
+def test_poor_evidence_for_a_question_that_may_be_vague_is_asked_back_about():
+    tuning = replace(TUNING, clarify_above=0.3, max_rounds=2)
+    poor = Verdict(False, 0.1, 2)
+    assert isinstance(decide(poor, Progress(2, frozenset(), vagueness=0.4), tuning, 2), Clarify)
+    assert not isinstance(decide(poor, Progress(2, frozenset(), vagueness=0.2), tuning, 2), Clarify)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from program.errors import IntegrityError
-from program.knobs import PLAIN, Knob, Policy, Tuning
+from program.knobs import Knob, Policy, Tuning
+from program.presets import PLAIN
 
 
 @given(st.floats(0, 1))

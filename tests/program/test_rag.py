@@ -103,3 +103,13 @@ def test_a_failing_model_ends_in_an_answer_that_says_fallback(shop):
     answer = program(QUESTION)
     assert answer.stopped_by == "fallback"
     assert answer.text
+
+
+def test_evidence_out_of_date_is_followed_by_one_search_of_what_is_newer(shop):
+    program = open_program(shop)
+    program.policy.turn(fresh_above=1.0, generate_above=0.0)
+    answer = program("How many days do I have to ask for my money back?")
+    assert answer.trace.path.count("search newer(1)") == 1
+    assert "billing/refunds-2024.md#money-back" in answer.found
+    assert "billing/refunds-2024.md#money-back" not in answer.retrieved
+    assert "billing/refunds.md#money-back" in answer.retrieved

@@ -13,7 +13,6 @@ from program.knowledge.bases import BaseSpec
 from program.knowledge.generation import VECTORS
 from program.knowledge.index import build_index, open_index
 from program.knowledge.source import embedding_text
-from program.knowledge.vectors import QdrantVectors, open_qdrant
 
 
 @pytest.fixture
@@ -42,16 +41,6 @@ def test_an_index_holds_every_passage_with_its_vector(
     np.testing.assert_array_equal(index.matrix, WordEmbedder().encode(texts))
     old = index.passages[index.rows["billing/refunds-2024.md#prorated-refunds"]]
     assert old.superseded_by == "billing/refunds.md"
-
-
-def test_the_vectors_are_in_qdrant_too(bases: list[BaseSpec], folder: Path, embedder: WordEmbedder) -> None:
-    build_index(bases, folder, embedder)
-    index = open_index(folder, embedder)
-    query = embedder.encode(["a yearly plan refunded"])[0]
-    with open_qdrant(folder=live(folder) / "qdrant") as client:
-        store = QdrantVectors(client, "passages")
-        assert store.holds(10)
-        assert [r for r, _ in store.search(query, 3)] == [r for r, _ in index.vectors.search(query, 3)]
 
 
 def test_indexing_again_without_a_change_embeds_and_writes_nothing(

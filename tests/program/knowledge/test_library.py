@@ -164,3 +164,31 @@ def test_a_project_of_other_sources_only_needs_no_index(tmp_path: Path, embedder
 def test_digests_are_those_of_the_index(library: Library, bases: list[BaseSpec], folder: Path) -> None:
     report = build_index(bases, folder, WordEmbedder())
     assert (library.index_digest, library.corpus_digest) == (report.index_digest, report.corpus_digest)
+
+
+class Down(Orders):
+    """A source that fails."""
+
+    name = "down"
+
+    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+        raise KnowledgeError("The search provider of down answered with status 500.", "Look whether it works.")
+
+
+def test_a_source_that_fails_is_left_out_and_told_while_the_others_answer(
+    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder
+) -> None:
+    library = Library.open(bases, folder, embedder, [Down()])
+    told: list[tuple[str, str]] = []
+    found = library.candidates(QUESTION, failed=lambda name, error: told.append((name, error.what)))
+    assert {p.source for p in found} == {"product", "billing", "web"}
+    assert told == [("down", "The search provider of down answered with status 500.")]
+    assert ids(library.search(QUESTION, k=3)) == ids(library.search(QUESTION, ["product", "billing", "web"], 3))
+
+
+def test_when_every_source_fails_the_search_does(bases: list[BaseSpec], folder: Path, embedder: WordEmbedder) -> None:
+    library = Library.open(bases, folder, embedder, [Down()])
+    with pytest.raises(KnowledgeError, match="status 500"):
+        library.search(QUESTION, ["down"])
+    with pytest.raises(KnowledgeError, match="no source 'legal'"):
+        library.search(QUESTION, ["product", "legal"])

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.markdown import LIMIT, Slugger, paragraphs, sections, words
+from program.knowledge.chunks import TOKENS, tokens
+from program.knowledge.markdown import Slugger, paragraphs, sections
 
 
 def slugs(text: str) -> list[str]:
@@ -64,10 +65,10 @@ def test_comments_rules_and_link_definitions_are_not_text() -> None:
 
 
 def test_a_long_section_is_cut_at_paragraph_borders_without_losing_a_word() -> None:
-    block = " ".join(f"word{n}" for n in range(90))
+    block = " ".join(["door"] * 90)
     _, found = sections("# Long\n\n" + "\n\n".join([block] * 5))
     assert [s.slug for s in found] == ["long", "long~2", "long~3"]
-    assert sum(words(s.text) for s in found) == 450
+    assert sum(len(s.text.split()) for s in found) == 450
     assert [(s.first, s.last) for s in found] == [(3, 5), (7, 9), (11, 11)]
 
 
@@ -87,9 +88,9 @@ def test_a_long_list_is_cut_between_items() -> None:
 
 
 def test_one_endless_paragraph_is_cut_into_readable_pieces() -> None:
-    assert all(words(s.text) <= LIMIT for s in paragraphs("Locks are shut. " * 400))
-    assert sum(words(s.text) for s in paragraphs("shut " * 3000)) == 3000
-    assert all(words(s.text) <= LIMIT for s in paragraphs("shut " * 3000))
+    assert all(tokens(s.text) <= TOKENS for s in paragraphs("Locks are shut. " * 400))
+    assert sum(len(s.text.split()) for s in paragraphs("shut " * 3000)) == 3000
+    assert all(tokens(s.text) <= TOKENS for s in paragraphs("shut " * 3000))
 
 
 @given(st.text(alphabet="#-=*`|>_[]()!<~ \n\tab1.ä", max_size=300))

@@ -23,7 +23,7 @@ WRITE = """
 import sys
 from pathlib import Path
 from word_embedder import WordEmbedder
-from program.knowledge import generation, index
+from program.knowledge import generation, index, parsedfile
 from program.knowledge.bases import BaseSpec
 
 stop_at, knowledge, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
@@ -35,12 +35,10 @@ def halt(*_):
 if stop_at == "embedding":
     WordEmbedder.encode = halt
 elif stop_at == "anywhere":
-    import filelock, qdrant_client, safetensors.numpy, scipy.sparse  # so that the time goes to indexing
+    import filelock, markdown_it, safetensors.numpy, scipy.sparse  # so that the time goes to indexing
     print("started", flush=True)
 elif stop_at != "nowhere":  # just before one of the steps of writing
-    owner = index.QdrantVectors if stop_at == "write" else generation
-    name = "write" if stop_at == "write" else stop_at
-    setattr(owner, name, halt)
+    setattr(parsedfile if stop_at == "parse" else generation, stop_at, halt)
 report = index.build_index([BaseSpec("x", path=knowledge)], folder, WordEmbedder())
 print(report.index_digest, report.unchanged, flush=True)
 """
@@ -88,7 +86,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("stop_at", ["embedding", "write", "publish", "point_to"])
+@pytest.mark.parametrize("stop_at", ["parse", "embedding", "write", "publish", "point_to"])
 def test_killing_the_writer_leaves_the_last_index_and_the_next_run_completes(tmp_path: Path, stop_at: str) -> None:
     knowledge, folder = tmp_path / "knowledge", tmp_path / "index"
     base = [BaseSpec("x", path=knowledge)]
@@ -112,7 +110,7 @@ def test_killing_the_writer_at_any_moment_leaves_an_index_that_opens(tmp_path: P
     knowledge, folder = tmp_path / "knowledge", tmp_path / "index"
     fill(knowledge, "v0")
     build_index([BaseSpec("x", path=knowledge)], folder, WordEmbedder())
-    for attempt, seconds in enumerate((0.01, 0.05, 0.1), 1):
+    for attempt, seconds in enumerate((0.005, 0.01, 0.02, 0.04, 0.06, 0.1), 1):
         fill(knowledge, f"v{attempt}")
         writer = start(WRITE, "anywhere", knowledge, folder)
         assert line(writer) == "started"

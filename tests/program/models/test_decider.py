@@ -184,7 +184,7 @@ def test_exported_heads_answer_the_same_and_need_no_fitting(monkeypatch: pytest.
     def no_fitting(*_: Any) -> None:
         raise AssertionError("a head was fitted again")
 
-    monkeypatch.setattr("program.models.decider.fit", no_fitting)
+    monkeypatch.setattr("program.models.decider.fit_decision", no_fitting)
     assert other(state, QUESTIONS) == before
     assert sorted(other.export_heads()) == sorted(taught.export_heads())
 

@@ -4,11 +4,13 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from program.models.adapter import FencedAdapter
 from program.models.repair import Unreadable
-from program.models.typed import read_decisions, read_texts
+from program.models.typed import read_decisions, read_records, read_texts
+from program.signatures import Decompose, Detail
 
 NOUL = {"supported": {"type": "noul", "instructions": "The passages state the claim."}}
 CHOICE = {"route": {"type": "choice", "criteria": {"direct": "", "simple": "", "complex": ""}}}
@@ -84,6 +86,7 @@ def test_a_well_formed_reply_is_read_as_it_says(probability, verdict, label):
     assert answers["route"]["probabilities"] == pytest.approx(shares)
 
 
+@example(0.0, 11)
 @given(st.floats(0, 1), st.integers(1, 200))
 def test_a_reply_cut_anywhere_never_changes_the_verdict(probability, length):
     verdict = "yes" if probability >= 0.5 else "no"
@@ -93,3 +96,37 @@ def test_a_reply_cut_anywhere_never_changes_the_verdict(probability, length):
     except Unreadable:
         return
     assert (answer >= 0.5) == (verdict == "yes")
+
+
+PLAN = '{"sub_queries": ["Who leads Dune?", "Where does she live?"], "details": %s}'
+
+
+@pytest.mark.parametrize(
+    ("details", "read"),
+    [
+        ('[{"n": 2, "base": "", "priority": 1, "after": [1]}]', [Detail(n=2, after=[1])]),
+        ('[{"n": "2", "after": ["1"]}, {"n": "the second"}, "2", null]', [Detail(n=2, after=[1])]),
+        ("[]", []),
+        ("null", []),
+        ('"none"', []),
+    ],
+)
+def test_a_plan_keeps_the_details_that_are_in_their_form(details, read):
+    plan = FencedAdapter().parse(Decompose, PLAN % details)
+    assert plan == {"sub_queries": ["Who leads Dune?", "Where does she live?"], "details": read}
+
+
+def test_a_plan_written_as_a_list_has_no_details():
+    assert FencedAdapter().parse(Decompose, "1. One thing\n2. Another")["details"] == []
+
+
+@given(replies)
+def test_any_text_is_read_as_records_or_as_none(text):
+    assert all(isinstance(detail, Detail) for detail in read_records(text, "details", Detail))
+
+
+def test_the_form_of_a_plan_and_an_example_of_it_read_back_as_they_were():
+    adapter, plan = FencedAdapter(), {"sub_queries": ["a", "b"], "details": [Detail(n=2, base="x", after=[1])]}
+    assert adapter.parse(Decompose, adapter.format_assistant_message_content(Decompose, plan)) == plan
+    form = adapter.format_system_message(Decompose).partition("Form: ")[2].splitlines()[0]
+    assert json.loads(form)["details"] == [{"n": 1, "base": "", "priority": 1, "after": [1]}]

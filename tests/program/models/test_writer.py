@@ -107,7 +107,7 @@ def test_any_question_reaches_the_writer_as_it_was_asked(question: str, instruct
     with dspy.context(lm=lm):
         dspy.Predict(Decompose.with_instructions(f"Split. {instructions}"))(question=question)
     assert seen[0].inputs["question"] == question.strip()
-    assert seen[0].outputs == ("sub_queries",)
+    assert seen[0].outputs == ("sub_queries", "details")
 
 
 def test_usage_is_counted_in_words(writer: dspy.LM) -> None:

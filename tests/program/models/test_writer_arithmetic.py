@@ -38,6 +38,12 @@ KNOWN = [
     ("GBP 19 a month for a year", "228"),
     ("how much is 4.50 a month over 18 months?", "81"),
     ("split 120 between 5 people", "24"),
+    ("Gave away 7 of my 30 tickets, how many have I got left?", "23"),
+    ("Four friends share a taxi that costs 58 pounds, what does each pay?", "14.5"),
+    ("If I save £12 every week for nine weeks, what do I have?", "108"),
+    ("My fare went from 40 to 46, what percentage more is that?", "15%"),
+    ("The train leaves at 09:50 and takes 2 hours 25. What time does it arrive?", "12:15"),
+    ("Doors open 45 minutes before 19:30. When is that?", "18:45"),
 ]
 UNKNOWN = [
     "who wrote Hamlet?",
@@ -53,6 +59,12 @@ UNKNOWN = [
     "what percent of 0 is 5",
     "what date is 99999999 days after 1 March 2026?",
     "__import__('os').getcwd()",
+    "Gave away 7 of my 30 tickets and 2 more, how many are left?",
+    "Four friends share a taxi that costs 58 pounds plus 10% tip, what does each pay?",
+    "I save 12 every week for nine weeks at 3% interest, what do I have?",
+    "How many of the 8 codes are for 2 people?",
+    "Calls are answered from 09:00 to 17:30 for 2 hours. When?",
+    "what percent is it from 0 to 5",
     "",
 ]
 

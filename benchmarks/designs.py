@@ -1,0 +1,180 @@
+"""Every published design as a preset of the one program, plain RAG and the compiled version, on the same questions.
+
+    python benchmarks/designs.py [--quick] [--json] [--project data/tallowgate] [--split test]
+
+Quality and calls come from one record that all presets share: what one has asked is not asked again for the
+next. Time and tokens come from live runs on a sample, the designs taking turns question by question. The
+compiled version is the latest in the project's artifacts; `NAME (compiled deciders)` is a preset's knobs over
+that version's demonstrations and thresholds. A version that does not fit this code is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optimize.dataset import LabelledQuestion, read_labelled, splits
+from optimize.evaluation import Evaluation, Grader
+from optimize.replay import Record, Replay
+from program.answer import Answer
+from program.artifact import load, open_program
+from program.errors import RagcError
+from program.presets import PRESETS
+from program.rag import AgenticRAG
+from program.settings import Project
+from program.tracing import UNRETRIEVED
+
+Figure = dict[str, Any]
+Asked = tuple[LabelledQuestion, Answer]
+METRICS = {
+    "outcome": "outcome_accuracy",
+    "correct": "correct",
+    "wrong": "wrong",
+    "recall": "retrieval_recall",
+    "complete": "fact_recall",
+    "calls": "model_calls",
+}
+COMPILED = "compiled"
+TIMED, TIMED_QUICK = 20, 4  # questions run live for time and tokens
+QUICK = 15
+
+
+@dataclass(slots=True)
+class Design:
+    """One program under measure, its answers and what the live ones took."""
+
+    name: str
+    program: AgenticRAG
+    asked: list[Asked] = field(default_factory=list)
+    evaluation: Evaluation = field(default_factory=lambda: Evaluation(()))
+    seconds: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+
+    def row(self) -> dict[str, tuple[float, int]]:
+        """Each column's value and the number of questions it rests on."""
+        found = {
+            title: (measured.value, measured.n)
+            for title, metric in METRICS.items()
+            if (measured := self.evaluation.measure(metric)) is not None
+        }
+        timed = len(self.seconds)
+        found["tokens"] = float(np.mean(self.tokens)), timed
+        return found | {f"p{at} s": (float(np.percentile(self.seconds, at)), timed) for at in (50, 95)}
+
+
+def designs(project: Project) -> list[Design]:
+    """The presets over one library and its models, and the compiled version when there is one that fits."""
+    made = [_preset(open_program(project), name) for name in PRESETS]
+    try:
+        compiled = load(f"{project.name}@latest", artifacts=project.artifacts, project=project.folder)
+    except RagcError as error:
+        print(f"{COMPILED} is left out: {error}", file=sys.stderr)
+        return made
+    made += [_preset(compiled, name, f"{name} (compiled deciders)") for name in PRESETS if name != "plain"]
+    return [*made, Design(COMPILED, compiled)]
+
+
+def _preset(of: AgenticRAG, name: str, title: str = "") -> Design:
+    program = of.deepcopy()
+    defaults = {knob: getattr(program.policy, knob).default for knob in type(program.tuning()).__slots__}
+    program.policy.turn(**{**defaults, **PRESETS[name]})
+    return Design(title or name, program)
+
+
+def measure(found: Sequence[Design], questions: Sequence[LabelledQuestion], project: Project, timed: int) -> None:
+    """Fills in each design's answers, grades, times and tokens."""
+    record = Record()
+    for design in found:
+        replay = Replay(design.program, record)
+        grader = Grader(design.program, project.settings.utility, relevancy=False)
+        design.asked = [(question, replay(question.question)) for question in questions]
+        design.evaluation = Evaluation(tuple(grader(question, answer) for question, answer in design.asked))
+        print(f"{design.name}: {record.performed} performed, {record.replayed} replayed so far", file=sys.stderr)
+    sample = questions[:: max(1, len(questions) // timed)][:timed]
+    for at, question in enumerate(sample):
+        for turn in range(len(found)):
+            design = found[(at + turn) % len(found)]
+            usage = design.program(question.question).usage
+            design.seconds.append(usage.seconds)
+            design.tokens.append(usage.tokens_in + usage.tokens_out)
+
+
+def goals(compiled: Design, plain: Design) -> list[Figure]:
+    """What the compiled version is held to."""
+
+    def share(of: Callable[[LabelledQuestion], bool], did: Callable[[Answer], bool]) -> tuple[float, int]:
+        hits = [did(answer) for question, answer in compiled.asked if of(question)]
+        return (float(np.mean(hits)) if hits else 0.0), len(hits)
+
+    def clarified(answer: Answer) -> bool:
+        return answer.outcome == "clarify"
+
+    def unretrieved(answer: Answer) -> bool:
+        return UNRETRIEVED in answer.trace.path
+
+    wrong, calls = compiled.row()["wrong"], compiled.row()["calls"]
+    control = plain.row()["wrong"][0]
+    return [
+        figure("underspecified questions asked back", ">= 0.95", *share(lambda q: q.outcome == "clarify", clarified)),
+        figure("clear questions asked back", "<= 0.02", *share(lambda q: q.outcome != "clarify", clarified)),
+        figure(
+            "unanswerable questions abstained on",
+            ">= 0.9",
+            *share(lambda q: q.outcome == "abstain", lambda a: a.outcome == "abstain"),
+        ),
+        figure("direct questions not looked up", ">= 0.95", *share(lambda q: q.route == "direct", unretrieved)),
+        figure("look-ups skipped where needed", "<= 0", *share(lambda q: q.route != "direct", unretrieved)),
+        figure("wrong answers over plain RAG's", "<= 0.2", wrong[0] / control if control else 0.0, wrong[1]),
+        figure("model calls a question", "<= 1.5", *calls),
+    ]
+
+
+def figure(name: str, bar: str, value: float, n: int) -> Figure:
+    """One line of the result. A `bar` is `<= x` or `>= x`; any other only reports."""
+    sign, _, limit = bar.partition(" ")
+    holds = value <= float(limit) if sign == "<=" else value >= float(limit) if sign == ">=" else True
+    return {"figure": name, "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} questions, and no preset over compiled deciders")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--project", type=Path, default=Path("data/tallowgate"))
+    parser.add_argument("--split", default="test")
+    options = parser.parse_args()
+    project = Project.open(options.project)
+    questions = splits(read_labelled(project.labelled))[options.split]
+    found = designs(project)
+    if options.quick:
+        questions = questions[:: max(1, len(questions) // QUICK)][:QUICK]
+        found = [design for design in found if "(" not in design.name]
+    measure(found, questions, project, TIMED_QUICK if options.quick else TIMED)
+    by_name = {design.name: design for design in found}
+    held = goals(by_name[COMPILED], by_name["plain"]) if COMPILED in by_name else []
+    if options.json:
+        reported = [
+            figure(f"{design.name}: {title}", "reported", *cell)
+            for design in found
+            for title, cell in design.row().items()
+        ]
+        print(json.dumps([*reported, *held]))
+        return
+    print(f"{len(questions)} questions ({options.split})")
+    print(f"{'design':<38}" + "".join(f"{title:>9}" for title in found[0].row()))
+    for design in found:
+        print(f"{design.name:<38}" + "".join(f"{value:>9.3f}" for value, _ in design.row().values()))
+    for one in held:
+        verdict = "holds" if one["holds"] else "MISSED"
+        print(f"{one['figure']:<38} {one['value']:>8.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""What the loop itself costs: the strategy router as a LangGraph graph and as ragc's preset, with instant models.
+
+    python benchmarks/overhead.py [--quick] [--json]
+
+Both call the same DSPy predictors (the same prompts are formatted, the same replies parsed) over the same shelf, and
+take the same way: classify, search, judge, write. ragc's side includes its budget and its trace. The two take turns,
+question by question, in one process. Formatting and parsing is most of that time, so a second pair of figures has
+predictors that return a ready reply: what is left is the loop and the graph. The models run in this process, as the
+embedded ones do. A synchronous call of a model behind a network is also guarded by a thread, so that one that hangs
+cannot outlive the deadline; the graph has no such guard, and what ours costs is reported. Needs the extra `bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import operator
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Annotated, Any, TypedDict
+
+import dspy
+import numpy as np
+from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
+from scripted_model import Shelf, reply_to
+
+from program.budget import Budget
+from program.deciding import prompt_inputs
+from program.evidence import rank
+from program.knowledge.library import Library
+from program.models.catalog import Models
+from program.presets import PRESETS
+from program.rag import AgenticRAG, Runtime
+from program.settings import ModelSettings
+
+Figure = dict[str, Any]
+Ask = Callable[[str], str]
+MODEL = "local/instant"
+REMOTE = "instant/remote"  # a name that is not local is taken to be behind a network
+QUESTIONS, QUICK = 400, 80
+WARM = 10
+ENOUGH = 0.6
+
+
+class Instant:
+    """An engine that replies at once."""
+
+    def complete(self, request: Request) -> Response:
+        system = request.system if isinstance(request.system, str) else request.system[0].text
+        message = Message.assistant([TextPart(reply_to(system, "simple"))])
+        usage = Usage(input_tokens=1, output_tokens=1, total_tokens=2)
+        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+
+    def stream(self, request: Request) -> Any:
+        return response_to_events(self.complete(request))
+
+
+class Ready:
+    """A predictor that returns what the real one replied once."""
+
+    lm = None
+
+    def __init__(self, predictor: dspy.Predict, **inputs: Any) -> None:
+        self.signature, self.fields = predictor.signature, predictor.fields
+        self._reply = predictor(lm=dspy.LM(MODEL, engine=Instant(), cache=False), **prompt_inputs(inputs))
+
+    def __call__(self, **inputs: Any) -> Any:
+        return self._reply
+
+
+def without_prompts(rag: AgenticRAG, model: str = MODEL) -> AgenticRAG:
+    """The same program with its three predictors replaced by ready replies."""
+    made = program(model)
+    passages = Shelf().candidates("", 5)
+    made.classifier.route = Ready(rag.classifier.route, question="q", glimpse=[])
+    made.judge.sufficiency = Ready(rag.judge.sufficiency, question="q", passages=passages)
+    written = {"question": "q", "sub_queries": (), "passages": passages, "sentences": 1, "strict": False}
+    made.generator.answer = Ready(rag.generator.answer, **written)
+    return made
+
+
+def program(model: str = MODEL) -> AgenticRAG:
+    """ragc's strategy router over the shelf."""
+    shelf = Shelf()
+    lm = dspy.LM(model, engine=Instant(), cache=False)
+    names = ModelSettings(decide=model, write=MODEL)
+    library = Library([], None, None, [shelf])  # type: ignore[arg-type]  # nothing is embedded
+    models = Models(lm, lm, None, names)  # type: ignore[arg-type]
+    made = AgenticRAG([shelf.describe()], Runtime(library, models, Budget()))
+    made.policy.turn(**PRESETS["strategy-router"], glimpse=0)
+    return made
+
+
+class State(TypedDict):
+    question: str
+    strategy: str
+    tried: Annotated[list[str], operator.add]
+    passages: list[Any]
+    score: float
+    answer: str
+    path: Annotated[list[str], operator.add]
+
+
+def graph(rag: AgenticRAG) -> Ask:
+    """The same router as a graph: one node a step, conditional edges, the path as the trace."""
+    from langgraph.graph import END, START, StateGraph
+
+    lm, library, tuning = rag.runtime.models.write, rag.runtime.library, rag.tuning()
+
+    def ask(predictor: dspy.Predict, **inputs: Any) -> Any:
+        return predictor(lm=lm, **prompt_inputs(inputs))
+
+    def classify(state: State) -> dict[str, Any]:
+        plan = rag.classifier.plan(ask(rag.classifier.route, question=state["question"], glimpse=[]))
+        strategy = "direct" if plan.route == "direct" else "vector"
+        return {"strategy": strategy, "tried": [strategy], "path": [f"classify->{strategy}"]}
+
+    def retrieve(state: State) -> dict[str, Any]:
+        pool = library.candidates(state["question"], rag.sources)
+        return {"passages": rank(pool, tuning), "path": [f"search {state['strategy']}"]}
+
+    def evaluate(state: State) -> dict[str, Any]:
+        found = ask(rag.judge.sufficiency, question=state["question"], passages=state["passages"])
+        score = float(found["sufficient"].probability)
+        return {"score": score, "path": [f"judge {score:.2f}"]}
+
+    def reroute(state: State) -> dict[str, Any]:
+        return {"strategy": "web", "tried": ["web"], "path": ["switch->web"]}
+
+    def generate(state: State) -> dict[str, Any]:
+        written = ask(
+            rag.generator.answer,
+            question=state["question"],
+            sub_queries=(),
+            passages=state["passages"],
+            sentences=tuning.sentences,
+            strict=False,
+        )
+        return {"answer": written["answer"], "path": ["generate"]}
+
+    def routed(state: State) -> str:
+        return "generate" if state["strategy"] == "direct" else "retrieve"
+
+    def judged(state: State) -> str:
+        return "generate" if state["score"] >= ENOUGH or len(state["tried"]) >= 2 else "reroute"
+
+    made = StateGraph(State)
+    for node in (classify, retrieve, evaluate, reroute, generate):
+        made.add_node(node.__name__, node)
+    made.add_edge(START, "classify")
+    made.add_conditional_edges("classify", routed, ["retrieve", "generate"])
+    made.add_edge("retrieve", "evaluate")
+    made.add_conditional_edges("evaluate", judged, ["generate", "reroute"])
+    made.add_edge("reroute", "retrieve")
+    made.add_edge("generate", END)
+    compiled = made.compile()
+    empty = {"strategy": "", "tried": [], "passages": [], "score": 0.0, "answer": "", "path": []}
+    return lambda question: str(compiled.invoke({"question": question, **empty})["answer"])
+
+
+def alternating(sides: Sequence[Ask], questions: int) -> list[list[float]]:
+    """Milliseconds a question for each side; who begins changes from question to question."""
+    times: list[list[float]] = [[] for _ in sides]
+    for n in range(WARM + questions):
+        for turn in range(len(sides)):
+            at = (n + turn) % len(sides)
+            began = time.perf_counter()
+            sides[at](f"How much does jar {n} hold?")
+            if n >= WARM:
+                times[at].append(1000 * (time.perf_counter() - began))
+    return times
+
+
+def compared(title: str, rag: AgenticRAG, questions: int) -> list[Figure]:
+    """Both sides' median, and the median of their ratio question by question."""
+    theirs = graph(rag)
+    said = rag("How much does jar 1 hold?")
+    assert said.usage.searches == 1 and said.text.startswith("The first") and theirs("x").startswith("The first")
+    times = alternating([lambda question: str(rag(question).text), theirs], questions)
+    ours, other = np.array(times[0]), np.array(times[1])
+    name = f"LangGraph {version('langgraph')}"
+    return [
+        figure(f"{title}: ragc, ms a question", float(np.median(ours)), "reported", questions),
+        figure(f"{title}: {name}, ms a question", float(np.median(other)), "reported", questions),
+        figure(f"{title}: ragc over {name}", float(np.median(ours / other)), "<= 1.0", questions),
+    ]
+
+
+def guard(inside: AgenticRAG, remote: AgenticRAG, questions: int) -> Figure:
+    """What guarding three calls of a remote model adds to a question."""
+    times = alternating([lambda q: str(inside(q).text), lambda q: str(remote(q).text)], questions)
+    added = float(np.median(np.array(times[1]) - np.array(times[0])))
+    return figure("the guard of a remote model, ms a question", added, "reported", questions)
+
+
+def figure(name: str, value: float, bar: str, n: int) -> Figure:
+    """One line of the result; a bar is `<= x` or only reports."""
+    sign, _, limit = bar.partition(" ")
+    return {
+        "figure": name,
+        "value": round(value, 4),
+        "bar": bar,
+        "holds": sign != "<=" or value <= float(limit),
+        "n": n,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} questions, not {QUESTIONS}")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    questions = QUICK if options.quick else QUESTIONS
+    whole = program()
+    figures = [
+        *compared("prompts and all", whole, questions),
+        *compared("the loop alone", without_prompts(whole), questions),
+        guard(without_prompts(whole), without_prompts(whole, REMOTE), questions),
+    ]
+    if options.json:
+        print(json.dumps(figures))
+        return
+    for one in figures:
+        verdict = "holds" if one["holds"] else "MISSED"
+        print(f"{one['figure']:<52} {one['value']:>9.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""`ragc diff`, `log`, `gc`, `export`, `import`: what changed, where it came from, what may go, from host to host."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts, Ref, headline
+from optimize.cli.show import Json, print_json, print_table
+from program.errors import RagcError, VersionError
+
+if TYPE_CHECKING:
+    from optimize.lineage import Line
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs."""
+    app.command("diff")(diff)
+    app.command("log")(log)
+    app.command("gc")(gc)
+    app.command("export")(export)
+    app.command("import")(import_)
+
+
+def diff(
+    a: Annotated[str, typer.Argument(help="The version before.")],
+    b: Annotated[str, typer.Argument(help="The version after.")],
+    point: Annotated[str, typer.Option(help="Whose thresholds and knobs: quality, balanced or economy.")] = "balanced",
+    md: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """What changed from A to B: wording, demonstrations, thresholds, data, models, scores, answers."""
+    from optimize import diff as diffs
+    from optimize.cli.difference import as_markdown, print_difference
+
+    if md and json:
+        raise RagcError("Both --md and --json were given.", "Give one of them.")
+    found = diffs.diff(a, b, point, artifacts)
+    if json:
+        print_json(found.as_dict())
+    elif md:
+        typer.echo(as_markdown(found))
+    else:
+        print_difference(found)
+
+
+def log(
+    name: Annotated[str, typer.Argument(help="The program.")],
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """Draws which version was compiled from which, and lists the moves of the aliases."""
+    from optimize.aliases import history
+    from optimize.lineage import lineage
+
+    lines = lineage(name, artifacts)
+    moves = history(name, artifacts)
+    if json:
+        print_json({"lineage": [_nested(line) for line in lines], "moves": moves})
+        return
+    _print_tree(name, lines)
+    if moves:
+        rows = [
+            (m["alias"], f"{m['from'] or 'nothing'} -> {m['to']}", m["action"], m["ts"], m["actor"], m["reason"])
+            for m in moves
+        ]
+        print_table("moves of aliases", ("alias", "move", "action", "when", "who", "why"), rows)
+
+
+def gc(
+    keep: Annotated[int, typer.Option(min=1, help="Of each program, how many of the newest versions stay.")],
+    name: Annotated[str, typer.Argument(help="One program; all when left out.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go; the default.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove what goes.")] = False,
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """Removes old versions; never one with an alias, a parent, one to roll back to, or one in an experiment."""
+    from optimize.retention import gc as collect
+
+    if dry_run and force:
+        raise RagcError("Both --dry-run and --force were given.", "Give one of them.")
+    fates = collect(keep, name, force=force, root=artifacts)
+    if json:
+        print_json([{**asdict(f), "goes": f.goes, "removed": f.goes and force} for f in fates])
+        return
+    word = "removed" if force else "would go"
+    rows = [(f"{f.name}@{f.version}", f"{f.size / 2**20:.2f} MB", f.reason or word) for f in fates]
+    print_table("versions", ("version", "size", "stays because"), rows)
+    gone = [f for f in fates if f.goes]
+    size = sum(f.size for f in gone) / 2**20
+    hint = "" if force or not gone else " To remove them, add --force."
+    typer.echo(f"{len(gone)} of {len(fates)} versions {word}, {size:.2f} MB.{hint}")
+
+
+def export(
+    ref: Ref,
+    file: Annotated[Path, typer.Argument(help="The zip file to write; it must not exist yet.")],
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """Writes a version to one file, for another host."""
+    from optimize.transfer import export_version
+
+    try:
+        sealed = export_version(ref, file, artifacts)
+    except OSError as error:
+        raise VersionError(f"{file} cannot be written: {error.strerror}.", "Name a new file in a folder.") from error
+    shown = {"name": sealed.name, "version": sealed.folder.name, "digest": sealed.digest, "file": str(file)}
+    if json:
+        print_json(shown)
+    else:
+        typer.echo(f"{sealed.name}@{sealed.folder.name} -> {file}\n{sealed.digest}")
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="A file that ragc export wrote.")],
+    digest: Annotated[str, typer.Option(help="The version digest that export printed; refused when another.")] = "",
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """Takes a version in from one file, every digest checked."""
+    from optimize.transfer import import_version
+
+    ref = import_version(file, artifacts, digest=digest)
+    if json:
+        print_json({"version": ref})
+    else:
+        typer.echo(ref)
+
+
+def _print_tree(name: str, lines: list[Line]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    def grow(above: Tree, line: Line) -> None:
+        one = line.listed
+        told = [one.version, one.created_at, headline(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
+        if line.lost:
+            told.append(f"(from {line.lost}, which is not here)")
+        branch = above.add(Text("  ".join(part for part in told if part)))
+        for child in line.children:
+            grow(branch, child)
+
+    tree = Tree(Text(name))
+    for line in lines:
+        grow(tree, line)
+    Console(width=160).print(tree)
+
+
+def _nested(line: Line) -> dict[str, Any]:
+    one = line.listed
+    return {
+        "version": one.version,
+        "digest": one.digest,
+        "created_at": one.created_at,
+        "aliases": list(one.aliases),
+        "parent": one.parent,
+        "lost": line.lost,
+        "children": [_nested(child) for child in line.children],
+    }

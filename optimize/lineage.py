@@ -1,0 +1,48 @@
+"""Which version was compiled from which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from optimize.registry import Listed, ls
+from program import reference
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A version with those compiled from it, oldest first. `lost` names a parent that is not there any more."""
+
+    listed: Listed
+    children: tuple[Line, ...]
+    lost: str = ""
+
+
+def lineage(name: str, root: Path | str | None = None) -> list[Line]:
+    """The versions of `name` as trees, oldest root first. Raises `VersionError` when it has no version.
+
+    A version whose parent is gone, of another name, or ambiguous begins a tree and says so in `lost`.
+    """
+    found = ls(name, root)
+    above = {one.version: _parent(one, found) for one in found}
+
+    def grown(one: Listed) -> Line:
+        children = tuple(grown(c) for c in found if above[c.version] == one.version)
+        lost = (one.parent or "") if above[one.version] is None else ""
+        return Line(one, children, lost)
+
+    return [grown(one) for one in found if above[one.version] is None]
+
+
+def _parent(one: Listed, known: Sequence[Listed]) -> str | None:
+    """The version folder of the parent. Only an older number counts: no hand-made manifest closes a circle."""
+    name, _, wanted = (one.parent or "").partition("@")
+    fitting = [
+        other.version
+        for other in known
+        if name == one.name
+        and wanted in {other.version, f"v{reference.number(other.version)}"}
+        and reference.number(other.version) < reference.number(one.version)
+    ]
+    return fitting[0] if len(fitting) == 1 else None

@@ -1,0 +1,128 @@
+"""Which versions may go, and their going: whole folders, never one that something still points at."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from optimize.aliases import previous
+from optimize.registry import ASIDE, locked
+from program import manifest, reference
+from program.errors import IntegrityError, VersionError
+
+EXPERIMENTS = "experiments"
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """A version, its size in bytes, and why it stays; an empty `reason` means that it goes."""
+
+    name: str
+    version: str
+    size: int
+    reason: str
+
+    @property
+    def goes(self) -> bool:
+        return not self.reason
+
+
+def gc(keep: int, name: str = "", *, force: bool = False, root: Path | str | None = None) -> list[Fate]:
+    """Every version of `name` (of every name when empty) with its fate; with `force`, those that go are removed.
+
+    The newest `keep` numbers stay, and so does whatever an alias points at or would roll back to, the parent
+    of any version that is there, and what a file below `experiments` names. Under the name's lock; a removal
+    that is killed halfway leaves no partial version. Raises `VersionError` for `keep` below 1 or an unknown
+    name, `IntegrityError` when an experiment or an alias cannot be read: then nothing is removed.
+    """
+    if keep < 1:
+        raise VersionError(f"{keep} versions cannot be kept.", "Keep at least 1.")
+    base = reference.artifacts_root(root)
+    if name and not reference.versions(base, reference.parse(name).name):
+        reference.resolve(name, base)  # raises, naming what is nearest
+    names = [name] if name else reference.names(base)
+    named = _named_in_experiments(base) | {p for other in reference.names(base) for p in _parents(base, other)}
+    if not force:
+        return [fate for one in names for fate in _fates(base, one, keep, named)]
+    found = []
+    for one in names:
+        with locked(base, one):
+            fates = _fates(base, one, keep, named)
+            folder = base / one / "versions"
+            for fate in (f for f in fates if f.goes):
+                aside = folder / f"{ASIDE}gone-{fate.version}"
+                (folder / fate.version).rename(aside)
+                shutil.rmtree(aside)
+            manifest.sync_folder(folder)
+        found += fates
+    return found
+
+
+def _fates(base: Path, name: str, keep: int, named: set[str]) -> list[Fate]:
+    known = reference.versions(base, name)
+    newest = sorted({reference.number(v) for v in known})[-keep:]
+    reasons = {v: f"among the newest {keep}" for v in known if reference.number(v) in newest}
+    for alias in reference.aliases(base, name):
+        reasons.setdefault(reference.read_alias(base, name, alias)["version"], f"is {alias}")
+        if before := previous(name, alias, base):
+            reasons.setdefault(before, f"{alias} would roll back to it")
+    # Read again under the lock: a child may have been published since.
+    parents = _parents(base, name)
+    for version in known:
+        digest = manifest.read(base / name / "versions" / version).digest
+        if any(_names(text, name, version, digest) for text in parents):
+            reasons.setdefault(version, "is a parent")
+        elif any(_names(text, name, version, digest) for text in named):
+            reasons.setdefault(version, "is a parent, or named in an experiment")
+    return [Fate(name, v, _size(base / name / "versions" / v), reasons.get(v, "")) for v in known]
+
+
+def _parents(base: Path, name: str) -> set[str]:
+    """The references that versions of `name` were compiled from."""
+    found = (manifest.read(base / name / "versions" / version).parent for version in reference.versions(base, name))
+    return {parent for parent in found if parent}
+
+
+def _named_in_experiments(base: Path) -> set[str]:
+    """Every text in the JSON files of the experiments."""
+    found: set[str] = set()
+    for path in sorted((base / EXPERIMENTS).rglob("*.json")):
+        try:
+            found |= set(_texts(orjson.loads(path.read_bytes())))
+        except (OSError, ValueError) as error:
+            raise IntegrityError(
+                f"{path} is unreadable, so what it names is unknown.", "Restore it, or remove the experiment."
+            ) from error
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _names(text: str, name: str, version: str, digest: str = "") -> bool:
+    """Whether a text is a reference to this version, its folder, or its digest."""
+    if version in text or (digest and digest in text):
+        return True
+    found = re.fullmatch(rf"{re.escape(name)}@(?:({reference.NUMBER})|(sha256:[0-9a-f]{{8,64}}))", text)
+    if found is None:
+        return False
+    return found[1] == f"v{reference.number(version)}" if found[1] else digest.startswith(found[3])
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat(follow_symlinks=False).st_size for path in folder.iterdir())

@@ -1,0 +1,133 @@
+"""The judging stage: which passages help, whether they suffice, are current and agree, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from program.answer import Round
+from program.consistency import Conflict, suspects
+from program.decide import Verdict, wants_query
+from program.evidence import keep
+from program.freshness import freshness, is_stale, newest_of
+from program.knowledge.source import Passage
+from program.requests import Ask, Part
+from program.state import State, ids, share
+
+
+def judge(state: State) -> Part:
+    """Judges each new passage, then the kept ones together; asks what is missing when a round is left."""
+    tuning = state.tuning
+    found = state.found
+    if not tuning.judge:
+        state.kept = found[: max(tuning.keep_at_most, tuning.k)] if tuning.route else found[: tuning.k]
+        state.verdict = Verdict(True, 1.0, len(state.kept))
+        state.rounds.append(Round(1.0, ids(state.kept)))
+        return
+    yield from weigh(state)
+    parts = _parts(state)
+    pairs = suspects(state.kept) if tuning.consistent else []
+    whole, *rest = yield [
+        _enough(state.question, state.kept),
+        *(_enough(query, passages) for query, passages in parts),
+        *(_contradict(state.question, pair) for pair in pairs),
+    ]
+    of_parts, of_pairs = rest[: len(parts)], rest[len(parts) :]
+    state.conflicts = [p for p, r in zip(pairs, of_pairs, strict=True) if r["contradict"].value]
+    _overrule(state)
+    open_parts = [query for (query, _), r in zip(parts, of_parts, strict=True) if not r["sufficient"].value]
+    verdict = _verdict(state, whole["sufficient"], 1.0 - len(open_parts) / len(parts) if parts else _coverage(state))
+    if wants_query(verdict, state.progress, tuning, state.max_rounds, state.tripped()):
+        asked = open_parts or [state.question]
+        replies = yield [Ask("judge.missing", {"question": q, "passages": state.kept}) for q in asked]
+        verdict = _with_missing(verdict, replies)
+    state.path.append(_note(verdict))
+    state.verdict = verdict
+    counts = verdict.relevance, verdict.completeness, verdict.freshness
+    state.rounds.append(Round(verdict.sufficiency, ids(state.kept), *counts))
+
+
+def weigh(state: State) -> Part:
+    """Judges the passages of the new searches one by one, and keeps of all that was found what helps."""
+    tuning = state.tuning
+    new, state.new = state.new, []
+    if not tuning.filter:
+        state.kept = _current(state)[: tuning.keep_at_most]
+        return
+    pairs = [(key[1], passage) for key in new for passage in state.ranked[key]]
+    replies = yield [Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs]
+    for (_, passage), reply in zip(pairs, replies, strict=True):
+        state.relevant[passage.id] = max(state.relevant.get(passage.id, 0.0), reply["relevant"].probability)
+    state.kept = keep(_current(state), state.relevant, _threshold(state), tuning)
+
+
+def _current(state: State) -> list[Passage]:
+    """What was found; once newer evidence was searched for, without what is out of date, unless that is all."""
+    found = state.found
+    if not (state.settled and state.tuning.fresh_above):
+        return found
+    newest = newest_of(found)
+    return [passage for passage in found if not is_stale(passage, state.need, newest)] or found
+
+
+def _parts(state: State) -> list[tuple[str, list[Passage]]]:
+    """Each look-up of a plan with the kept passages that it found."""
+    if not state.tuning.each_part or len(state.queries) < 2:
+        return []
+    found = {q: {p.id for (_, query), ps in state.ranked.items() if query == q for p in ps} for q in state.queries}
+    return [(query, [p for p in state.kept if p.id in found[query]]) for query in state.queries]
+
+
+def _coverage(state: State) -> float:
+    """The share of the look-ups of which a kept passage was found."""
+    kept = set(ids(state.kept))
+    hits = [any(p.id in kept for p in passages) for key, passages in state.ranked.items() if key[1] in state.queries]
+    return sum(hits) / len(hits) if hits else 1.0
+
+
+def _verdict(state: State, sufficient: Any, completeness: float) -> Verdict:
+    passing = [chance for chance in state.relevant.values() if chance >= _threshold(state)]
+    disputed = state.conflicts and not state.settled
+    return Verdict(
+        sufficient=bool(sufficient.value),
+        sufficiency=float(sufficient.probability),
+        kept=len(state.kept),
+        relevance=len(passing) / len(state.relevant) if state.relevant else 1.0,
+        completeness=completeness,
+        freshness=freshness(state.kept, state.need, newest_of(state.found)),
+        contradiction=state.conflicts[0].between if disputed else "",
+    )
+
+
+def _with_missing(verdict: Verdict, replies: Sequence[Any]) -> Verdict:
+    missing = [text for reply in replies if (text := reply["missing"].strip())]
+    queries = [text for reply in replies if (text := reply["next_query"].strip())]
+    return replace(verdict, missing="; ".join(dict.fromkeys(missing)), next_queries=tuple(dict.fromkeys(queries)))
+
+
+def _overrule(state: State) -> None:
+    """Takes from the kept passages those that give way to another kept one."""
+    overruled = {conflict.overruled.id for conflict in state.conflicts}
+    state.kept = [passage for passage in state.kept if passage.id not in overruled]
+
+
+def _threshold(state: State) -> float:
+    return state.program.threshold("judge.relevance", "relevant")
+
+
+def _enough(question: str, passages: Sequence[Passage]) -> Ask:
+    return Ask("judge.sufficiency", {"question": question, "passages": list(passages)})
+
+
+def _contradict(question: str, pair: Conflict) -> Ask:
+    return Ask("judge.contradiction", {"question": question, "passages": [pair.followed, pair.overruled]})
+
+
+def _note(verdict: Verdict) -> str:
+    """`judge .41 missing "enterprise"`."""
+    return (
+        f"judge {share(verdict.sufficiency)}"
+        + (f' missing "{verdict.missing}"' if verdict.missing else "")
+        + (f" contradiction {verdict.contradiction}" if verdict.contradiction else "")
+    )

@@ -1,0 +1,173 @@
+"""HTTP requests bounded in size and time, to addresses that are checked after DNS and on every redirect."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from program.errors import KnowledgeError
+
+REDIRECTS = 5
+AGENT = "ragc (+https://pypi.org/project/ragc)"
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class PrivateAddress(httpx.TransportError):
+    """A host that is, or resolves to, an address which is not public."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What was fetched; `url` is where it was in the end."""
+
+    url: str
+    kind: str
+    content: bytes
+
+
+class Guard:
+    """Requests over one client; safe from many threads.
+
+    Unless `allow_private`, every address that a host resolves to must be public, and the connection goes to
+    the address that was checked, so that a second look-up cannot name another. `seconds` bounds a request as a
+    whole, `megabytes` its unpacked reply. `who` is named in the errors: no address or header is, as either may hold
+    a key.
+    """
+
+    def __init__(self, who: str, seconds: float, megabytes: float, allow_private: bool = False) -> None:
+        self.who = who
+        self.seconds = seconds
+        self.megabytes = megabytes
+        self._client = httpx.Client(
+            transport=_CheckedTransport(allow_private),
+            timeout=seconds,
+            follow_redirects=True,
+            max_redirects=REDIRECTS,
+            headers={"User-Agent": AGENT},
+            trust_env=False,  # a proxy would resolve the name anew
+        )
+
+    def fetch(
+        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: Any = None
+    ) -> Fetched:
+        """The reply to a request. Raises KnowledgeError when there is none, or none that may be had."""
+        until = time.monotonic() + self.seconds
+        content = bytearray()
+        try:
+            extensions = {"until": until, "own": (_origin(httpx.URL(url)), tuple(headers or ()))}
+            with self._client.stream(method, url, headers=headers, json=body, extensions=extensions) as reply:
+                if reply.status_code >= 400:
+                    raise self._error(
+                        f"answered with status {reply.status_code}", "Look whether it works, and its key."
+                    )
+                for piece in reply.iter_bytes():
+                    content += piece
+                    if len(content) > self.megabytes * 1e6:
+                        raise self._error(f"answered with more than {self.megabytes:g} MB", "Ask it for less.")
+                    if time.monotonic() > until:
+                        raise httpx.ReadTimeout("slow")
+                return Fetched(str(reply.url), reply.headers.get("content-type", ""), bytes(content))
+        except httpx.TimeoutException as error:
+            raise self._error(
+                f"did not answer within {self.seconds:g} seconds", "Raise `seconds`, or look whether it works."
+            ) from error
+        except PrivateAddress as error:
+            raise self._error(
+                f"leads to {error}, which is not a public address",
+                "Set allow_private = true for it in ragc.toml if that is meant.",
+            ) from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._error(f"cannot be reached ({_reason(error)})", "Check its url, and that it runs.") from error
+
+    def fetch_json(
+        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: Any = None
+    ) -> Any:
+        """The reply to a request as JSON. Raises KnowledgeError when it is none."""
+        found = self.fetch(url, method=method, headers=headers, body=body)
+        try:
+            return json.loads(found.content)
+        except (ValueError, RecursionError) as error:
+            kind = found.kind.partition(";")[0] or "nothing known"
+            raise self._error(f"answered with {kind}, not with JSON", "Check its url.") from error
+
+    def _error(self, what: str, mend: str) -> KnowledgeError:
+        return KnowledgeError(f"{self.who} {what}.", mend)
+
+
+class _CheckedTransport(httpx.BaseTransport):
+    """Looks a host up, checks what it finds, and connects to just that."""
+
+    def __init__(self, allow_private: bool) -> None:
+        self.allow_private = allow_private
+        # A connection kept open would be taken for another host at the same address, under the first one's certificate.
+        self._inner = httpx.HTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.scheme not in ("http", "https"):
+            raise httpx.UnsupportedProtocol("only http and https are asked")
+        if time.monotonic() > request.extensions["until"]:
+            raise httpx.ConnectTimeout("slow")
+        origin, own = request.extensions["own"]
+        if _origin(request.url) != origin:  # a key is for the host that it was given for
+            for name in own:
+                request.headers.pop(name, None)
+        addresses = _addresses(request.url)
+        if not self.allow_private and not all(public(address) for address in addresses):
+            raise PrivateAddress(request.url.host)
+        failed: httpx.ConnectError | None = None
+        for address in addresses:
+            extensions = {**request.extensions, "sni_hostname": request.url.host}
+            # A copy: where a redirect leads is worked out from the request as it was.
+            pinned = httpx.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,
+                stream=request.stream,
+                extensions=extensions,
+            )
+            try:
+                return self._inner.handle_request(pinned)
+            except httpx.ConnectError as error:
+                failed = error
+        raise failed or httpx.ConnectError("the name has no address")
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def public(address: str) -> bool:
+    """True when an IP address belongs to the public internet, whatever other address it wraps."""
+    found: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.sixtofour or found.teredo:
+            return False
+        wrapped = found.ipv4_mapped
+        if found in _NAT64:
+            wrapped = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+        found = wrapped or found
+    return found.is_global and not found.is_multicast
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _addresses(url: httpx.URL) -> list[str]:
+    port = url.port or (443 if url.scheme == "https" else 80)
+    try:
+        found = socket.getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise httpx.ConnectError(f"the name {url.host} is not known") from error
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _reason(error: Exception) -> str:
+    known = {httpx.TooManyRedirects: "too many redirects", httpx.InvalidURL: "its url is no url"}
+    return known.get(type(error), " ".join(str(error).split())[:120].rstrip(".") or type(error).__name__)

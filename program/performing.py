@@ -1,0 +1,119 @@
+"""The performing of one request: a search, a decision or a text; in turn, awaited, or word by word."""
+
+from __future__ import annotations
+
+import contextvars
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import aclosing
+from threading import Thread
+from typing import Any
+
+import dspy
+
+from program.deciding import adecide_directly, client, decide_directly, prompt_inputs, runs_here, untraced
+from program.decisions import decode
+from program.errors import ModelError
+from program.knowledge.source import NO_FILTERS, Filters
+from program.models.adapter import PlainListener, speaking
+from program.requests import Ask, Find, Reply, Request
+from program.running import Run
+
+
+def perform(current: Run, request: Request) -> Reply:
+    """The reply to one request."""
+    started = time.perf_counter()
+    program = current.program
+    if isinstance(request, Find):
+        pool = program.runtime.library.candidates(*search_arguments(request), failed=current.degraded)
+        return current.note(request, pool, started)
+    predictor = program.predictor(request.predictor)
+    inputs = prompt_inputs(request.inputs)
+    model = client(program, predictor, inputs)
+    seconds = None if runs_here(model) else current.seconds_for([request])
+    with current.spending(request) as spent:
+        if untraced(program, predictor):
+            evidence = within(seconds, lambda: decide_directly(program, request.predictor, inputs))
+            return current.note(request, decode(evidence, predictor.fields), started, spent)
+        with speaking(model), dspy.track_usage() as tracker:
+            reply = within(seconds, lambda: predictor(lm=model, **inputs))
+        return current.note(request, reply, started, spent, tracker.get_total_tokens())
+
+
+async def aperform(current: Run, request: Request) -> Reply:
+    """The reply to one request, awaited."""
+    started = time.perf_counter()
+    program = current.program
+    if isinstance(request, Find):
+        pool = await program.runtime.library.acandidates(*search_arguments(request), failed=current.degraded)
+        return current.note(request, pool, started)
+    predictor = program.predictor(request.predictor)
+    inputs = prompt_inputs(request.inputs)
+    async with current.aspending(request) as spent:
+        if untraced(program, predictor):
+            evidence = await adecide_directly(program, request.predictor, inputs)
+            return current.note(request, decode(evidence, predictor.fields), started, spent)
+        model = client(program, predictor, inputs)
+        with speaking(model), dspy.track_usage() as tracker:
+            reply = await predictor.acall(lm=model, **inputs)
+        return current.note(request, reply, started, spent, tracker.get_total_tokens())
+
+
+async def streamed(current: Run, request: Ask, tell: Callable[[str], None]) -> Reply:
+    """The writer's reply; its words are told as they come. Raises what the writer raises."""
+    started = time.perf_counter()
+    predictor = current.program.predictor(request.predictor)
+    output = next(iter(predictor.signature.output_fields))
+    inputs = prompt_inputs(request.inputs)
+    model = client(current.program, predictor, inputs)
+    # One streaming wrapper a request: a shared one drops tokens when requests overlap.
+    if hasattr(model, "adapter"):
+        listener = PlainListener(output, predictor, inputs)
+    else:
+        listener = dspy.streaming.StreamListener(signature_field_name=output, predict=predictor, allow_reuse=True)
+    reply: Reply = None
+    async with current.aspending(request) as spent:
+        with speaking(model), dspy.track_usage() as tracker:
+            streaming = dspy.streamify(
+                predictor, stream_listeners=[listener], async_streaming=True, is_async_program=True
+            )
+            async with aclosing(streaming(lm=model, **inputs)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, dspy.streaming.StreamResponse):
+                        tell(piece.chunk)
+                    elif isinstance(piece, dspy.Prediction):
+                        reply = piece
+        if reply is None:
+            raise ModelError(
+                "The writing model's stream ended without an answer.", "Ask again, or try without streaming."
+            )
+        return current.note(request, reply, started, spent, tracker.get_total_tokens())
+
+
+def within(seconds: float | None, work: Callable[[], Any]) -> Any:
+    """What blocking work returns or raises, or `TimeoutError`. The thread of work that hangs is left to itself.
+
+    Without a limit the work is done in this thread.
+    """
+    if seconds is None:
+        return work()
+    if seconds <= 0:
+        raise TimeoutError
+    done: Future[Any] = Future()
+    context = contextvars.copy_context()
+
+    def body() -> None:
+        try:
+            done.set_result(context.run(work))
+        except BaseException as error:
+            done.set_exception(error)
+
+    Thread(target=body, daemon=True).start()
+    return done.result(seconds)
+
+
+def search_arguments(find: Find) -> tuple[Any, ...]:
+    """The arguments of the library's search."""
+    filters = Filters(not_before=find.not_before) if find.not_before else NO_FILTERS
+    return find.query, find.sources, find.depth, filters

@@ -1,0 +1,88 @@
+"""The searching stage: one round of look-ups, those that depend on others after them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from program.evidence import interleave, rank
+from program.freshness import is_stale, newest_of
+from program.requests import Ask, Find, Part
+from program.state import Key, State
+
+NEWER = "newer"
+CLAIM = "claim"
+
+
+def search_plan(state: State) -> Part:
+    """Searches the question, or each look-up of its plan: independent ones together, a dependent one afterwards."""
+    if not state.look_ups:
+        yield from search(state, [state.question])
+        return
+    state.queries = [look_up.query for look_up in state.look_ups]
+    bases = {look_up.query: look_up.base for look_up in state.look_ups}
+    waiting = list(range(len(state.look_ups)))
+    done: set[int] = set()
+    while waiting and (not done or state.tripped() is None):
+        ready = [n for n in waiting if done.issuperset(state.look_ups[n].after)]
+        dependent = [n for n in ready if state.look_ups[n].after]
+        if dependent:
+            replies = yield [_follow(state, n) for n in dependent]
+            state.path.append(f"follow({len(dependent)})")
+            for n, reply in zip(dependent, replies, strict=True):
+                state.queries[n] = reply["query"].strip() or state.queries[n]
+                bases[state.queries[n]] = state.look_ups[n].base
+        yield from search(state, [state.queries[n] for n in ready], bases, count=not done)
+        done.update(ready)
+        waiting = [n for n in waiting if n not in done]
+
+
+def search(state: State, queries: Sequence[str], bases: Mapping[str, str] | None = None, count: bool = True) -> Part:
+    """One round of searching by the strategy in use; the question's own first look is not repeated."""
+    tuning, scope, name = state.tuning, state.scope, state.strategy.name
+    new: list[Key] = [(name, query) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]
+    asked = [query for _, query in new if query != state.question]
+    pools = dict(zip(asked, (yield [Find(query, scope) for query in asked]), strict=True)) if asked else {}
+    pools[state.question] = [passage for passage in state.pool or () if passage.source in scope]
+    likely = dict(state.plan.likely)
+    for key in new:
+        base = (bases or {}).get(key[1], "")
+        prior = {**likely, base: 1.0} if base else likely
+        state.ranked[key] = rank(pools[key[1]], tuning, prior, state.need.timely, state.strategy.part)
+    state.new += new
+    state.searched += count
+    state.path.append(f"search{f' {name}' if state.order else ''}({len(new)})")
+
+
+def search_newer(state: State) -> Part:
+    """Looks for evidence newer, or at least as new, as what is in dispute or out of date."""
+    state.settled = True
+    since = newest_of([conflict.followed for conflict in state.conflicts])
+    if since is None:
+        newest = newest_of(state.found)
+        stale = newest_of([p for p in state.kept if is_stale(p, state.need, newest)])
+        since = stale + timedelta(days=1) if stale else None
+    yield from _aside(state, NEWER, [Find(state.question, state.program.sources, not_before=since)])
+
+
+def search_claims(state: State, claims: Sequence[str]) -> Part:
+    """Looks for support of claims that have none."""
+    yield from _aside(state, CLAIM, [Find(claim, state.scope) for claim in claims])
+
+
+def _aside(state: State, name: str, finds: Sequence[Find]) -> Part:
+    """A round of searching outside the strategies."""
+    pools = yield list(finds)
+    for find, pool in zip(finds, pools, strict=True):
+        key = (name, find.query)
+        state.new.append(key)
+        state.ranked[key] = rank(pool, state.tuning, dict(state.plan.likely), state.need.timely)
+    state.searched += 1
+    state.path.append(f"search {name}({len(finds)})")
+
+
+def _follow(state: State, n: int) -> Ask:
+    """The request that writes a dependent look-up from what its parents found."""
+    parents = [state.ranked[state.strategy.name, state.queries[parent]] for parent in state.look_ups[n].after]
+    inputs = {"question": state.question, "draft": state.look_ups[n].query, "passages": interleave(parents)}
+    return Ask("decomposer.follow", inputs)

@@ -1,0 +1,149 @@
+"""What the loop knows so far about one question, and the answer it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from program.answer import Answer, Outcome, Round, StoppedBy
+from program.claims import cited
+from program.consistency import Conflict
+from program.decide import Progress, Verdict
+from program.evidence import interleave
+from program.freshness import Need
+from program.knobs import Tuning
+from program.knowledge.source import Passage
+from program.modules import Classifier, LookUp, Plan
+from program.strategy import ALL, Strategy
+
+UNJUDGED = Verdict(True, 1.0, 0)
+FOUND_NOTHING = "I could not find this in the knowledge I have."
+
+Key = tuple[str, str]
+"""A search that was made: the strategy's name and the query."""
+
+
+class Program(Protocol):
+    """What the loop reads of a program."""
+
+    classifier: Classifier
+    sources: tuple[str, ...]
+    strategies: tuple[Strategy, ...]
+
+    def tuning(self) -> Tuning: ...
+
+    def threshold(self, predictor: str, field: str) -> float: ...
+
+
+@dataclass(slots=True)
+class State:
+    """One question on its way. `new` holds the searches that no judge has seen yet."""
+
+    question: str
+    program: Program
+    tuning: Tuning
+    max_rounds: int
+    tripped: Callable[[], StoppedBy | None]
+    path: list[str]
+    need: Need
+    plan: Plan
+    strategy: Strategy
+    order: tuple[Strategy, ...] = ()
+    pool: Sequence[Passage] | None = None
+    look_ups: list[LookUp] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+    ranked: dict[Key, list[Passage]] = field(default_factory=dict)
+    new: list[Key] = field(default_factory=list)
+    relevant: dict[str, float] = field(default_factory=dict)
+    kept: list[Passage] = field(default_factory=list)
+    conflicts: list[Conflict] = field(default_factory=list)
+    verdict: Verdict = UNJUDGED
+    rounds: list[Round] = field(default_factory=list)
+    searched: int = 0
+    previous: float | None = None
+    settled: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        question: str,
+        program: Program,
+        need: Need,
+        max_rounds: int,
+        tripped: Callable[[], StoppedBy | None],
+        path: list[str],
+    ) -> State:
+        """A question about which nothing is known yet."""
+        everywhere = Plan("simple", program.sources, ())
+        strategy = Strategy(ALL, program.sources)
+        return cls(question, program, program.tuning(), max_rounds, tripped, path, need, everywhere, strategy)
+
+    @property
+    def found(self) -> list[Passage]:
+        """Everything that was found, the best of each search first."""
+        return interleave(self.ranked.values())
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """The sources to search: the strategy's, and of them the chosen ones unless in doubt which."""
+        sources = self.strategy.sources
+        likeliest = max((chance for _, chance in self.plan.likely), default=1.0)
+        if not (self.tuning.only_chosen_bases and self.tuning.route) or likeliest < self.tuning.cross_below:
+            return sources
+        return tuple(name for name in sources if name in self.plan.bases) or sources
+
+    @property
+    def progress(self) -> Progress:
+        """Where the loop stands, as `decide` reads it."""
+        tried = {name for name, _ in self.ranked}
+        untried = tuple(strategy.name for strategy in self.order if strategy.name not in tried)
+        return Progress(
+            self.searched,
+            frozenset(self.ranked),
+            self.previous,
+            self.strategy.name,
+            untried,
+            vagueness=self.plan.vagueness,
+            settled=self.settled,
+        )
+
+    def answer(
+        self,
+        text: str,
+        outcome: Outcome,
+        confidence: float,
+        passages: Sequence[Passage] = (),
+        stopped_by: StoppedBy = StoppedBy.DONE,
+        supported: float = 1.0,
+    ) -> Answer:
+        """The answer; the marks of its text point into `passages`."""
+        text, citations = cited(text, passages)
+        return Answer(
+            text=text,
+            outcome=outcome,
+            citations=citations,
+            confidence=min(1.0, max(0.0, confidence)),
+            stopped_by=stopped_by,
+            route=self.plan.route,
+            sources=self.plan.bases,
+            retrieved=ids(self.kept),
+            found=ids(self.found),
+            supported=supported,
+            rounds=tuple(self.rounds),
+        )
+
+    def abstention(self, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Answer:
+        """The answer that says what is missing."""
+        self.path.append("abstain")
+        text = f"{FOUND_NOTHING} Missing: {missing}." if missing else FOUND_NOTHING
+        return self.answer(text, Outcome.ABSTAIN, confidence, stopped_by=stopped_by)
+
+
+def ids(passages: Iterable[Passage]) -> tuple[str, ...]:
+    return tuple(passage.id for passage in passages)
+
+
+def share(value: float) -> str:
+    """A share as a path shows it: `.41`, or `1.00`."""
+    return f"{value:.2f}".removeprefix("0")

@@ -1,0 +1,84 @@
+"""Steps made of requests and replies, and the entry of the log made of an answer."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from program.answer import Answer, Outcome
+from program.knowledge.source import Passage
+from program.requests import Find, Reply, Request
+from program.trace import Step, TraceLog
+
+UNRETRIEVED = "unretrieved"
+SHOWN = 200  # characters of a text that a step shows
+
+
+def step_of(
+    request: Request, reply: Reply, milliseconds: float, tokens: tuple[int, int] = (0, 0), model: str = ""
+) -> Step:
+    """The step that a performed request was."""
+    began = time.time() - milliseconds / 1000
+    scores: dict[str, float] = {}
+    if isinstance(request, Find):
+        name, shown, output = "search", request.query, f"{len(reply)} candidates"
+    else:
+        name, shown = request.predictor, repr(_shown(request.inputs))
+        output, scores = _output(reply)
+    digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return Step(name, digest, output, milliseconds, *tokens, scores, began, model)
+
+
+def log(answer: Answer, question: str, preset: str, to: TraceLog) -> None:
+    """Writes the answer's line, and one more for the reviewer or the auditor when it is theirs."""
+    entry = {
+        **answer.as_dict(),
+        "question": question,
+        "at": time.time(),
+        "preset": preset,
+        "route": answer.route,
+        "sources": answer.sources,
+        "rounds": [asdict(one) for one in answer.rounds],
+        "steps": [step.as_dict() for step in answer.trace.steps],
+    }
+    to.traces.append(entry)
+    short = {name: entry[name] for name in ("trace_id", "at", "question", "text", "confidence", "path", "version")}
+    if answer.outcome is Outcome.ANSWERED and answer.confidence < to.review_below:
+        to.review.append(short)
+    if UNRETRIEVED in answer.trace.path:
+        to.audit.append(short)
+
+
+def _shown(inputs: Mapping[str, Any]) -> list[Any]:
+    return [
+        [p.id if isinstance(p, Passage) else p for p in v]
+        if isinstance(v, list)
+        else v.id
+        if isinstance(v, Passage)
+        else v
+        for v in inputs.values()
+    ]
+
+
+def _output(reply: Any) -> tuple[str, dict[str, float]]:
+    """What came back in a line, and the probability of each decision in it."""
+    parts, scores = [], {}
+    for name, value in reply.items():
+        probability = getattr(value, "probability", None)
+        if probability is None:
+            shown = str(getattr(value, "value", value))[:SHOWN]
+            table = getattr(value, "probabilities", None)
+            if table and shown in table:
+                scores[name] = float(table[shown])
+        else:
+            shown = f"{getattr(value, 'value', '')} {probability:.3f}" if _chosen(value) else f"{probability:.3f}"
+            scores[name] = float(probability)
+        parts.append(f"{name}={shown}")
+    return " ".join(parts), scores
+
+
+def _chosen(value: Any) -> bool:
+    return isinstance(getattr(value, "value", None), str)

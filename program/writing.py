@@ -1,0 +1,101 @@
+"""The writing stage: a draft, checked claim by claim, written again, looked up once more, or withdrawn."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+
+from program.answer import Answer, Outcome, StoppedBy
+from program.claims import Claim, claims, statements
+from program.decide import rounds_left
+from program.judging import weigh
+from program.knowledge.source import Passage
+from program.requests import Ask, Reply, Request
+from program.retrieval import search_claims
+from program.state import State, share
+
+MOST_CLAIMS = 2  # looked up again, of those without support
+
+
+def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
+    """The grounded answer, or None when nothing of it can be upheld."""
+    draft = yield from _draft(state, strict=False)
+    if not state.tuning.ground:
+        return _answered(state, draft, state.verdict.sufficiency, stopped_by)
+    stated, upheld = yield from _checked(state, draft)
+    if len(upheld) < len(stated):
+        draft = yield from _draft(state, strict=True)
+        stated, upheld = yield from _checked(state, draft)
+    unsupported = [claim.bare for claim in stated if claim not in upheld][:MOST_CLAIMS]
+    if unsupported and state.tuning.search_claims and _more(state):
+        before = list(state.kept)
+        yield from search_claims(state, unsupported)
+        yield from weigh(state)
+        known = {passage.id for passage in before}
+        state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
+        if len(state.kept) > len(before):
+            draft = yield from _draft(state, strict=True)
+            stated, upheld = yield from _checked(state, draft)
+    if not upheld:
+        return None
+    stands = {"question": state.question, "answer": statements(upheld, state.kept)}
+    (reply,) = yield [Ask("grounder.responsive", stands)]
+    responsive = float(reply["responsive"].probability)
+    state.path.append(f"responsive {share(responsive)}")
+    if not reply["responsive"].value or responsive < state.tuning.answer_above:
+        return None
+    supported = len(upheld) / len(stated)
+    return _answered(state, _text(upheld), responsive * supported, stopped_by, supported)
+
+
+def draft_request(state: State, strict: bool) -> Ask:
+    """The request for a text from the kept passages."""
+    looked_up = state.queries or [state.question]
+    return Ask(
+        "generator.answer",
+        {
+            "question": state.question,
+            "sub_queries": tuple(state.queries),
+            "passages": state.kept,
+            "sentences": state.tuning.sentences * len(looked_up),
+            "strict": strict,
+        },
+    )
+
+
+def _draft(state: State, strict: bool) -> Generator[list[Request], list[Reply], str]:
+    (reply,) = yield [draft_request(state, strict)]
+    state.path.append("generate strictly" if strict else "generate")
+    return str(reply["answer"])
+
+
+def _checked(state: State, draft: str) -> Generator[list[Request], list[Reply], tuple[list[Claim], list[Claim]]]:
+    """The draft's claims, and those that their cited passages support; one that cites nothing is not upheld."""
+    stated = claims(draft)
+    cites = [_cited(state.kept, claim) for claim in stated]
+    checked = [(claim, passages) for claim, passages in zip(stated, cites, strict=True) if passages]
+    asks: list[Request] = [Ask("grounder.support", {"claim": c.bare, "passages": passages}) for c, passages in checked]
+    replies = (yield asks) if asks else []
+    upheld = [claim for (claim, _), reply in zip(checked, replies, strict=True) if reply["supported"].value]
+    state.path.append(f"ground {len(upheld)}/{len(stated)}")
+    return stated, upheld
+
+
+def _cited(kept: Sequence[Passage], claim: Claim) -> list[Passage]:
+    return [kept[n - 1] for n in claim.cites if 1 <= n <= len(kept)]
+
+
+def _more(state: State) -> bool:
+    return rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped())
+
+
+def _text(upheld: Iterable[Claim]) -> str:
+    return " ".join(claim.text for claim in upheld)
+
+
+def _answered(state: State, text: str, confidence: float, stopped_by: StoppedBy, supported: float = 1.0) -> Answer:
+    """The answer; what was overruled is mentioned, and cited, after it."""
+    passages = list(state.kept)
+    for conflict in state.conflicts:
+        passages.append(conflict.overruled)
+        text += f" (another source says otherwise; the {conflict.reason} one is followed) [{len(passages)}]"
+    return state.answer(text, Outcome.ANSWERED, confidence, passages, stopped_by, supported)

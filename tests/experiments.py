@@ -1,0 +1,48 @@
+"""What the tests of experiments share: two versions on disk, programs that answer at once, and a design."""
+
+import json
+
+from optimize import registry
+from optimize.experiment import start
+from program.answer import Answer, Outcome, Usage
+from program.trace import Trace, new_trace_id
+
+KEY = "a secret of the tests, long enough"
+NAME = "exp-2026-11-refunds"
+
+
+class Echo:
+    """A program that answers at once, or does what it is told."""
+
+    def __init__(self, name, seconds=0.1, then=None):
+        self.name = name
+        self.seconds = seconds
+        self.then = then
+        self.asked = []
+
+    def __call__(self, question):
+        self.asked.append(question)
+        if self.then is not None:
+            self.then()
+        usage = Usage(calls=1, tokens_in=100, seconds=self.seconds)
+        return Answer(f"{self.name}: {question}", Outcome.ANSWERED, trace=Trace(new_trace_id()), usage=usage)
+
+    async def aask(self, question):
+        return self(question)
+
+    async def stream(self, question):
+        yield "a token"
+        yield self(question)
+
+
+def publish(root, versions=2):
+    for number in range(versions):
+        registry.publish("support", {}, {"program.json": json.dumps({"number": number}).encode()}, root)
+
+
+def begin(root, *, arms=2, **changes):
+    """An experiment on `support@v1` against the versions after it."""
+    publish(root, arms)
+    refs = {"ABCDEFG"[n]: f"support@v{n + 1}" for n in range(arms)}
+    settings = {"max_units": 100_000, "primary": "" if changes.get("shadow") else "resolved", **changes}
+    return start(NAME, refs, artifacts=root, **settings)

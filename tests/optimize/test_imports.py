@@ -1,0 +1,196 @@
+"""Each public layout becomes a knowledge base and labelled questions that the check lets pass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optimize import datacheck
+from optimize.corpus import read_corpus
+from optimize.dataset import LabelledQuestion, read_labelled
+from optimize.imports import import_set
+from program.errors import DataError
+from program.settings import Project
+
+PAIRS = [
+    ["Merle", ["The Merle is a kettle.", " It holds 1.7 litres."]],
+    ["Wren", ["The Wren is a kettle made in Oslo."]],
+]
+HOTPOT: dict[str, Any] = {
+    "_id": "h1", "question": "Where is the kettle smaller than the Merle made?", "answer": "Oslo", "type": "bridge",
+    "supporting_facts": [["Merle", 1], ["Wren", 0]], "context": [*PAIRS, ["Kite", ["A kite is no kettle."]]],
+}  # fmt: skip
+COLUMNS = {
+    "id": "h2", "question": "Are both kettles?", "answer": "yes",
+    "supporting_facts": {"title": ["Merle"], "sent_id": [0]},
+    "context": {"title": ["Merle"], "sentences": [PAIRS[0][1]]},
+}  # fmt: skip
+TWO_WIKI = {**HOTPOT, "_id": "w1", "evidences": [["Wren", "made in", "Oslo"]]}
+MUSIQUE = {
+    "id": "2hop__1", "question": "What is the country where the Wren is made?", "answer": "Norway", "answer_aliases": ["Norge"],
+    "answerable": True,
+    "paragraphs": [
+        {"idx": 0, "title": "Wren", "paragraph_text": "The Wren is made in Oslo.", "is_supporting": True},
+        {"idx": 1, "title": "Oslo", "paragraph_text": "Oslo is the capital of Norway.", "is_supporting": True},
+        {"idx": 2, "title": "Kite", "paragraph_text": "A kite is no kettle.", "is_supporting": False},
+    ],
+    "question_decomposition": [
+        {"question": "Wren >> made in", "answer": "Oslo"}, {"question": "country of #1", "answer": "Norway"},
+    ],
+}  # fmt: skip
+SQUAD = {"data": [{"title": "Kettles_of_Oslo", "paragraphs": [{
+    "context": "The Wren holds 0.8 litres.",
+    "qas": [
+        {"id": "s1", "question": "How much does the Wren hold?", "answers": [{"text": "0.8 litres"}], "is_impossible": False},
+        {"id": "s2", "question": "How much does the Kite hold?", "answers": [], "is_impossible": True},
+    ],
+}]}]}  # fmt: skip
+BEIR = {
+    "corpus.jsonl": '{"_id": "d 1", "title": "Wren", "text": "The Wren is made in Oslo."}\n{"_id": "d2", "text": ""}\n',
+    "queries.jsonl": '{"_id": "q1", "text": "Where is the Wren made?", "metadata": {"answer": "Oslo"}}\n'
+    '{"_id": "q2", "text": "Nobody judged this."}\n',
+    "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq1\td 1\t1\nq1\td2\t1\nq2\td 1\t0\n",
+}
+TABLE = """question,answer,context,topic
+Where is the Wren made?,Oslo,"The Wren, a kettle, is made in Oslo.",kettles
+What does the Kite cost?,,,
+"""
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Callable[..., dict[str, LabelledQuestion]]:
+    """Imports a file of that content, checks the project, and gives its questions by id."""
+
+    def run(name: str, content: object, format: str = "", **more: Any) -> dict[str, LabelledQuestion]:
+        source = tmp_path / name
+        source.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        import_set(tmp_path / "project", source, format, **more)
+        return checked(tmp_path / "project")
+
+    return run
+
+
+def checked(folder: Path) -> dict[str, LabelledQuestion]:
+    project = Project.open(folder)
+    questions, corpus = read_labelled(project.labelled), read_corpus(project)
+    report = datacheck.check(questions, corpus.passages, corpus.tables)
+    assert report.passed, report.errors
+    return {q.id: q for q in questions}
+
+
+def test_hotpotqa_is_told_by_its_keys_and_read_in_both_its_layouts(
+    imported: Callable[..., dict[str, LabelledQuestion]], tmp_path: Path
+) -> None:
+    found = imported("hotpot.json", [HOTPOT, COLUMNS])
+    bridge, comparison = found["h1"], found["h2"]
+    assert bridge.evidence == ("hotpotqa/corpus.jsonl#p1", "hotpotqa/corpus.jsonl#p2")
+    assert (bridge.route, bridge.outcome, bridge.facts, bridge.tags) == ("complex", "answered", ("Oslo",), ("bridge",))
+    assert (comparison.route, comparison.facts, comparison.answer) == ("simple", (), "yes")
+    assert bridge.topic == comparison.topic  # they share a passage
+    texts = [p.text for p in read_corpus(Project.open(tmp_path / "project")).passages.values()]
+    assert texts[0] == "The Merle is a kettle. It holds 1.7 litres." and len(texts) == 3
+
+
+def test_2wiki_is_told_from_hotpotqa(imported: Callable[..., dict[str, LabelledQuestion]]) -> None:
+    assert imported("dev.json", [TWO_WIKI])["w1"].sources == ("twowiki",)
+
+
+def test_musiques_hops_are_sub_queries_with_the_answers_put_in(
+    imported: Callable[..., dict[str, LabelledQuestion]],
+) -> None:
+    unanswerable = {**MUSIQUE, "id": "2hop__2", "answerable": False}
+    found = imported("musique.jsonl", "\n".join(json.dumps(row) for row in (MUSIQUE, unanswerable)))
+    assert found["2hop__1"].sub_queries == ("Wren >> made in", "country of Oslo")
+    assert found["2hop__1"].facts == (("Norway", "Norge"),)
+    assert (found["2hop__2"].outcome, found["2hop__2"].evidence) == ("abstain", ())
+
+
+def test_squads_impossible_questions_are_ones_to_abstain_from(
+    imported: Callable[..., dict[str, LabelledQuestion]],
+) -> None:
+    found = imported("dev-v2.0.json", SQUAD)
+    assert (found["s1"].facts, found["s1"].topic) == (("0.8 litres",), "Kettles of Oslo")
+    assert (found["s2"].outcome, found["s2"].facts, found["s2"].topic) == ("abstain", (), "Kettles of Oslo")
+
+
+def test_a_beir_folder_gives_its_judged_questions(tmp_path: Path) -> None:
+    for name, text in BEIR.items():
+        (tmp_path / "beir" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "beir" / name).write_text(text)
+    report = import_set(tmp_path / "project", tmp_path / "beir", base="kettles")
+    found = checked(tmp_path / "project")
+    assert (report.format, report.questions, report.passages, report.unchecked) == ("beir", 1, 1, 0)
+    assert found["q1"].evidence == ("kettles/corpus.jsonl#d 1",) and found["q1"].facts == ("Oslo",)
+
+
+def test_a_table_gives_questions_and_their_contexts(imported: Callable[..., dict[str, LabelledQuestion]]) -> None:
+    found = imported("faq.csv", TABLE)
+    assert list(found) == ["faq-1"]
+    assert (found["faq-1"].facts, found["faq-1"].topic) == (("Oslo",), "kettles")
+
+
+def test_an_import_adds_to_a_project_and_leaves_what_is_there(own_shop: Path, tmp_path: Path) -> None:
+    before = (own_shop / "labelled.jsonl").read_text()
+    source = tmp_path / "faq.csv"
+    source.write_text(TABLE)
+    import_set(own_shop, source, base="faq")
+    assert (own_shop / "labelled.jsonl").read_text().startswith(before)
+    assert {"q1", "faq-1"} <= set(checked(own_shop))
+    assert list(Project.open(own_shop).settings.knowledge) == ["product", "billing", "faq"]
+    with pytest.raises(DataError, match="knowledge base 'faq' already"):
+        import_set(own_shop, source, base="faq")
+    with pytest.raises(DataError, match="id 'faq-1' already"):
+        import_set(own_shop, source, base="more")
+    assert not (own_shop / "knowledge" / "more").exists()
+
+
+def test_a_limit_takes_the_first_questions_and_their_passages(
+    imported: Callable[..., dict[str, LabelledQuestion]],
+) -> None:
+    assert list(imported("dev.json", SQUAD, limit=1)) == ["s1"]
+
+
+def test_a_large_corpus_is_cut_into_files_that_are_not_skipped(
+    imported: Callable[..., dict[str, LabelledQuestion]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("optimize.imports.SHARD", 100)
+    assert imported("hotpot.json", [HOTPOT])["h1"].evidence[1] == "hotpotqa/corpus-2.jsonl#p2"
+    assert len(list((tmp_path / "project/knowledge/hotpotqa").iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "format", "complaint"),
+    [
+        ("a.json", "{}", "", "looks like no known format"),
+        ("a.json", "not json", "hotpotqa", "cannot be read as hotpotqa"),
+        ("a.json", "[]", "hotpotqa", "holds no questions"),
+        ("a.json", '[{"question": "x"}]', "hotpotqa", "cannot be read as hotpotqa"),
+        ("a.json", "{}", "trivia", "no format 'trivia'"),
+        ("a.csv", "question,answer\nWho?,Ann\n", "", "brings no passages"),
+        ("a.csv", "name\nAnn\n", "", "cannot be read as csv"),
+        ("a.csv", TABLE, "../csv", "no format"),
+    ],
+)
+def test_what_is_no_set_is_an_error_and_makes_no_project(
+    tmp_path: Path, name: str, content: str, format: str, complaint: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=complaint):
+        import_set(tmp_path / "project", tmp_path / name, format)
+    assert not (tmp_path / "project").exists()
+
+
+def test_a_base_must_have_a_name_that_settings_take(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(TABLE)
+    with pytest.raises(DataError, match="no name for a knowledge base"):
+        import_set(tmp_path / "project", tmp_path / "a.csv", base="../up")
+    assert not (tmp_path / "up").exists()
+
+
+def test_an_absent_set_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing at"):
+        import_set(tmp_path / "project", tmp_path / "none.json")

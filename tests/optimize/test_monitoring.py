@@ -1,0 +1,104 @@
+"""What the traces tell: figures for the operator, and one question's way."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from optimize.cli.main import app
+from optimize.monitoring import log_of, monitor, trace_of
+from program.errors import DataError
+
+RUN = CliRunner()
+WEEK = 7 * 86_400
+
+
+def entry(n: int, rounds=((0.9, ["a"]),), cites=("a",), **changes):
+    return {
+        "trace_id": f"{n:016x}",
+        "at": 1_767_225_600 + WEEK * n,  # 1 January 2026, and a week later each
+        "question": f"question {n}",
+        "text": "text",
+        "outcome": "answered",
+        "confidence": 0.9,
+        "stopped_by": "done",
+        "path": ["generate"],
+        "citations": [{"n": 1, "source": "s", "id": id, "title": "t"} for id in cites],
+        "rounds": [{"sufficiency": s, "kept": kept} for s, kept in rounds],
+        "steps": [{"name": "search", "output": "3", "scores": {}, "tokens_in": 0, "tokens_out": 0, "ms": 1.0}],
+        "usage": {"calls": 2, "tokens_in": 100, "tokens_out": 50, "usd": 0.01, "seconds": 1.0 + n},
+        **changes,
+    }
+
+
+ENTRIES = [
+    entry(0),
+    entry(1, rounds=((0.3, ["a"]), (0.8, ["a", "b"]))),  # the first evidence held the citation already
+    entry(2, rounds=((0.3, ["a"]), (0.7, ["a", "b"])), cites=("b",)),
+    entry(3, outcome="clarify", rounds=(), cites=()),
+    entry(4, outcome="abstain", stopped_by="rounds", rounds=((0.1, []), (0.2, [])), cites=()),
+    entry(5, stopped_by="fallback", rounds=(), path=["unretrieved"]),
+]
+
+
+@pytest.fixture
+def traces(tmp_path):
+    def write(name, entries):
+        (tmp_path / name).write_text("".join(json.dumps(e) + "\n" for e in entries))
+
+    write("traces.jsonl", ENTRIES)
+    write("review.jsonl", [{**ENTRIES[1], "confidence": 0.3}, {**ENTRIES[2], "confidence": 0.1}])
+    return tmp_path
+
+
+def test_the_figures_are_those_of_the_traces(traces):
+    found = monitor(log_of(traces))
+    assert found.n == 6
+    assert found.one_round == pytest.approx(1 / 4)
+    assert found.mean_rounds == pytest.approx(7 / 4)
+    assert found.false_retry_rate == pytest.approx(1 / 2)
+    assert found.fallback_rate == found.clarify_rate == found.abstain_rate == pytest.approx(1 / 6)
+    assert found.unretrieved_rate == pytest.approx(1 / 6)
+    assert found.judge_by_week == {"2026-W01": 0.9, "2026-W02": 0.8, "2026-W03": 0.7, "2026-W05": 0.2}
+    assert (found.mean_calls, found.mean_tokens, found.usd) == (2.0, 150.0, 0.06)
+    assert (found.seconds_p50, found.to_review) == (3.5, 2)
+
+
+def test_a_trace_is_found_by_the_beginning_of_its_id_when_that_is_enough(traces):
+    log = log_of(traces / "traces.jsonl")
+    assert trace_of(log, "0000000000000003")["question"] == "question 3"
+    for unclear in ("00", "ff"):
+        with pytest.raises(DataError):
+            trace_of(log, unclear)
+
+
+def test_a_project_that_was_never_asked_says_so(tmp_path):
+    with pytest.raises(DataError, match="no traces"):
+        log_of(tmp_path)
+
+
+def test_the_command_line_prints_the_figures_and_the_queue(traces):
+    figures = json.loads(RUN.invoke(app, ["trace", "stats", str(traces), "--json"]).stdout)
+    assert figures["n"] == 6
+    queue = json.loads(RUN.invoke(app, ["trace", "stats", str(traces), "--review", "--json"]).stdout)
+    assert [e["question"] for e in queue] == ["question 2", "question 1"]
+    assert "question 2" in RUN.invoke(app, ["trace", "stats", str(traces), "--review"]).stdout
+    assert "false_retry_rate" in RUN.invoke(app, ["trace", "stats", str(traces)]).stdout
+
+
+def test_the_command_line_shows_one_question_step_by_step(traces):
+    shown = RUN.invoke(app, ["trace", "show", "0000000000000001", str(traces)])
+    assert shown.exit_code == 0
+    assert "question 1" in shown.stdout and "search" in shown.stdout
+    as_json = RUN.invoke(app, ["trace", "show", "0000000000000001", str(traces), "--json"])
+    assert json.loads(as_json.stdout)["trace_id"] == "0000000000000001"
+
+
+def test_what_the_program_writes_is_what_the_figures_read(own_shop):
+    from program import open_program
+
+    program = open_program(own_shop)
+    answer = program("How much water does the Merle kettle hold?")
+    log = log_of(own_shop)
+    assert monitor(log).n == 1
+    assert trace_of(log, answer.trace.id)["path"] == list(answer.trace.path)

@@ -1,0 +1,219 @@
+"""The offline test: several versions, repeats, overlap, another file, the page."""
+
+import json
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from optimize.cli import ab
+from optimize.comparison import compare
+from optimize.offline import compare_offline
+from optimize.overlap import question_digest
+from optimize.registry import publish
+from program.errors import DataError, VersionError
+
+RNG = np.random.default_rng(0)
+GOOD = [1] * 70 + [0] * 10
+BAD = [0, 1] * 40
+OTHER = RNG.permutation(GOOD).tolist()
+
+
+def rows(correct, calls=1.0, seconds=0.5, answer="Text."):
+    return [
+        {
+            "id": f"q{i:03}", "topic": f"t{i // 8}", "tags": ["old"] if i % 2 else ["old", "new"],
+            "question": f"Question {i}?", "answer": f"{answer} {i}", "correct": c, "partial": 0, "wrong": 1 - c,
+            "utility": 2.0 * c - 1, "metrics": {"model_calls": calls, "seconds": seconds * (1 + i % 3)},
+        }
+        for i, c in enumerate(correct)
+    ]  # fmt: skip
+
+
+def seal(root, scored, **fields):
+    lines = "".join(json.dumps(row) + "\n" for row in scored)
+    return publish("helpdesk", fields, {"scores.jsonl": lines.encode()}, root)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """v1 answers half, v2 most, v3 as many but others, v4 as v2 at four times the calls."""
+    for scored in (rows(BAD), rows(GOOD), rows(OTHER), rows(GOOD, calls=4.0)):
+        seal(tmp_path, scored)
+    return tmp_path
+
+
+@pytest.fixture
+def offline(tmp_path):
+    app = typer.Typer()
+    ab.register(app)
+    return lambda *args: CliRunner().invoke(app, ["ab", "offline", *map(str, args), "--artifacts", str(tmp_path)])
+
+
+def refs(*numbers):
+    return [f"helpdesk@v{n}" for n in numbers]
+
+
+def test_several_versions_are_each_tested_against_the_first_and_corrected_for_their_number(root):
+    alone = compare_offline(refs(1, 3), root=root).arms[0].comparison.test.p
+    found = compare_offline(refs(1, 3, 2, 4), root=root)
+    assert [arm.version for arm in found.arms] == refs(3, 2, 4)
+    assert alone < found.arms[0].comparison.test.p <= 3 * alone
+    assert found.exit_code == 0
+    shape = found.as_dict()
+    assert (shape["control"], shape["metric"], len(shape["arms"])) == ("helpdesk@v1", "utility", 3)
+    assert shape["arms"][1]["verdict"] == "better"
+    assert json.loads(json.dumps(shape, allow_nan=False)) == shape
+
+
+def test_one_version_alone_or_twice_is_no_test(root):
+    for named in (refs(1), refs(1, 1), ["helpdesk@v4", "helpdesk@latest"]):
+        with pytest.raises(DataError):
+            compare_offline(named, root=root)
+
+
+def test_a_breached_guardrail_is_told_and_fails_the_test_when_it_was_asked_for(root, offline):
+    told = offline(*refs(1, 4), "--json")
+    found = json.loads(told.stdout)
+    assert told.exit_code == 0
+    assert {g["metric"]: g["state"] for g in found["guardrails"]} == {
+        "wrong": "holds", "model_calls": "breached", "seconds": "holds"
+    }  # fmt: skip
+    assert any("breaches a guardrail: model_calls" in w for w in found["warnings"])
+    assert offline(*refs(1, 4), "--guard", "model_calls:0.5").exit_code == 1
+    assert offline(*refs(1, 4), "--guard", "model_calls:5").exit_code == 0
+    assert offline(*refs(1, 4, 2), "--guard", "model_calls:0.5").exit_code == 0, "v2 is better without a breach"
+
+
+def test_a_guardrail_that_nobody_measured_is_an_error_when_it_was_asked_for(root, offline):
+    failed = offline(*refs(1, 2), "--guard", "usd:0.1")
+    assert isinstance(failed.exception, DataError)
+    assert "'usd' was not measured" in str(failed.exception)
+
+
+def test_repeats_are_averaged_within_their_question_and_do_not_count_as_questions():
+    once = compare(rows(BAD), rows(GOOD))
+    again = [{**row, "repeat": n} for row in rows(GOOD) for n in range(5)]
+    assert compare(rows(BAD), again).as_dict() == once.as_dict()
+    noisy = [{**row, "repeat": n, "utility": row["utility"] + (n - 1) / 10} for row in rows(GOOD) for n in range(3)]
+    assert compare(rows(BAD), noisy).test.difference == pytest.approx(once.test.difference)
+    assert compare(rows(BAD), noisy).test.n == 80
+
+
+def test_of_repeats_the_most_frequent_word_counts_and_of_equals_the_worst():
+    once = rows([0] * 80)
+    two_of_three = [{**row, "repeat": n, "correct": int(n < 2), "wrong": int(n == 2)} for row in once for n in range(3)]
+    half = [{**row, "repeat": n, "correct": n, "wrong": 1 - n} for row in once for n in range(2)]
+    assert {f["b"] for f in compare(once, two_of_three).flipped} == {"correct"}
+    assert compare(once, half).flipped == []
+
+
+def test_a_tag_s_difference_is_shown_with_a_warning_against_reading_it_as_proof(root, offline):
+    shape = json.loads(offline(*refs(1, 2), "--json").stdout)
+    assert {tag: found["n"] for tag, found in shape["by_tag"].items()} == {"new": 40, "old": 80}
+    assert "prove nothing" in shape["by_tag_warning"]
+    assert "prove nothing" in offline(*refs(1, 2)).stdout
+
+
+def test_the_questions_needed_for_an_effect_are_told(root, offline):
+    shape = json.loads(offline(*refs(2, 3), "--effect", "0.1", "--json").stdout)
+    assert shape["needed"]["effect"] == 0.1
+    assert shape["needed"]["questions"] > shape["n"]
+    assert shape["mde"] > 0.1
+    wide = json.loads(offline(*refs(2, 3), "--effect", shape["mde"], "--json").stdout)
+    assert wide["needed"]["questions"] == pytest.approx(80, rel=0.15), (
+        "the smallest detectable effect needs what there is"
+    )
+    assert "would take about" in offline(*refs(2, 3), "--effect", "0.1").stdout
+
+
+def compiled_on(*questions, **fields):
+    return {
+        "optimizer": {"name": "ragc"},
+        "data": {"train": {"questions": [question_digest(q) for q in questions]}},
+        **fields,
+    }
+
+
+def test_questions_that_a_version_was_compiled_on_are_told(tmp_path):
+    seal(tmp_path, rows(BAD), optimizer={"name": "none"})
+    seal(tmp_path, rows(GOOD), **compiled_on("question  3?", "QUESTION 4?", "Another?"))
+    seal(tmp_path, rows(GOOD), **compiled_on("Another?"))
+    seal(tmp_path, rows(GOOD), optimizer={"name": "ragc"}, data={"train": {"n": 2, "sha256": "0"}})
+    warnings = {v: compare_offline(refs(1, v), root=tmp_path).warnings for v in (2, 3, 4)}
+    assert warnings[2] == ("helpdesk@v2 was compiled on 2 of these 80 questions: its scores on them prove nothing.",)
+    assert warnings[3] == ()
+    assert "does not say which questions" in warnings[4][0]
+
+
+def test_too_few_topics_are_told(tmp_path):
+    seal(tmp_path, rows(BAD[:40])), seal(tmp_path, rows(GOOD[:40]))
+    assert any("too few topics" in w for w in compare_offline(refs(1, 2), root=tmp_path).warnings)
+
+
+def test_the_page_shows_intervals_and_both_answers_and_runs_nothing_that_a_version_holds(tmp_path, offline):
+    seal(tmp_path, rows(BAD, answer="<script>alert(1)</script>"))
+    evil = rows(GOOD, answer='"><img src=x onerror=alert(2)>')
+    for row in evil:
+        row["tags"] = ["<b>tag</b>"]
+    seal(tmp_path, evil)
+    for row in (plain := rows(BAD)):
+        row["tags"], row["question"] = ["<b>tag</b>"], "{{ 7 * 7 }} <i>?"
+    seal(tmp_path, plain)
+    page = tmp_path / "page.html"
+    assert offline(*refs(3, 2, 1), "--html", page).exit_code == 0
+    text = page.read_text()
+    for raw in ("<script", "<img", "<i>", "<b>tag", "49 "):
+        assert raw not in text
+    assert "&lt;img src=x onerror=alert(2)&gt; 0" in text
+    assert not re.search(r"(src|href)\s*=\s*[\"']?http", text)
+    pictures = [ElementTree.fromstring(svg) for svg in re.findall("<svg.*?</svg>", text, re.DOTALL)]
+    assert len(pictures) == 2
+    rows_drawn = pictures[0].findall("g")
+    assert len(rows_drawn) == 1 + 4
+    first = rows_drawn[0].find("line")
+    dot = float(rows_drawn[0].find("circle").get("cx"))
+    zero = float(pictures[0].find("line").get("x1"))
+    assert zero < float(first.get("x1")) < dot < float(first.get("x2")), "better: all of the interval beyond zero"
+    assert rows_drawn[0].get("class") == "better"
+
+
+def test_a_page_that_cannot_be_written_is_an_error(root, offline):
+    assert isinstance(offline(*refs(1, 2), "--html", root / "no" / "page.html").exception, DataError)
+
+
+LABELLED = """\
+{"id":"n1","question":"How much water does the Wren hold?","topic":"capacity","outcome":"answered","facts":["0.8 litres"],"tags":["new"]}
+{"id":"n2","question":"How long do companies have to return a kettle?","topic":"business","outcome":"answered","facts":["10 days"]}
+"""
+
+
+def test_both_versions_are_asked_anew_on_another_file(compiled, tmp_path):
+    (tmp_path / "new.jsonl").write_text(LABELLED)
+    seen = []
+    found = compare_offline(
+        ["shop@v1", "shop@v2"], data=tmp_path / "new.jsonl", repeats=2, root=compiled / "artifacts",
+        progress=lambda done, of: seen.append((done, of)),
+    )  # fmt: skip
+    comparison = found.arms[0].comparison
+    assert (comparison.test.n, seen[-1]) == (2, (4, 4))
+    assert comparison.others["seconds"].n == 2
+    assert comparison.by_tag["new"].n == 1
+
+
+def test_an_operating_point_is_asked_anew_on_the_questions_that_were_scored(compiled):
+    found = compare_offline(["shop@v2", "shop@v1"], point="balanced", repeats=2, root=compiled / "artifacts")
+    assert found.arms[0].comparison.test.n == 1
+    with pytest.raises(VersionError, match="no operating point 'economy'"):
+        compare_offline(["shop@v2", "shop@v1"], point="economy", root=compiled / "artifacts")
+
+
+def test_a_compiled_version_tells_its_seconds_and_which_questions_it_saw(compiled):
+    found = compare_offline(["shop@v1", "shop@v2"], root=compiled / "artifacts")
+    assert {g.margin.metric: g.n for g in found.arms[0].comparison.guardrails} == {
+        "wrong": 1, "model_calls": 1, "seconds": 1
+    }  # fmt: skip
+    assert not [w for w in found.warnings if "compiled on" in w], "the test split shares no question with train and dev"

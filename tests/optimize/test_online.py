@@ -1,0 +1,221 @@
+"""The report of a live experiment and its command line: verdicts, what holds one back, exit codes."""
+
+import json
+import random
+import shutil
+import sys
+
+import pytest
+
+from optimize.cli.main import main
+from optimize.experiment import start
+from optimize.online import report
+from program.assignment import Assignment
+from program.design import read_design
+from program.errors import ExperimentError, VersionError
+from program.exposures import ExposureLog, pseudonym
+from tests.experiments import KEY, NAME, begin, publish
+
+RATES = {"A": 0.5, "B": 0.5, "C": 0.5}
+
+
+@pytest.fixture
+def ragc(monkeypatch, capsys, tmp_path):
+    """Runs a command line in this process; returns exit code, stdout and stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ragc", *map(str, arguments), "--artifacts", str(tmp_path)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return run
+
+
+def serve(root, users, resolved=RATES, *, latency=None, recorded=None, key=KEY, place=None, first=0):
+    """Users who ask one question each, straight into a log: as `Experiment` would write it, in a hurry."""
+    folder, design = read_design(NAME, root)
+    log = ExposureLog(place or folder, design.id, design.seal, key.encode())
+    assignment, rng = Assignment(design.id, design.weights, design.include), random.Random(0)
+    for n in range(first, first + users):
+        arm = design.arms[assignment.arm(f"user-{n}")]
+        unit = pseudonym(key.encode(), design.id, f"user-{n}")
+        log.append("exposure", unit=unit, arm=arm.name, digest=arm.digest, request=f"r{n}")
+        seconds = (latency or {}).get(arm.name, 1.0)
+        log.append("measured", request=f"r{n}", trace=f"t{n}", values={"error": 0, "latency_s": seconds})
+        if rng.random() < (recorded or {}).get(arm.name, 1):
+            log.append("outcome", request=f"t{n}", values={"resolved": rng.random() < resolved[arm.name]})
+
+
+def test_a_clear_difference_is_better_or_worse_and_a_promotion_is_proposed_not_done(tmp_path):
+    begin(tmp_path)
+    serve(tmp_path, 1500, {"A": 0.5, "B": 0.7})
+    found = report(NAME, tmp_path)
+    (contrast,) = found.contrasts
+    assert (found.verdict, contrast.verdict) == ("better", "better")
+    assert contrast.ci[0] > 0
+    assert found.proposal == f"ragc promote {found.design.arms[1].version} --to production --reason {NAME}"
+    assert not (tmp_path / "support" / "aliases").exists()
+    assert json.loads((tmp_path / "experiments" / NAME / "report.json").read_bytes()) == json.loads(
+        json.dumps(found.as_dict())
+    )
+
+
+def test_a_worse_challenger_is_called_worse_and_of_a_cost_less_is_better(tmp_path):
+    begin(tmp_path, primary="latency_s")
+    serve(tmp_path, 600, latency={"A": 2.0, "B": 1.0})
+    assert report(NAME, tmp_path).verdict == "undecided"  # no spread: nothing to go by
+    shutil.rmtree(tmp_path)
+    begin(tmp_path)
+    serve(tmp_path, 1500, {"A": 0.7, "B": 0.5})
+    found = report(NAME, tmp_path)
+    assert (found.verdict, found.proposal) == ("worse", "")
+    shutil.rmtree(tmp_path)
+    begin(tmp_path, primary="error")
+    assert report(NAME, tmp_path).verdict == "undecided"
+
+
+def test_nothing_found_is_undecided_while_it_runs_and_no_detectable_difference_at_its_end(tmp_path):
+    begin(tmp_path, max_units=600)
+    serve(tmp_path, 500)
+    assert report(NAME, tmp_path).verdict == "undecided"
+    serve(tmp_path, 200, first=500)
+    found = report(NAME, tmp_path)
+    assert (found.verdict, found.state.status) == ("no_detectable_difference", "complete")
+
+
+def test_of_several_challengers_the_best_is_proposed(tmp_path):
+    begin(tmp_path, arms=3)
+    serve(tmp_path, 2500, {"A": 0.4, "B": 0.6, "C": 0.75})
+    found = report(NAME, tmp_path)
+    assert [contrast.verdict for contrast in found.contrasts] == ["better", "better"]
+    assert f"promote {found.design.arms[2].version} " in found.proposal
+
+
+def test_a_broken_guard_halts_whatever_the_outcome_says(tmp_path):
+    begin(tmp_path, guards=["latency_s<=3", "error<=0"])
+    serve(tmp_path, 1500, {"A": 0.5, "B": 0.7}, latency={"B": 4.0})
+    found = report(NAME, tmp_path)
+    assert (found.verdict, found.proposal) == ("halted", "")
+    assert found.state.reason == "B breaks latency_s <= 3 more often than the control"
+    assert [check.broken for check in found.guards] == [True, False]
+
+
+def test_a_guard_that_the_control_breaks_more_often_halts_nothing(tmp_path):
+    begin(tmp_path, guards=["latency_s<=3"])
+    serve(tmp_path, 1500, latency={"A": 4.0})
+    assert report(NAME, tmp_path).verdict == "undecided"
+
+
+def test_outcomes_that_are_missing_from_one_arm_hold_the_verdict_back(tmp_path):
+    begin(tmp_path)
+    serve(tmp_path, 2500, {"A": 0.5, "B": 0.7}, recorded={"B": 0.5})
+    found = report(NAME, tmp_path)
+    assert found.verdict == "undecided"
+    assert "outcomes came from" in found.reason
+    assert found.contrasts[0].verdict == "better"
+
+
+def test_logs_written_with_two_keys_halt_the_experiment(tmp_path):
+    begin(tmp_path)
+    serve(tmp_path, 50)
+    serve(tmp_path, 50, key="another key, also long enough", place=tmp_path / "experiments" / NAME)
+    assert "2 keys" in report(NAME, tmp_path).reason
+
+
+def test_logs_of_other_hosts_are_merged_from_their_folders(tmp_path):
+    begin(tmp_path)
+    serve(tmp_path, 300)
+    elsewhere = tmp_path / "copied"
+    elsewhere.mkdir()
+    serve(tmp_path, 300, place=elsewhere, first=200)
+    found = report(NAME, tmp_path, [elsewhere])
+    assert sum(arm.units for arm in found.arms) == 500
+    assert (found.files, found.accounting.crossed) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"weights": (1, 2, 3)}, "3 weights do not fit 2 arms"),
+        ({"weights": (1, 0)}, "not above 0"),
+        ({"primary": ""}, "--primary"),
+        ({"primary": "resolved", "shadow": True}, "shadow"),
+        ({"include": 0}, "--include"),
+        ({"max_units": 0}, "--max-units"),
+        ({"guards": ["slow"]}, "latency_s<=3"),
+        ({"guards": ["latency_s<=1e"]}, "latency_s<=3"),
+    ],
+)
+def test_a_design_that_cannot_work_is_refused_and_leaves_nothing(tmp_path, wrong, told):
+    publish(tmp_path)
+    arms = {"A": "support@v1", "B": "support@v2"}
+    with pytest.raises(ExperimentError, match=told):
+        start(NAME, arms, **{"primary": "resolved", "max_units": 9, "artifacts": tmp_path, **wrong})
+    assert not (tmp_path / "experiments").exists()
+
+
+def test_an_experiment_begins_once_on_versions_that_are_there_under_a_name_that_is_one(tmp_path):
+    begin(tmp_path)
+    with pytest.raises(ExperimentError, match="already"):
+        begin(tmp_path)
+    for arms, error in (({"A": "support@v1"}, ExperimentError), ({"A": "support@v1", "B": "none@v1"}, VersionError)):
+        with pytest.raises(error):
+            start("other", arms, primary="resolved", max_units=9, artifacts=tmp_path)
+    for name in ("../up", "exp-", "Big", ""):
+        with pytest.raises(ExperimentError, match="name of an experiment"):
+            begin_named(tmp_path, name)
+
+
+def begin_named(root, name):
+    return start(name, {"A": "support@v1", "B": "support@v2"}, primary="resolved", max_units=9, artifacts=root)
+
+
+def test_the_command_line_starts_reports_and_stops(ragc, tmp_path):
+    publish(tmp_path)
+    began = ragc(
+        *("ab", "start", "2026-11-refunds", "A=support@v1", "B=support@v2", "--weights", "60,40", "--primary"),
+        *("resolved", "--guard", "latency_s<=3", "--max-units", "20000", "--include", "0.5", "--json"),
+    )
+    assert began[0] == 0
+    design = json.loads(began[1])
+    assert [arm["weight"] for arm in design["arms"]] == [60, 40]
+    assert (design["id"], design["include"], design["max_units"]) == (NAME, 0.5, 20000)
+    code, out, _ = ragc("ab", "report", NAME, "--json")
+    assert (code, json.loads(out)["verdict"]) == (3, "undecided")
+    serve(tmp_path, 1500, {"A": 0.5, "B": 0.75})
+    code, out, _ = ragc("ab", "report", NAME)
+    assert (code, "better" in out, "proposed, not done: ragc promote" in out) == (0, True, True)
+    assert ragc("ab", "status")[0] == 0
+    assert "stopped: enough" in ragc("ab", "stop", NAME, "--reason", "enough")[1]
+    code, out, _ = ragc("ab", "status", NAME, "--json")
+    (found,) = json.loads(out)
+    assert (code, found["status"], found["units"], found["max_units"]) == (0, "stopped", 1500, 20000)
+
+
+def test_the_command_line_exits_with_1_when_halted_or_worse_and_2_for_a_mistake(ragc, tmp_path):
+    begin(tmp_path, guards=["latency_s<=3"])
+    serve(tmp_path, 800, latency={"B": 9.0})
+    assert ragc("ab", "report", NAME)[0] == 1
+    assert ragc("ab", "status", NAME)[0] == 1
+    for mistake in (
+        ("ab", "report", "nothing-here"),
+        ("ab", "report", NAME, "--logs", "nowhere"),
+        ("ab", "start", "x", "support@v1", "--primary", "resolved", "--max-units", "9"),
+        ("ab", "start", "x", "A=support@v1", "B=support@v2", "--weights", "a,b", "--max-units", "9"),
+    ):
+        code, _, err = ragc(*mistake)
+        assert (code, err.startswith("error: "), "Traceback" in err) == (2, True, False)
+
+
+def test_a_shadow_that_has_seen_its_units_without_a_broken_guard_has_passed(ragc, tmp_path):
+    begin(tmp_path, shadow=True, guards=["latency_s<=3"], max_units=100)
+    folder, design = read_design(NAME, tmp_path)
+    log = ExposureLog(folder, design.id, design.seal, KEY.encode())
+    for n in range(100):
+        log.append("exposure", unit=f"u{n}", arm="A", digest=design.control.digest, request=f"r{n}")
+        for shadow in ({}, {"shadow": "B"}):
+            log.append("measured", request=f"r{n}", values={"error": 0, "latency_s": 4.0 * (n % 9 == 0)}, **shadow)
+    code, out, _ = ragc("ab", "report", NAME)
+    assert (code, "passed" in out) == (0, True)

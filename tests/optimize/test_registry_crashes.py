@@ -1,0 +1,162 @@
+"""The registry under many processes, kills and hostile names: real processes, really killed."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import string
+import sys
+import time
+import zipfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimize import registry
+from optimize.aliases import history, promote
+from optimize.retention import gc
+from optimize.transfer import export_version, import_version
+from program import reference
+from program.errors import GateError, RagcError, VersionError
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed")
+
+
+def publish(root, name="helpdesk"):
+    return registry.publish(name, {}, {"program.json": b"{}"}, root)
+
+
+def fork(target, *args):
+    process = multiprocessing.get_context("fork").Process(target=target, args=args)
+    process.start()
+    return process
+
+
+def publish_often(root, times):
+    for _ in range(times):
+        publish(root)
+
+
+def test_sixteen_processes_publish_four_hundred_distinct_numbers(tmp_path):
+    for process in [fork(publish_often, tmp_path, 25) for _ in range(16)]:
+        process.join(120)
+    numbers = [reference.number(version) for version in reference.versions(tmp_path, "helpdesk")]
+    assert numbers == list(range(1, 401))
+
+
+def work_until_killed(root, name, archive):
+    """Publishes, imports, promotes and collects, over and over."""
+    while True:
+        promote(publish(root, name), "production", root=root)
+        publish(root, name)
+        import_version(archive, root)
+        gc(2, name, force=True, root=root)
+
+
+def test_a_hundred_kills_leave_no_partial_version_and_no_torn_alias(tmp_path):
+    root, rng = tmp_path / "artifacts", random.Random(0)
+    export_version(publish(tmp_path / "other", "imported"), tmp_path / "v1.zip", tmp_path / "other")
+    for _ in range(10):
+        processes = [fork(work_until_killed, root, f"name{n}", tmp_path / "v1.zip") for n in range(10)]
+        for process in rng.sample(processes, len(processes)):
+            time.sleep(rng.uniform(0, 0.02))
+            os.kill(process.pid, signal.SIGKILL)
+        for process in processes:
+            process.join(10)
+            assert process.exitcode == -signal.SIGKILL, "it was at work until it was killed"
+        assert all(checked.sound for checked in registry.verify_all(root))
+    assert {"imported", "name0", "name9"} <= set(reference.names(root))
+    for n in range(10):
+        ref = publish(root, f"name{n}")
+        assert registry.verify(ref, root).sound
+        assert history(f"name{n}", root)
+        assert not list((root / f"name{n}" / "versions").glob(".tmp-*"))
+
+
+def promote_from_the_first(root, ref, told):
+    try:
+        promote(ref, "production", expect="helpdesk@v1", root=root)
+    except GateError:
+        told.put(False)
+    else:
+        told.put(True)
+
+
+def test_of_many_processes_that_expect_the_same_one_moves_the_alias(tmp_path):
+    refs = [publish(tmp_path) for _ in range(9)]
+    promote("helpdesk@v1", "production", root=tmp_path)
+    told = multiprocessing.get_context("fork").Queue()
+    processes = [fork(promote_from_the_first, tmp_path, ref, told) for ref in refs[1:]]
+    moved = [told.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join(10)
+    assert sorted(moved) == [False] * 7 + [True]
+    first, second = history("helpdesk", tmp_path)
+    assert second["from"] == first["to"]
+    assert reference.resolve("helpdesk@production", tmp_path).version == second["to"]
+
+
+PIECES = ["helpdesk", "secret", "..", ".", "/", "\\", "@", "v1", "latest", "production", "~", "\0", "\n", "con", "aliases",
+          "versions", "manifest.json", "sha256:", "%2e%2e", "‥", "．．", "C:", " ", "", "*", "-", "é"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fenced(tmp_path_factory):
+    """An artifacts root with one version, beside a version and a file that no reference may reach."""
+    outside = tmp_path_factory.mktemp("outside")
+    root = outside / "artifacts"
+    promote(publish(root), "production", root=root)
+    publish(outside / "elsewhere", "secret")
+    (outside / "secret").write_text("")
+    return root
+
+
+def outside_of(root):
+    return sorted(str(p) for p in root.parent.rglob("*") if not p.is_relative_to(root))
+
+
+def test_ten_thousand_fuzzed_references_reach_nothing_outside_the_root(fenced):
+    rng, reached = random.Random(0), 0
+    for _ in range(10_000):
+        left, right = (
+            "".join(rng.choice([*PIECES, rng.choice(string.printable)]) for _ in range(rng.randint(1, 4))) for _ in "@@"
+        )
+        try:
+            # What begins with a dot or a slash is a path: its caller's own choice, and no reference.
+            found = reference.resolve(f"{left.lstrip('./')}@{right}", fenced)
+        except RagcError:
+            continue
+        reached += 1
+        assert found.path.is_relative_to(fenced.resolve()), (left, right)
+    assert reached > 0, "some of the references are sound"
+
+
+names = st.lists(st.sampled_from(PIECES) | st.characters(), min_size=1, max_size=6).map("".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(names, names)
+def test_no_fuzzed_name_or_alias_writes_outside_the_root(fenced, name, alias):
+    before = outside_of(fenced)
+    for write in (lambda: publish(fenced, name), lambda: promote("helpdesk@v1", alias, root=fenced)):
+        try:
+            write()
+        except VersionError:
+            continue
+    assert outside_of(fenced) == before
+    inside = {p.parts[len(fenced.parts)] for p in fenced.rglob("*")}
+    assert all(reference.is_name(part) or part in registry.GIT_FILES for part in inside)
+
+
+@settings(max_examples=100, deadline=None)
+@given(names, names)
+def test_no_fuzzed_name_in_an_archive_writes_outside_the_root(fenced, tmp_path_factory, name, version):
+    folder = tmp_path_factory.mktemp("archive")
+    with zipfile.ZipFile(folder / "x.zip", "w") as archive:
+        archive.writestr("manifest.json", json.dumps({"name": name, "version": version, "files": []}))
+    before = outside_of(fenced)
+    with pytest.raises(RagcError):
+        import_version(folder / "x.zip", fenced)
+    assert outside_of(fenced) == before

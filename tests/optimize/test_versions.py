@@ -1,0 +1,299 @@
+"""Versions compared, drawn, removed and carried from root to root, through the command line and below it."""
+
+import json
+import stat
+import zipfile
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from optimize import registry
+from optimize.aliases import promote
+from optimize.cli import versions as cli
+from optimize.diff import diff, word_edits
+from optimize.lineage import lineage
+from optimize.retention import gc
+from optimize.transfer import export_version, import_version
+from program import reference
+from program.errors import IntegrityError, RagcError, VersionError
+
+
+def state(instructions="Judge the passage.", demos=(), k=5):
+    signature = {"instructions": instructions, "fields": [{"prefix": "Relevant:", "description": "Whether it helps."}]}
+    return {"judge.relevance": {"demos": list(demos), "signature": signature}, "policy.k": {"value": k}}
+
+
+def scores(correct):
+    rows = (
+        {"id": f"q{i:02}", "topic": f"t{i % 8}", "question": f"Question {i}?", "utility": float(i in correct),
+         "correct": int(i in correct), "partial": 0, "wrong": int(i not in correct)}
+        for i in range(40)
+    )  # fmt: skip
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def publish(root, program=None, correct=range(20), name="helpdesk", **fields):
+    files = {"program.json": json.dumps(program or state()).encode(), "scores.jsonl": scores(correct)}
+    points = {"balanced": {"policy.k": (program or state())["policy.k"]["value"], "judge.relevance:relevant": 0.5}}
+    return registry.publish(name, {"points": points, "scores": {"utility": {"value": 0.5}}, **fields}, files, root)
+
+
+@pytest.fixture
+def two(tmp_path):
+    """v1, and v2 compiled from it: another word, one demonstration for another, a knob, a package, more answers."""
+    old, kept, new = ({"question": q, "relevant": True} for q in ("Old?", "Kept?", "New?"))
+    publish(tmp_path, state(demos=[old, kept]), env={"dspy": "3.4.0", "numpy": "2.4"}, models={"decide": "local/a"})
+    after = state("Judge every passage.", [kept, new], 7)
+    publish(tmp_path, after, range(30), parent="helpdesk@v1", env={"dspy": "3.4.1", "numpy": "2.4"},
+            models={"decide": "local/b"}, data={"test": {"n": 40}})  # fmt: skip
+    return tmp_path
+
+
+def test_a_difference_tells_wording_demonstrations_settings_and_scores(two):
+    found = diff("helpdesk@v1", "helpdesk@v2", root=two)
+    (wording,) = found.wording
+    assert wording.of == "judge.relevance"
+    assert wording.edits == (("same", "Judge "), ("out", "the "), ("in", "every "), ("same", "passage."))
+    (demos,) = found.demonstrations
+    assert ([d["question"] for d in demos.came], [d["question"] for d in demos.went]) == (["New?"], ["Old?"])
+    assert demos.stayed == 1
+    assert found.settings == {"policy.k": (5, 7)}
+    assert found.sections["env"] == {"dspy": ("3.4.0", "3.4.1")}
+    assert found.sections["models"] == {"decide": ("local/a", "local/b")}
+    assert found.sections["data"] == {"test.n": (None, 40)}
+    assert found.scores.test.difference == 0.25
+    assert [f["id"] for f in found.scores.flipped] == [f"q{i}" for i in range(20, 30)]
+    assert not found.same_program
+
+
+def test_a_version_and_itself_are_the_same_program(two):
+    found = diff("helpdesk@v1", "helpdesk@v1", root=two)
+    assert found.same_program
+    assert (found.wording, found.demonstrations, dict(found.settings)) == ((), (), {})
+
+
+def test_versions_scored_on_different_questions_are_still_compared_but_for_their_scores(two):
+    registry.publish("helpdesk", {"points": {"balanced": {"policy.k": 5}}}, {"program.json": b"{}"}, two)
+    found = diff("helpdesk@v1", "helpdesk@v3", root=two)
+    assert found.scores is None
+    assert "holds no scores.jsonl" in found.unscored
+    assert found.as_dict()["scores"] is None
+
+
+def test_an_operating_point_that_neither_has_is_an_error_that_names_those_there_are(two):
+    with pytest.raises(VersionError, match="balanced"):
+        diff("helpdesk@v1", "helpdesk@v2", "cheapest", two)
+
+
+texts = st.text(st.sampled_from("ab \n\t"), max_size=30)
+
+
+@given(texts, texts)
+def test_the_words_that_stay_and_go_are_the_old_text_and_those_that_stay_and_come_the_new(before, after):
+    edits = word_edits(before, after)
+    assert "".join(text for op, text in edits if op != "in") == before
+    assert "".join(text for op, text in edits if op != "out") == after
+
+
+@pytest.fixture
+def ragc(tmp_path):
+    app = typer.Typer()
+    cli.register(app)
+    return lambda *args: CliRunner().invoke(app, [*map(str, args), "--artifacts", str(tmp_path)])
+
+
+def test_the_difference_is_printed_as_text_json_and_markdown(two, ragc):
+    text = ragc("diff", "helpdesk@v1", "helpdesk@v2").stdout
+    for part in ("Judge [-the-] [+every+] passage.", "+ New? (relevant=True)", "- Old?", "local/b", "better: utility"):
+        assert part in text
+    found = json.loads(ragc("diff", "helpdesk@v1", "helpdesk@v2", "--json").stdout)
+    assert found["settings"]["policy.k"] == {"from": 5, "to": 7}
+    assert found["scores"]["verdict"] == "better"
+    assert len(found["scores"]["flipped"]) == 10
+    page = ragc("diff", "helpdesk@v1", "helpdesk@v2", "--md").stdout
+    for part in ("- the", "+ every", "| policy.k | 5 | 7 |", "| q20 | wrong | correct | Question 20? |"):
+        assert part in page.replace("\\_", "_")
+    assert isinstance(ragc("diff", "helpdesk@v1", "helpdesk@v2", "--md", "--json").exception, RagcError)
+
+
+def test_markdown_is_not_broken_by_what_a_version_holds(tmp_path, ragc):
+    publish(tmp_path, state("One."))
+    publish(tmp_path, state("```\n<script>|", [{"question": "a|b\n<img src=x>", "relevant": True}]))
+    page = ragc("diff", "helpdesk@v1", "helpdesk@v2", "--md").stdout
+    assert page.count("```") == 2
+    assert "<img" not in page.replace("\\<", "")
+    assert "a\\|b \\<img" in page
+
+
+def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
+    publish(two, parent="helpdesk@v1")
+    publish(two, parent="helpdesk@v2")
+    publish(two, parent="helpdesk@v99")
+    promote("helpdesk@v4", "production", reason="it is better", root=two)
+    first, orphan = lineage("helpdesk", two)
+    assert [c.listed.version[:2] for c in first.children] == ["v2", "v3"]
+    assert [c.listed.aliases for c in first.children[0].children] == [("production",)]
+    assert (orphan.listed.version[:2], orphan.lost) == ("v5", "helpdesk@v99")
+    drawn = ragc("log", "helpdesk").stdout.splitlines()
+    assert [next(i for i, line in enumerate(drawn) if f"{v}-" in line) for v in ("v1", "v2", "v4", "v3", "v5")] == [
+        1, 2, 3, 4, 5,
+    ]  # fmt: skip
+    assert "<- production" in drawn[3]
+    assert "it is better" in "".join(drawn)
+    shape = json.loads(ragc("log", "helpdesk", "--json").stdout)
+    assert shape["lineage"][0]["children"][0]["children"][0]["aliases"] == ["production"]
+    assert shape["moves"][0]["reason"] == "it is better"
+
+
+def gone(root, keep, **options):
+    return sorted(f.version.split("-")[0] for f in gc(keep, root=root, **options) if f.goes)
+
+
+def test_what_is_collected_is_old_and_nothing_points_at_it(tmp_path):
+    refs = [publish(tmp_path) for _ in range(9)]
+    publish(tmp_path, parent=refs[1])
+    for ref in (refs[3], refs[4]):  # a rollback from v5 would go to v4
+        promote(ref, "production", root=tmp_path)
+    folder = tmp_path / "experiments" / "exp-2026-11-refunds"
+    folder.mkdir(parents=True)
+    in_full = reference.resolve(refs[5], tmp_path)
+    arms = {"a": {"version": "helpdesk@v6"}, "b": {"digest": reference.resolve(refs[6], tmp_path).digest}}
+    (folder / "experiment.json").write_text(json.dumps({"arms": arms}))
+    assert gone(tmp_path, 2) == ["v1", "v3", "v8"]
+    assert gone(tmp_path, 1) == ["v1", "v3", "v8", "v9"]
+    (folder / "experiment.json").write_text(json.dumps([in_full.version]))
+    assert gone(tmp_path, 2) == ["v1", "v3", "v7", "v8"]
+
+
+def test_nothing_is_removed_until_it_is_forced(tmp_path, ragc):
+    for _ in range(4):
+        publish(tmp_path)
+    (tmp_path / "helpdesk" / "versions" / ".tmp-1").mkdir()
+    for args in ((), ("--dry-run",)):
+        assert "3 of 4 versions would go" in ragc("gc", "--keep", "1", *args).stdout
+    assert isinstance(ragc("gc", "--keep", "1", "--dry-run", "--force").exception, RagcError)
+    assert len(reference.versions(tmp_path, "helpdesk")) == 4
+    fates = json.loads(ragc("gc", "--keep", "1", "--force", "--json").stdout)
+    assert [f["removed"] for f in fates] == [True, True, True, False]
+    assert [v[:2] for v in reference.versions(tmp_path, "helpdesk")] == ["v4"]
+    assert publish(tmp_path) == "helpdesk@v5"
+    assert all(c.sound for c in registry.verify_all(tmp_path))
+
+
+def test_one_name_is_collected_and_another_left_alone(tmp_path):
+    for name in ("helpdesk", "other"):
+        publish(tmp_path, name=name), publish(tmp_path, name=name)
+    assert [f.name for f in gc(1, "other", force=True, root=tmp_path) if f.goes] == ["other"]
+    assert len(reference.versions(tmp_path, "helpdesk")) == 2
+    with pytest.raises(VersionError, match="Nearest: other"):
+        gc(1, "othr", root=tmp_path)
+    with pytest.raises(VersionError):
+        gc(0, root=tmp_path)
+
+
+def test_an_experiment_that_cannot_be_read_stops_a_collection(tmp_path):
+    publish(tmp_path), publish(tmp_path)
+    (tmp_path / "experiments" / "exp-1").mkdir(parents=True)
+    (tmp_path / "experiments" / "exp-1" / "experiment.json").write_text("{")
+    with pytest.raises(IntegrityError, match=r"experiment\.json"):
+        gc(1, force=True, root=tmp_path)
+    assert len(reference.versions(tmp_path, "helpdesk")) == 2
+
+
+def test_a_version_arrives_elsewhere_as_it_left(two, tmp_path, ragc):
+    exported = json.loads(ragc("export", "helpdesk@v2", two / "v2.zip", "--json").stdout)
+    other = tmp_path / "other"
+    ref = import_version(two / "v2.zip", other, digest=exported["digest"])
+    assert ref == f"helpdesk@{exported['version']}"
+    assert registry.show(ref, other).digest == registry.show("helpdesk@v2", two).digest
+    assert import_version(two / "v2.zip", other) == ref, "once more changes nothing"
+    assert len(reference.versions(other, "helpdesk")) == 1
+    assert json.loads(ragc("import", two / "v2.zip", "--json").stdout) == {"version": ref}
+
+
+def test_two_exports_of_a_version_are_the_same_bytes_and_replace_no_file(two):
+    export_version("helpdesk@v1", two / "1.zip", two)
+    export_version("helpdesk@v1", two / "2.zip", two)
+    assert (two / "1.zip").read_bytes() == (two / "2.zip").read_bytes()
+    with pytest.raises(FileExistsError):
+        export_version("helpdesk@v2", two / "1.zip", two)
+    assert sorted(p.name for p in two.iterdir() if p.name.startswith(".tmp")) == []
+
+
+def test_an_imported_version_of_a_number_in_use_stands_beside_it(two, tmp_path):
+    publish(tmp_path / "other", state("Another."))
+    export_version("helpdesk@v1", tmp_path / "v1.zip", tmp_path / "other")
+    ref = import_version(tmp_path / "v1.zip", two)
+    with pytest.raises(VersionError, match="ambiguous"):
+        reference.resolve("helpdesk@v1", two)
+    assert registry.verify(ref, two).sound
+
+
+def rewritten(source, target, change):
+    """The archive with its list of (entry, content) changed."""
+    with zipfile.ZipFile(source) as archive:
+        parts = [(entry, archive.read(entry)) for entry in archive.infolist()]
+    with zipfile.ZipFile(target, "w") as archive:
+        for entry, content in change(parts):
+            archive.writestr(entry, content)
+    return target
+
+
+def link(name):
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda parts: [(e, c[:-1] + b" ") for e, c in parts], "manifest|changed|line"),
+        (lambda parts: [*parts, (zipfile.ZipInfo("../../up.json"), b"{}")], "not a plain file"),
+        (lambda parts: [*parts, (zipfile.ZipInfo("/tmp/up.json"), b"{}")], "not a plain file"),
+        (lambda parts: [*parts, (zipfile.ZipInfo("sub/"), b"")], "not a plain file"),
+        (lambda parts: [*parts, (link("link.json"), b"/etc/passwd")], "not a plain file"),
+        (lambda parts: [(link(parts[1][0].filename), b"/etc/passwd"), parts[0], *parts[2:]], "not a plain file"),
+        (lambda parts: [*parts, (zipfile.ZipInfo("extra.json"), b"{}")], "not those of its manifest"),
+        (lambda parts: parts[:-1], "not those of its manifest"),
+        (lambda parts: parts[1:], "holds no manifest"),
+        (lambda parts: [*parts, parts[1]], "twice"),
+        (lambda parts: [(e, c * 1000 if e.filename == "program.json" else c) for e, c in parts], "longer"),
+        (lambda parts: [(e, c.replace(b"helpdesk", b"evildesk")) for e, c in parts], "was changed"),
+        (lambda parts: [(e, c.replace(b'"helpdesk"', b'"../../up"')) for e, c in parts], "it is named"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_archive_that_is_not_one_sealed_version_is_refused_and_leaves_nothing(two, tmp_path, change, why):
+    export_version("helpdesk@v1", tmp_path / "sound.zip", two)
+    with pytest.raises(IntegrityError, match=why):
+        import_version(rewritten(tmp_path / "sound.zip", tmp_path / "bad.zip", change), tmp_path / "other")
+    held = [p for p in (tmp_path / "other").rglob("*") if p.is_file() and p.suffix == ".json"]
+    assert held == []
+    assert reference.names(tmp_path / "other") in ([], ["helpdesk"], ["evildesk"])
+
+
+def test_another_version_than_the_expected_one_is_not_taken_in(two, tmp_path):
+    export_version("helpdesk@v1", tmp_path / "v1.zip", two)
+    with pytest.raises(IntegrityError, match="instead of sha256:0"):
+        import_version(tmp_path / "v1.zip", tmp_path / "other", digest="sha256:" + "0" * 64)
+    with pytest.raises(VersionError, match="no file"):
+        import_version(tmp_path / "none.zip", tmp_path / "other")
+    (tmp_path / "text.zip").write_text("not a zip")
+    with pytest.raises(IntegrityError, match="not a version that was exported"):
+        import_version(tmp_path / "text.zip", tmp_path / "other")
+
+
+def test_no_writer_goes_through_a_link(two, tmp_path):
+    export_version("helpdesk@v1", tmp_path / "v1.zip", two)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "helpdesk").symlink_to(outside)
+    for write in (lambda root: import_version(tmp_path / "v1.zip", root), publish):
+        with pytest.raises(VersionError, match="is a link"):
+            write(tmp_path / "other")
+    assert list(outside.iterdir()) == []

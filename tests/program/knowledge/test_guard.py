@@ -1,0 +1,198 @@
+"""Requests go to public addresses only, to the address that was checked, and end in time."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from web_server import Reply, WebServer, web_server
+
+from program.errors import KnowledgeError
+from program.knowledge.guard import Guard, public
+
+
+@pytest.fixture
+def server() -> Iterator[WebServer]:
+    with web_server() as served:
+        yield served
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Addresses by host name, each look-up taking the next; other names are looked up as ever."""
+    known: dict[str, list[str]] = {}
+    ask = socket.getaddrinfo
+
+    def look_up(host: str, *rest: object, **more: object) -> object:
+        if host in known:
+            host = known[host].pop(0) if len(known[host]) > 1 else known[host][0]
+        return ask(host, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return known
+
+
+def open_guard(seconds: float = 5.0, megabytes: float = 1.0) -> Guard:
+    return Guard("The service", seconds, megabytes, allow_private=True)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
+        "255.255.255.255", "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
+        "64:ff9b::7f00:1", "2002:7f00:1::", "ff02::1", "192.0.2.1",
+    ],
+)  # fmt: skip
+def test_private_reserved_and_wrapped_addresses_are_not_public(address: str) -> None:
+    assert not public(address)
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "64:ff9b::101:101"])
+def test_addresses_of_the_internet_are_public(address: str) -> None:
+    assert public(address)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "intranet.example"])
+def test_a_private_address_is_refused_however_it_is_written(
+    server: WebServer, names: dict[str, list[str]], host: str
+) -> None:
+    names["intranet.example"] = ["127.0.0.1"]
+    url = f"http://{host}:{server.url.rpartition(':')[2]}/"
+    with pytest.raises(KnowledgeError, match=r"not a public address.*allow_private"):
+        Guard("The service", 5, 1).fetch(url)
+    assert not server.requests
+
+
+def test_a_redirect_to_a_private_address_is_refused(
+    server: WebServer, names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = server.url.rpartition(":")[2]
+    # 127.0.0.2 stands for the public internet here.
+    monkeypatch.setattr("program.knowledge.guard.public", lambda address: address == "127.0.0.2")
+    names["public.example"] = ["127.0.0.2"]
+    server.replies["/go"] = Reply(status=302, location=f"http://127.0.0.1:{port}/secret")
+    server.replies["/secret"] = Reply("secret")
+    with web_server("127.0.0.2", server) as outside:
+        url = outside.url.replace("127.0.0.2", "public.example")
+        with pytest.raises(KnowledgeError, match=r"leads to 127\.0\.0\.1, which is not a public address"):
+            Guard("The service", 5, 1).fetch(f"{url}/go")
+    assert server.asked("/go")
+    assert not server.asked("/secret")
+
+
+def test_the_connection_goes_to_the_address_that_was_checked(
+    server: WebServer, names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("program.knowledge.guard.public", lambda address: address == "127.0.0.1")
+    names["rebinding.example"] = ["127.0.0.1", "127.0.0.9"]  # a second look-up would name another
+    server.replies["/"] = Reply("checked")
+    url = f"http://rebinding.example:{server.url.rpartition(':')[2]}/"
+    assert Guard("The service", 5, 1).fetch(url).content == b"checked"
+    assert server.requests[0].headers["Host"].startswith("rebinding.example")
+    assert len(names["rebinding.example"]) == 1
+
+
+@pytest.mark.parametrize(("certified", "trusted"), [("service.example", True), ("other.example", False)])
+def test_a_certificate_must_be_of_the_name_though_the_address_is_connected_to(
+    tmp_path: Path, names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch, certified: str, trusted: bool
+) -> None:
+    names["service.example"] = ["127.0.0.1"]
+    file = certificate(tmp_path, certified)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with web_server(certificate=file) as server:
+        server.replies["/"] = Reply("sealed")
+        url = f"https://service.example:{server.url.rpartition(':')[2]}/"
+        if trusted:
+            assert open_guard().fetch(url).content == b"sealed"
+        else:
+            with pytest.raises(KnowledgeError, match=r"(?i)cannot be reached.*certificate"):
+                open_guard().fetch(url)
+
+
+def certificate(folder: Path, name: str) -> Path:
+    """A file with a key and the certificate for a name that it signed itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    own = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(own)
+        .issuer_name(own)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "certificate.pem"
+    form = serialization.PrivateFormat.PKCS8
+    private = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    file.write_bytes(private + signed.public_bytes(serialization.Encoding.PEM))
+    return file
+
+
+def test_a_key_is_not_sent_on_to_another_host(server: WebServer, names: dict[str, list[str]]) -> None:
+    names["other.example"] = ["127.0.0.1"]
+    port = server.url.rpartition(":")[2]
+    server.replies["/near"] = Reply(status=302, location="/far")
+    server.replies["/far"] = Reply(status=302, location=f"http://other.example:{port}/end")
+    server.replies["/end"] = Reply("end")
+    assert open_guard().fetch(f"{server.url}/near", headers={"X-Api-Key": "s3cret"}).content == b"end"
+    sent = [request.headers.get("X-Api-Key") for request in server.requests]
+    assert sent == ["s3cret", "s3cret", None]
+
+
+def test_a_relative_redirect_is_followed_and_a_ring_of_them_is_not(server: WebServer) -> None:
+    server.replies["/a/b"] = Reply(status=301, location="../c")
+    server.replies["/c"] = Reply("there")
+    server.replies["/ring"] = Reply(status=302, location="/ring")
+    found = open_guard().fetch(f"{server.url}/a/b")
+    assert (found.content, found.url) == (b"there", f"{server.url}/c")
+    with pytest.raises(KnowledgeError, match="too many redirects"):
+        open_guard().fetch(f"{server.url}/ring")
+
+
+def test_a_reply_that_is_late_large_or_an_error_is_told(server: WebServer) -> None:
+    hold = threading.Event()
+    server.replies["/slow"] = Reply("late", before=lambda: hold.wait(10))
+    server.replies["/large"] = Reply(b"a" * 2_000_000)
+    server.replies["/broken"] = Reply("oh no", status=500)
+    with pytest.raises(KnowledgeError, match=r"The service did not answer within 0\.2 seconds"):
+        open_guard(seconds=0.2).fetch(f"{server.url}/slow")
+    hold.set()
+    with pytest.raises(KnowledgeError, match="more than 1 MB"):
+        open_guard().fetch(f"{server.url}/large")
+    with pytest.raises(KnowledgeError, match="status 500"):
+        open_guard().fetch(f"{server.url}/broken")
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ftp://example.org/x", "http://", "http://no-such-host.invalid/"]
+)
+def test_what_is_no_web_address_cannot_be_reached(url: str) -> None:
+    with pytest.raises(KnowledgeError, match="cannot be reached"):
+        open_guard().fetch(url)
+
+
+def test_a_server_that_is_not_there_cannot_be_reached() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    with pytest.raises(KnowledgeError, match="cannot be reached"):
+        open_guard().fetch(f"http://127.0.0.1:{port}/")
+
+
+def test_no_error_repeats_the_address_or_its_key(server: WebServer) -> None:
+    server.replies["/x"] = Reply("<html>", kind="text/html")
+    with pytest.raises(KnowledgeError, match="text/html, not with JSON") as raised:
+        open_guard().fetch_json(f"{server.url}/x?key=s3cret")
+    assert "s3cret" not in str(raised.value)

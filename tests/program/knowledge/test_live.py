@@ -1,0 +1,243 @@
+"""Sources asked at question time: web search and JSON APIs, over real HTTP on the loopback address."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import date
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from web_server import Reply, Request, WebServer, web_server
+from word_embedder import WordEmbedder
+
+from program.errors import KnowledgeError
+from program.kindsettings import HttpSettings, WebSettings
+from program.knowledge.api import JsonApi
+from program.knowledge.guard import Guard
+from program.knowledge.source import AUTHORITY, Filters, Source, SourceCard
+from program.knowledge.testing import SourceConformance
+from program.knowledge.web import WebSearch, provider_of
+
+QUERY = "when was the remote unlock outage"
+ITEMS = [
+    {
+        "url": "/outage",
+        "title": "Remote unlock outage",
+        "content": "Remote unlock was down.",
+        "day": "2026-11-03T08:00:00",
+    },
+    {"url": "/status", "title": "Status", "content": "All unlock services run again.", "day": "2025-06-01"},
+    {"url": "/gone", "title": "An old outage", "content": "An outage of the past.", "day": ""},
+]
+PAGES = {
+    "/outage": "<title>Outage</title><h1>Remote unlock outage</h1><p>It began on 3 November.</p><h2>Cause</h2>"
+    "<p>A hosting fault stopped the remote unlock relay: the outage took two hours.</p>",
+    "/status": "<h1>Status</h1><p>Every unlock service is up.</p>",
+}
+
+
+@pytest.fixture
+def server() -> Iterator[WebServer]:
+    with web_server() as served:
+        for path, page in PAGES.items():
+            served.replies[path] = Reply(page)
+        listed = [{**item, "url": f"{served.url}{item['url']}"} for item in ITEMS]
+        served.replies["/search"] = Reply({"results": [renamed(item, "publishedDate") for item in listed]})
+        served.replies["/tavily/search"] = Reply({"results": [renamed(item, "published_date") for item in listed]})
+        brave = [{**renamed(item, "page_age"), "description": item["content"]} for item in listed]
+        served.replies["/res/v1/web/search"] = Reply({"web": {"results": brave}})
+        served.replies["/api"] = Reply({"data": {"rows": listed}})
+        yield served
+
+
+def renamed(item: dict[str, str], dated: str) -> dict[str, str]:
+    return {**item, dated: item["day"]}
+
+
+def card(kind: str) -> SourceCard:
+    return SourceCard("news", kind, "what happened lately")
+
+
+def web(server: WebServer, provider: str = "searxng", url: str = "", fetch: bool = True, **more: Any) -> WebSearch:
+    settings = WebSettings(kind="web", provider=provider, url=url or server.url, allow_private=True, **more)
+    found = provider_of("news", settings)
+    assert found is not None
+    pages = Guard("A page", 5, 1, allow_private=True) if fetch else None
+    return WebSearch(card("web"), found, WordEmbedder(), pages, settings.results)
+
+
+def api(server: WebServer, **more: Any) -> JsonApi:
+    pointers = {"items": "/data/rows", "text": "/content", "title": "/title", "date": "/day", "link": "/url"}
+    settings = {"url": f"{server.url}/api?q={{query}}&n={{k}}", "allow_private": True, **pointers, **more}
+    return JsonApi(card("http"), HttpSettings(kind="http", **settings), WordEmbedder())
+
+
+class TestWebSearchConforms(SourceConformance):
+    @pytest.fixture
+    def source(self, server: WebServer) -> Source:
+        return web(server)
+
+    @pytest.fixture
+    def query(self) -> str:
+        return QUERY
+
+
+class TestJsonApiConforms(SourceConformance):
+    @pytest.fixture
+    def source(self, server: WebServer) -> Source:
+        return api(server)
+
+    @pytest.fixture
+    def query(self) -> str:
+        return QUERY
+
+
+def test_a_page_found_is_fetched_and_its_best_parts_are_dated_passages(server: WebServer) -> None:
+    found = {p.text: p for p in web(server).candidates(QUERY, 20)}
+    cause = found["A hosting fault stopped the remote unlock relay: the outage took two hours."]
+    assert (cause.title, cause.link) == ("Remote unlock outage > Cause", f"{server.url}/outage")
+    assert (cause.as_of, cause.method) == (date(2026, 11, 3), "web")
+
+
+def test_a_page_that_cannot_be_fetched_stands_with_the_providers_words(server: WebServer) -> None:
+    assert "An outage of the past." in [p.text for p in web(server).candidates(QUERY, 20)]
+    server.replies["/status"] = Reply(b"%PDF-1.7", kind="application/pdf")
+    assert "All unlock services run again." in [p.text for p in web(server).candidates(QUERY, 20)]
+
+
+def test_without_fetching_the_providers_words_are_the_passages(server: WebServer) -> None:
+    assert {p.text for p in web(server, fetch=False).candidates(QUERY, 20)} == {item["content"] for item in ITEMS}
+    assert not server.asked("/outage")
+
+
+def test_pages_on_a_private_address_are_not_fetched(server: WebServer) -> None:
+    source = web(server)
+    source.pages = Guard("A page", 5, 1)
+    assert {p.text for p in source.candidates(QUERY, 20)} == {item["content"] for item in ITEMS}
+    assert not server.asked("/outage")
+
+
+def test_tavily_and_brave_are_asked_in_their_own_way(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAVILY_API_KEY", "t-key")
+    monkeypatch.setenv("BRAVE_API_KEY", "b-key")
+    for provider, url in (("tavily", f"{server.url}/tavily"), ("brave", server.url)):
+        found = web(server, provider, url, fetch=False, results=3).search(QUERY, 5)
+        assert sorted((p.text, p.as_of) for p in found) == sorted(
+            (item["content"], date.fromisoformat(item["day"][:10]) if item["day"] else None) for item in ITEMS
+        )  # fmt: skip
+    (tavily,), (brave,) = server.asked("/tavily/search"), server.asked("/res/v1/web/search")
+    assert (tavily.method, tavily.headers["Authorization"]) == ("POST", "Bearer t-key")
+    assert json.loads(tavily.body) == {"query": QUERY, "max_results": 3}
+    assert brave.headers["X-Subscription-Token"] == "b-key"
+    assert parse_qs(urlsplit(brave.path).query) == {"q": [QUERY], "count": ["3"]}
+
+
+def test_a_provider_without_its_key_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TAVILY_API_KEY", raising=False)
+    assert provider_of("news", WebSettings(kind="web", provider="tavily")) is None
+    assert provider_of("news", WebSettings(kind="web")) is None
+
+
+def test_an_empty_result_list_finds_nothing(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRAVE_API_KEY", "b-key")
+    server.replies["/search"] = Reply({"results": []})
+    server.replies["/res/v1/web/search"] = Reply({"type": "search"})
+    server.replies["/api"] = Reply({"data": {"rows": []}})
+    for source in (web(server), web(server, "brave"), api(server)):
+        assert source.search(QUERY, 5) == []
+
+
+HOLD = threading.Event()
+BAD: dict[str, tuple[Reply, str]] = {
+    "an error": (Reply("oops", status=500), "status 500"),
+    "a page": (Reply("<html>Sign in</html>"), "text/html, not with JSON"),
+    "nonsense": (Reply(b"\xff\x00\x17", kind="application/json"), "not with JSON"),
+    "another shape": (Reply({"message": "quota"}), "without a list of results|no items at"),
+    "a bare list": (Reply([1, 2]), "without a list of results|no items at"),
+    "deep nesting": (Reply(b"[" * 200_000, kind="application/json"), "not with JSON"),
+    "silence": (Reply({}, before=lambda: HOLD.wait(5)), r"within 0\.3 seconds"),
+    "too much": (Reply(b"[" + b" " * 3_000_000 + b"]"), "more than 2 MB"),
+}
+
+
+@pytest.mark.parametrize("make", [web, api])
+@pytest.mark.parametrize("answer", BAD)
+def test_a_service_that_answers_badly_is_named(server: WebServer, make: Callable[..., Source], answer: str) -> None:
+    HOLD.clear()
+    reply, complaint = BAD[answer]
+    server.replies["/search"] = server.replies["/api"] = reply
+    source = make(server, seconds=0.3 if answer == "silence" else 5.0, max_megabytes=2.0)
+    with pytest.raises(KnowledgeError, match=complaint) as raised:
+        source.search(QUERY, 5)
+    assert "news" in raised.value.what and raised.value.mend
+    HOLD.set()
+
+
+def test_a_service_that_leads_to_a_private_address_is_named(server: WebServer) -> None:
+    with pytest.raises(KnowledgeError, match=r"JSON API of news leads to 127\.0\.0\.1, which is not a public"):
+        api(server, allow_private=False).search(QUERY, 5)
+    settings = WebSettings(kind="web", provider="searxng", url=server.url)
+    provider = provider_of("news", settings)
+    assert provider is not None
+    with pytest.raises(KnowledgeError, match=r"searxng of news leads to 127\.0\.0\.1, which is not a public"):
+        provider.search(QUERY, 5)
+    assert not server.requests
+
+
+def test_an_api_is_asked_by_its_template_with_headers_from_the_environment(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEWS_TOKEN", "n-key")
+    api(server, headers={"Authorization": "Bearer ${NEWS_TOKEN}"}).search("locks & keys/é?", 2)
+    (request,) = server.requests
+    assert request.headers["Authorization"] == "Bearer n-key"
+    assert parse_qs(urlsplit(request.path).query) == {"q": ["locks & keys/é?"], "n": ["50"]}
+
+
+def test_a_header_whose_variable_is_not_set_is_named(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NEWS_TOKEN", raising=False)
+    with pytest.raises(KnowledgeError, match=r"header of news needs 'NEWS_TOKEN'"):
+        api(server, headers={"Authorization": "Bearer ${NEWS_TOKEN}"})
+
+
+def test_an_apis_items_are_passages_with_title_date_link_and_authority(server: WebServer) -> None:
+    found = api(server, authority="official").search(QUERY, 5)
+    outage = next(p for p in found if p.title == "Remote unlock outage")
+    assert (outage.text, outage.as_of) == ("Remote unlock was down.", date(2026, 11, 3))
+    assert (outage.link, outage.method, outage.authority) == (f"{server.url}/outage", "http", AUTHORITY["official"])
+    assert {p.as_of for p in api(server).search(QUERY, 5, Filters(not_before=date(2026, 1, 1)))} == {outage.as_of}
+
+
+def test_items_have_their_own_ids_or_the_same_digest_every_time(server: WebServer) -> None:
+    assert {p.id for p in api(server, id="/title").search(QUERY, 5)} == {f"news/{item['title']}" for item in ITEMS}
+    first, second = ([p.id for p in api(server).search(QUERY, 5)] for _ in range(2))
+    assert first == second and len(set(first)) == 3
+
+
+def test_a_pointer_that_leads_nowhere_is_told_what_is_there(server: WebServer) -> None:
+    with pytest.raises(KnowledgeError, match=r"no items at '/data/list'; it has the keys data.*`items`"):
+        api(server, items="/data/list").search(QUERY, 5)
+    with pytest.raises(KnowledgeError, match=r"text at '/body'; the first has the keys url, title.*`text`"):
+        api(server, text="/body").search(QUERY, 5)
+
+
+def test_items_without_a_text_are_left_out_and_other_values_are_json(server: WebServer) -> None:
+    rows = [{"content": ""}, {"content": None}, {"title": "none"}, 7, {"content": {"a": [1]}}, {"content": " x "}]
+    server.replies["/api"] = Reply({"data": {"rows": rows}})
+    assert sorted(p.text for p in api(server).search(QUERY, 9)) == ["x", '{"a": [1]}']
+
+
+def test_items_that_are_texts_are_pointed_to_by_the_empty_pointer(server: WebServer) -> None:
+    server.replies["/api"] = Reply(["One.", "Two."])
+    assert sorted(p.text for p in api(server, items="", text="").search(QUERY, 9)) == ["One.", "Two."]
+
+
+def test_a_single_object_is_one_item(server: WebServer) -> None:
+    def answer(request: Request) -> Reply:
+        return Reply({"data": {"rows": {"content": parse_qs(urlsplit(request.path).query)["q"][0]}}})
+
+    server.replies["/api"] = answer
+    assert [p.text for p in api(server).search("order 7", 5)] == ["order 7"]

@@ -1,0 +1,92 @@
+"""A real HTTP server on the loopback address whose answers a test sets by path."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Reply:
+    content: bytes | str | dict[str, Any] | list[Any] = b""
+    status: int = 200
+    kind: str = ""
+    location: str = ""
+    before: Callable[[], object] = field(default=lambda: None)
+
+    def sent(self) -> tuple[bytes, str]:
+        if isinstance(self.content, dict | list):
+            return json.dumps(self.content).encode(), self.kind or "application/json"
+        content = self.content.encode() if isinstance(self.content, str) else self.content
+        return content, self.kind or "text/html; charset=utf-8"
+
+
+@dataclass
+class WebServer:
+    """`replies` by path without the query; `requests` lists what was asked."""
+
+    url: str
+    replies: dict[str, Reply | Callable[[Request], Reply]] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+
+    def asked(self, path: str) -> list[Request]:
+        return [r for r in self.requests if r.path.partition("?")[0] == path]
+
+
+@contextmanager
+def web_server(
+    host: str = "127.0.0.1", served: WebServer | None = None, certificate: Path | None = None
+) -> Iterator[WebServer]:
+    """A server of its own, or a second address of one that is there; HTTPS with a certificate."""
+    second = WebServer("", served.replies, served.requests) if served else WebServer("")
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            request = Request(self.command, self.path, dict(self.headers), body)
+            second.requests.append(request)
+            reply = second.replies.get(self.path.partition("?")[0], Reply("not here", 404))
+            reply = reply if isinstance(reply, Reply) else reply(request)
+            reply.before()
+            content, kind = reply.sent()
+            self.send_response(reply.status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            if reply.location:
+                self.send_header("Location", reply.location)
+            self.end_headers()
+            with suppress(OSError):  # the client had enough
+                self.wfile.write(content)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_: object) -> None:
+            """Silent: the tests say what matters."""
+
+    server = ThreadingHTTPServer((host, 0), Handler)
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    second.url = f"http://{host}:{server.server_port}"
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield second
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,55 @@
+"""A decision of a few options, one head an option."""
+
+import numpy as np
+import pytest
+
+from program.models.features import BLOCKS
+from program.models.onevsrest import Fitted, OneVsRest, fit_decision, from_arrays
+
+WIDTHS = {"meaning": 16, "grams": 16, "shape": 6, "bearing": 20, "near": 3, "bases": 2, "options": 3}
+
+
+def drawn(n: int, seed: int = 0) -> tuple[list[dict[str, np.ndarray]], list[int], list[str]]:
+    """Cases of three options. The first shows in one number of `near` alone, the others in `shape`."""
+    rng = np.random.default_rng(seed)
+    cases, labels = [], []
+    for i in range(n):
+        label = 0 if i % 8 == 0 else 1 + i % 2
+        blocks = {name: rng.normal(size=WIDTHS[name]).astype(np.float32) for name in BLOCKS}
+        blocks["near"][0] = -3.0 if label == 0 else 1.0
+        blocks["shape"][0] += 3.0 * (label == 2)
+        cases.append(blocks)
+        labels.append(label)
+    return cases, labels, [str(i) for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Fitted:
+    return fit_decision(*drawn(160), judged_against=True)
+
+
+def test_an_option_that_one_number_tells_is_found_among_many_that_do_not(fitted: Fitted) -> None:
+    cases, labels, _ = drawn(160, seed=1)
+    found = [int(np.argmax(fitted.probabilities(case, 3))) for case in cases]
+    rare = [f == 0 for f, label in zip(found, labels, strict=True) if label == 0]
+    assert np.mean(rare) > 0.9
+    assert np.mean(np.array(found) == labels) > 0.85
+
+
+def test_probabilities_sum_to_one_and_leave_an_unseen_option_a_little(fitted: Fitted) -> None:
+    shares = fitted.probabilities(drawn(1, seed=2)[0][0], 4)
+    assert shares.sum() == pytest.approx(1.0)
+    assert 0 < shares[3] < 0.05
+
+
+def test_what_is_exported_decides_the_same(fitted: Fitted) -> None:
+    assert isinstance(fitted, OneVsRest)
+    again = from_arrays(fitted.arrays())
+    case = drawn(1, seed=3)[0][0]
+    assert np.array_equal(again.probabilities(case, 3), fitted.probabilities(case, 3))
+
+
+def test_a_missing_head_is_refused(fitted: Fitted) -> None:
+    arrays = {name: array for name, array in fitted.arrays().items() if not name.startswith("1_")}
+    with pytest.raises(KeyError):
+        from_arrays(arrays)

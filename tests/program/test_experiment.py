@@ -1,0 +1,347 @@
+"""An experiment as a service sees it: sticky arms, a log of each answer, a halt, and a shadow that nobody sees."""
+
+import asyncio
+import json
+import multiprocessing
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from optimize.experiment import start, stop
+from optimize.online import report
+from program import Experiment, load
+from program.assignment import Assignment
+from program.design import DESIGN
+from program.errors import ExperimentError, IntegrityError
+from program.exposures import LogReader
+from tests.experiments import KEY, NAME, Echo, begin
+
+fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
+needs_fork = pytest.mark.skipif(fork is None, reason="processes are forked")
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("RAGC_UNIT_KEY", KEY)
+
+
+def opened(root, programs=None, **settings):
+    return Experiment.open(NAME, artifacts=root, programs=programs or {n: Echo(n) for n in "AB"}, **settings)
+
+
+def folder(root):
+    return root / "experiments" / NAME
+
+
+def rows(root, kind=""):
+    return [row for row in LogReader(folder(root)).rows() if row["kind"] == kind or not kind]
+
+
+def test_a_user_gets_the_arm_of_the_hash_every_time_and_it_says_which_and_why(tmp_path):
+    begin(tmp_path, weights=(70, 30))
+    exp = opened(tmp_path)
+    expected = Assignment(NAME, (70, 30))
+    for n in (*range(30), *range(30)):
+        with exp.assign(unit=f"user-{n}") as arm:
+            answer = arm.program("why?")
+        assert arm.name == "AB"[expected.arm(f"user-{n}")]
+        assert answer.text == f"{arm.name}: why?"
+        assert arm.version.startswith(f"support@v{1 + 'AB'.index(arm.name)}-")
+        assert arm.why == "assigned"
+    assert Counter(row["kind"] for row in rows(tmp_path)) == {"opened": 1, "exposure": 60, "measured": 60}
+    assert len({row["unit"] for row in rows(tmp_path, "exposure")}) == 30
+
+
+def test_an_exposure_is_written_before_the_answer_is_made_and_only_if_one_is(tmp_path):
+    begin(tmp_path)
+    seen = []
+    exp = opened(tmp_path, {n: Echo(n, then=lambda: seen.append(len(rows(tmp_path, "exposure")))) for n in "AB"})
+    with exp.assign(unit="ann"):
+        pass
+    assert rows(tmp_path) == []
+    with exp.assign(unit="ann") as arm:
+        arm.program("why?")
+    assert seen == [1]
+
+
+def test_an_outcome_is_recorded_by_answer_by_trace_or_by_request_now_or_later(tmp_path):
+    begin(tmp_path)
+    exp = opened(tmp_path)
+    kept = []
+    for n in range(3):
+        with exp.assign(unit=f"user-{n}") as arm:
+            answer = arm.program("why?")
+            kept.append((answer, answer.trace.id, arm.request_id)[n])
+    later = opened(tmp_path)
+    for which in kept:
+        later.record(which, outcome={"resolved": True})
+    found = report(NAME, tmp_path)
+    assert sum(arm.measured for arm in found.arms) == 3
+    assert found.accounting.unmatched == 0
+    assert all(arm.mean in {1.0, None} for arm in found.arms)
+
+
+def test_async_answers_and_streams_are_logged_alike(tmp_path):
+    begin(tmp_path)
+    exp = opened(tmp_path)
+
+    async def ask():
+        with exp.assign(unit="ann") as arm:
+            answer = await arm.program.aask("one")
+            events = [event async for event in arm.program.stream("two")]
+        return answer, events
+
+    answer, events = asyncio.run(ask())
+    assert [row["trace"] for row in rows(tmp_path, "measured")] == [answer.trace.id, events[-1].trace.id]
+    assert events[0] == "a token"
+
+
+def test_neither_question_nor_answer_nor_user_is_in_the_log(tmp_path):
+    begin(tmp_path)
+    exp = opened(tmp_path)
+    with exp.assign(unit="ann@example.org") as arm:
+        exp.record(arm.program("my card is 4711"), outcome={"resolved": 1})
+    (log,) = folder(tmp_path).glob("exposures-*.jsonl")
+    assert not any(word in log.read_text() for word in ("ann", "example", "4711", "card", KEY))
+    with pytest.raises(ExperimentError, match="not a number"):
+        exp.record("a1", outcome={"comment": "call me, ann"})
+
+
+def test_a_failing_answer_counts_as_an_error_and_is_raised(tmp_path):
+    begin(tmp_path)
+
+    def fail():
+        raise RuntimeError("broken")
+
+    exp = opened(tmp_path, {n: Echo(n, then=fail) for n in "AB"})
+    with pytest.raises(RuntimeError, match="broken"), exp.assign(unit="ann") as arm:
+        arm.program("why?")
+    (row,) = rows(tmp_path, "measured")
+    assert row["values"] == {"error": 1}
+
+
+def test_those_not_included_get_the_control_and_leave_no_trace(tmp_path):
+    begin(tmp_path, include=0.25)
+    exp = opened(tmp_path)
+    whys = Counter()
+    for n in range(80):
+        with exp.assign(unit=f"user-{n}") as arm:
+            exp.record(arm.program("why?"), outcome={"resolved": True})
+        whys[arm.why] += 1
+        assert arm.why == "assigned" or (arm.name, arm.request_id) == ("A", "")
+    assert 5 < whys["assigned"] < 40
+    assert len(rows(tmp_path, "exposure")) == len(rows(tmp_path, "outcome")) == whys["assigned"]
+
+
+def test_after_a_stop_every_process_serves_the_control_within_seconds_and_logs_no_more(tmp_path):
+    begin(tmp_path)
+    exp = opened(tmp_path)
+    with exp.assign(unit="ann") as arm:
+        late = arm.program("why?")
+    stop(NAME, "enough", tmp_path)
+    until = time.monotonic() + 10
+    while arm.why == "assigned" and time.monotonic() < until:
+        with exp.assign(unit="bob") as arm:
+            pass
+    assert (arm.name, arm.why) == ("A", "stopped: enough")
+    before = len(rows(tmp_path))
+    arm.program("why?")
+    assert len(rows(tmp_path)) == before
+    exp.record(late, outcome={"resolved": True})
+    assert len(rows(tmp_path)) == before + 1
+
+
+def test_a_log_that_cannot_be_written_costs_nobody_an_answer_and_the_control_gives_it(tmp_path):
+    begin(tmp_path)
+    exp = opened(tmp_path)
+    for path in folder(tmp_path).iterdir():
+        path.unlink()
+    folder(tmp_path).rmdir()
+    for n in range(8):
+        with exp.assign(unit=f"user-{n}") as arm:
+            answer = arm.program("why?")
+            exp.record(answer, outcome={"resolved": True})
+        assert answer.text == "A: why?"
+        assert arm.request_id == ""
+
+
+def test_a_challenger_that_breaks_a_guard_is_halted_without_anyone_asking(tmp_path):
+    begin(tmp_path, guards=["latency_s<=3"])
+    exp = opened(tmp_path, {"A": Echo("A"), "B": Echo("B", seconds=9)}, look_seconds=0.05)
+    until = time.monotonic() + 30
+    n, arm = 0, None
+    while (arm is None or arm.why == "assigned") and time.monotonic() < until:
+        with exp.assign(unit=f"user-{n}") as arm:
+            arm.program("why?")
+        n += 1
+        time.sleep(0.002)
+    assert arm.why == "halted: B breaks latency_s <= 3 more often than the control"
+    assert arm.name == "A"
+    assert exp.state().status == "halted"
+
+
+def test_an_experiment_is_complete_when_it_has_seen_its_units(tmp_path):
+    begin(tmp_path, max_units=20)
+    exp = opened(tmp_path)
+    for n in range(20):
+        assert exp.look().running
+        with exp.assign(unit=f"user-{n}") as arm:
+            arm.program("why?")
+    assert (exp.look().status, exp.state().reason) == ("complete", "20 units were seen")
+
+
+def test_arms_of_the_wrong_size_halt_the_experiment(tmp_path):
+    begin(tmp_path, weights=(50, 50))
+    exp = opened(tmp_path)
+    picked = [n for n in range(400) if Assignment(NAME, (50, 50)).arm(f"user-{n}") == 0]
+    for n in picked[:100]:
+        with exp.assign(unit=f"user-{n}") as arm:
+            arm.program("why?")
+    assert exp.look().reason.startswith("sample ratio mismatch: 100 instead of 50, 0 instead of 50")
+
+
+def _serve(root, number, users):
+    exp = opened(root, look_seconds=0.01)
+    for n in range(users):
+        with exp.assign(unit=f"user-{n % 60}") as arm:
+            exp.record(arm.program(f"{number}"), outcome={"resolved": n % 2 == 0})
+
+
+@needs_fork
+def test_several_processes_serve_one_experiment_and_agree_on_every_user(tmp_path):
+    begin(tmp_path)
+    children = [fork.Process(target=_serve, args=(tmp_path, n, 90)) for n in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    found = report(NAME, tmp_path)
+    assert [child.exitcode for child in children] == [0] * 4
+    assert found.files == 4
+    assert sum(arm.units for arm in found.arms) == 60
+    assert found.accounting.crossed == found.torn == found.accounting.malformed == 0
+    assert found.accounting.rows == 4 * (1 + 90 * 3)
+
+
+@needs_fork
+def test_an_experiment_opened_before_a_fork_logs_to_a_file_of_each_process(tmp_path):
+    begin(tmp_path)
+    exp = opened(tmp_path)
+
+    def ask(unit):
+        with exp.assign(unit=unit) as arm:
+            arm.program("why?")
+
+    ask("ann")
+    child = fork.Process(target=ask, args=("bob",))
+    child.start()
+    child.join()
+    assert len(list(folder(tmp_path).glob("exposures-*.jsonl"))) == 2
+    assert len(rows(tmp_path, "opened")) == len(rows(tmp_path, "exposure")) == 2
+
+
+def test_a_shadow_answers_beside_and_nobody_sees_it(tmp_path):
+    begin(tmp_path, shadow=True, guards=["error<=0"])
+    programs = {"A": Echo("A"), "B": Echo("B", seconds=0.3)}
+    exp = opened(tmp_path, programs)
+    for n in range(20):
+        with exp.assign(unit=f"user-{n}") as arm:
+            assert arm.program("why?").text == "A: why?"
+            assert (arm.name, arm.why) == ("A", "shadow")
+    assert exp.drain()
+    assert len(programs["B"].asked) == 20
+    found = report(NAME, tmp_path)
+    assert found.measures["latency_s"] == {"A": pytest.approx(0.1), "B": pytest.approx(0.3)}
+    assert found.measures["error"] == {"A": 0, "B": 0}
+    assert (found.verdict, found.contrasts) == ("undecided", ())
+
+
+def test_whatever_a_shadow_does_the_user_has_the_controls_answer(tmp_path):
+    begin(tmp_path, shadow=True, guards=["error<=0"])
+
+    def leave():
+        raise SystemExit("a shadow that would end the process")
+
+    exp = opened(tmp_path, {"A": Echo("A"), "B": Echo("B", then=leave)})
+    for n in range(30):
+        with exp.assign(unit=f"user-{n}") as arm:
+            assert arm.program("why?").text == "A: why?"
+        exp.drain()
+    assert report(NAME, tmp_path).measures["error"] == {"A": 0, "B": 1}
+    assert exp.state().reason == "B breaks error <= 0 more often than the control"
+
+
+def test_a_shadow_that_hangs_holds_nobody_up_and_what_it_misses_is_counted(tmp_path):
+    begin(tmp_path, shadow=True)
+    exp = opened(tmp_path, {"A": Echo("A"), "B": Echo("B", then=lambda: time.sleep(3600))})
+    for n in range(60):
+        with exp.assign(unit=f"user-{n}") as arm:
+            arm.program("why?")
+    assert not exp.drain(0.05)
+    dropped = [row for row in rows(tmp_path, "measured") if row["values"] == {"dropped": 1}]
+    assert 20 < len(dropped) < 40
+
+
+def test_a_shadow_that_does_not_load_leaves_the_control_alone(tmp_path):
+    begin(tmp_path, shadow=True)
+    exp = opened(tmp_path, {"A": Echo("A")})
+    with exp.assign(unit="ann") as arm:
+        assert arm.program("why?").text == "A: why?"
+    assert exp.drain()
+    assert report(NAME, tmp_path).measures["error"] == {"A": 0, "B": 1}
+
+
+def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):
+    artifacts = compiled / "artifacts"
+    start("real", {"A": "shop@v1", "B": "shop@v2"}, primary="resolved", max_units=100, artifacts=artifacts)
+    exp = Experiment.open("real", artifacts=artifacts)
+    versions = {}
+    for n in range(8):
+        with exp.assign(unit=f"user-{n}") as arm:
+            versions[arm.name] = arm.program("How much water does the Merle hold?").version
+    assert versions == {"A": "shop@v1", "B": "shop@v2"}
+
+
+def test_models_of_loaded_arms_answer_from_no_cache(compiled, monkeypatch):
+    artifacts = compiled / "artifacts"
+    start("cached", {"A": "shop@v1", "B": "shop@v2"}, primary="resolved", max_units=100, artifacts=artifacts)
+    monkeypatch.setenv("RAGC_MODELS__WRITE", "openai/gpt-4o-mini")
+    loaded = []
+
+    def kept(*args, **settings):
+        loaded.append(load(*args, **settings))
+        return loaded[-1]
+
+    monkeypatch.setattr("program.experiment.load", kept)
+    Experiment.open("cached", artifacts=artifacts)
+    assert load("shop@v1", artifacts=artifacts).runtime.models.write.cache
+    assert [program.runtime.models.write.cache for program in loaded] == [False, False]
+
+
+def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(ExperimentError, match="ragc ab start"):
+        opened(tmp_path)
+    begin(tmp_path)
+    with pytest.raises(ExperimentError, match="no arm C"):
+        opened(tmp_path, {"C": Echo("C")})
+    with pytest.raises(ExperimentError, match="empty"), opened(tmp_path).assign(unit=""):
+        pass
+    monkeypatch.delenv("RAGC_UNIT_KEY")
+    with pytest.raises(ExperimentError, match="RAGC_UNIT_KEY is not set"):
+        opened(tmp_path)
+    path = folder(tmp_path) / DESIGN
+    fields = json.loads(path.read_bytes())
+    fields["arms"][1]["weight"] = 5
+    path.write_text(json.dumps(fields))
+    with pytest.raises(IntegrityError, match="changed after the experiment began"):
+        opened(tmp_path)
+
+
+def test_a_version_that_is_not_the_one_it_began_with_is_refused(tmp_path):
+    begin(tmp_path)
+    manifest = next((tmp_path / "support" / "versions").glob("v2-*")) / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes() + b"\n")
+    with pytest.raises(IntegrityError, match="Arm B began as support@v2"):
+        opened(tmp_path, {"A": Echo("A")})

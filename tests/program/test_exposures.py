@@ -1,0 +1,133 @@
+"""Exposure files: one a process, whole rows only, and nothing in them that says who a user is."""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from program.errors import ExperimentError
+from program.exposures import ExposureLog, LogReader, pseudonym, unit_key
+from tests.experiments import KEY, NAME
+
+fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
+needs_fork = pytest.mark.skipif(fork is None, reason="processes are forked and killed")
+
+
+def log(folder):
+    return ExposureLog(folder, NAME, "sha256:0", KEY.encode())
+
+
+def rows(folder, **settings):
+    return list(LogReader(folder).rows(**settings))
+
+
+def test_threads_of_a_process_write_whole_rows_to_one_file(tmp_path):
+    mine = log(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: mine.append("exposure", request=str(n)), range(400)))
+    found = rows(tmp_path)
+    assert found[0]["kind"] == "opened"
+    assert {row["request"] for row in found[1:]} == {str(n) for n in range(400)}
+    assert [path.name for path in tmp_path.iterdir()] == [mine.path.name]
+    assert mine.path.name.endswith(f"-{os.getpid()}.jsonl")
+
+
+def _write_for_ever(folder):
+    mine = log(folder)
+    for n in range(10**9):
+        mine.append("exposure", request=str(n), padding="x" * 500)
+
+
+@needs_fork
+def test_rows_survive_a_killed_process_and_its_torn_last_line_is_counted(tmp_path):
+    child = fork.Process(target=_write_for_ever, args=(tmp_path,))
+    child.start()
+    while not (files := list(tmp_path.iterdir())) or files[0].stat().st_size < 50_000:
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    whole = len(rows(tmp_path, last=True))
+    with files[0].open("r+b") as file:  # what a power cut leaves of the last row
+        file.truncate(files[0].stat().st_size - 7)
+    reader = LogReader(tmp_path)
+    found = list(reader.rows(last=True))
+    assert [row["request"] for row in found[1:]] == [str(n) for n in range(len(found) - 1)]
+    assert (len(found), reader.torn) == (whole - 1, 1)
+
+
+def _write_to_a_small_disk(folder):
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+    mine = log(folder)
+    with pytest.raises(OSError):
+        for n in range(100):
+            mine.append("exposure", request=str(n))
+
+
+@needs_fork
+def test_a_full_disk_is_an_error_and_tears_one_row_at_most(tmp_path):
+    child = fork.Process(target=_write_to_a_small_disk, args=(tmp_path,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    reader = LogReader(tmp_path)
+    found = list(reader.rows(last=True))
+    assert len(found) > 5
+    assert reader.torn == 1
+
+
+def test_a_process_id_that_comes_again_starts_on_a_line_of_its_own(tmp_path):
+    first = log(tmp_path)
+    first.append("exposure", request="1")
+    with first.path.open("ab") as file:
+        file.write(b'{"kind":"exposure","ts":1,"requ')
+    log(tmp_path).append("exposure", request="2")
+    reader = LogReader(tmp_path)
+    assert [row.get("request") for row in reader.rows()] == [None, "1", None, "2"]
+    assert reader.torn == 1
+
+
+def test_a_reader_takes_each_row_once_and_waits_for_one_that_is_being_written(tmp_path):
+    mine, reader = log(tmp_path), LogReader(tmp_path)
+    mine.append("exposure", request="1")
+    assert len(list(reader.rows())) == 2
+    line = json.dumps({"kind": "exposure", "ts": 1.0, "request": "2"}).encode()
+    with mine.path.open("ab") as file:
+        file.write(line[:20])
+    assert list(reader.rows()) == []
+    with mine.path.open("ab") as file:
+        file.write(line[20:] + b"\n")
+    assert [row["request"] for row in reader.rows()] == ["2"]
+    assert reader.torn == 0
+
+
+def test_lines_that_are_no_rows_are_counted_and_passed_over(tmp_path):
+    (tmp_path / "exposures-host-1.jsonl").write_bytes(
+        b'[1]\n{"kind":"exposure"}\n\xff\xfe\n{"kind":"exposure","ts":1}\n'
+    )
+    reader = LogReader(tmp_path)
+    assert len(list(reader.rows())) == 1
+    assert reader.torn == 3
+
+
+def test_a_pseudonym_is_stable_within_an_experiment_and_unlinkable_beyond():
+    key = KEY.encode()
+    assert pseudonym(key, NAME, "ann") == pseudonym(key, NAME, "ann")
+    others = {pseudonym(key, NAME, "bob"), pseudonym(key, "exp-b", "ann"), pseudonym(b"another key", NAME, "ann")}
+    assert pseudonym(key, NAME, "ann") not in others
+
+
+@pytest.mark.parametrize("key", [None, "", "short"])
+def test_a_missing_or_short_key_is_told_with_its_remedy(monkeypatch, key):
+    if key is None:
+        monkeypatch.delenv("RAGC_UNIT_KEY", raising=False)
+    else:
+        monkeypatch.setenv("RAGC_UNIT_KEY", key)
+    with pytest.raises(ExperimentError, match="openssl rand"):
+        unit_key()
