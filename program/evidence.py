@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from program.knobs import Tuning
 from program.knowledge.fusion import WEIGHT, fuse, ranking
 from program.knowledge.source import AUTHORITY, Passage, unique
 
 GLIMPSE = 8
+REMEMBERED = 48  # rankings of one pool
 NO_PRIOR: Mapping[str, float] = {}
+
+
+class Pool(list[Passage]):
+    """A pool that remembers its rankings: a search over settings ranks one pool thousands of times."""
+
+    def __init__(self, passages: Iterable[Passage]) -> None:
+        super().__init__(passages)
+        self._known: dict[Hashable, list[Passage]] = {}
+
+    def known(self, key: Hashable, found: Callable[[], list[Passage]]) -> list[Passage]:
+        """What was found under that key before, else what `found` gives now."""
+        if key not in self._known:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[key] = found()
+        return self._known[key]
 
 
 def first_look(pool: Sequence[Passage]) -> list[Passage]:
     """The best passages of the question's own pool, as the classifier is shown them: the same under every knob,
     so that what was learned about routing holds whatever else is turned."""
+    if isinstance(pool, Pool):
+        return pool.known("first look", lambda: fuse(pool, WEIGHT, GLIMPSE))
     return fuse(pool, WEIGHT, GLIMPSE)
+
+
+def within(pool: Sequence[Passage], sources: Sequence[str]) -> Sequence[Passage]:
+    """The passages of those sources."""
+    if isinstance(pool, Pool):
+        return pool.known(tuple(sources), lambda: Pool(p for p in pool if p.source in sources))
+    return [passage for passage in pool if passage.source in sources]
 
 
 def rank(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float] = NO_PRIOR) -> list[Passage]:
@@ -24,6 +50,14 @@ def rank(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float] = N
     The fused score in [0, 1] loses `stale_penalty` when the passage was superseded and `informal_penalty`
     when it is not official, and gains `base_prior` times the probability that its base is wanted.
     """
+    if not isinstance(pool, Pool):
+        return _ranked(pool, tuning, prior)
+    known = tuple(prior.items()) if tuning.base_prior else ()
+    knobs = (tuning.k, tuning.dense_weight, tuning.stale_penalty, tuning.informal_penalty, tuning.base_prior)
+    return pool.known((*knobs, known), lambda: _ranked(pool, tuning, prior))
+
+
+def _ranked(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float]) -> list[Passage]:
     ranked = ranking(pool, tuning.dense_weight, len(pool))
     if tuning.stale_penalty or tuning.informal_penalty or (tuning.base_prior and prior):
         adjusted = [(at, score + _adjustment(pool[at], tuning, prior)) for at, score in ranked]

@@ -14,7 +14,7 @@ from program.answer import Answer, Outcome, StoppedBy
 from program.claims import Claim, cited, claims
 from program.decide import Clarify, Progress, Search, Verdict, decide, rounds_left
 from program.decide import Generate as Write
-from program.evidence import first_look, interleave, keep, rank
+from program.evidence import first_look, interleave, keep, rank, within
 from program.knobs import Tuning
 from program.knowledge.source import Passage
 from program.modules import Classifier, Plan
@@ -169,7 +169,7 @@ def _search(state: State, program: Program, pool: Sequence[Passage], queries: Se
     new = [query for query in queries if query not in state.ranked]
     asked = [query for query in new if query != state.question]
     pools = dict(zip(asked, (yield [Find(query, sources) for query in asked]), strict=True)) if asked else {}
-    pools[state.question] = [passage for passage in pool if passage.source in sources]
+    pools[state.question] = within(pool, sources)
     for query in new:
         state.ranked[query] = rank(pools[query], tuning, dict(plan.likely))
     state.rounds += 1
