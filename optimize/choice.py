@@ -25,12 +25,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The setting of each named point, the whole frontier, and whether a gain over "as it is" survived the folds."""
+    """The setting of each named point, the whole frontier, and whether a gain over "as it is" survived the folds.
+
+    `reached` is the utility of `balanced` on train (out of fold) and dev, `oracle` that of the best finalist for each
+    question: what choosing by question could add.
+    """
 
     points: Mapping[str, Setting]
     frontier: Sequence[Candidate]
     survived: bool
     gain: float
+    reached: float = 0.0
+    oracle: float = 0.0
 
 
 def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
@@ -61,7 +67,16 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
         for name, price in prices(own).items()
     }
     every = [Candidate(t.setting, rows.mean(t.number, own), rows.calls(t.number)) for t in finalists]
-    return Choice(points, frontier(every, own)[-FRONTIER:], survived, float(np.nanmean(gains)))
+    chosen = rows.best(own) if survived else before.number
+    oracle = float(np.nanmean(np.max([rows.utility[t.number] for t in finalists], axis=0)))
+    return Choice(
+        points,
+        frontier(every, own)[-FRONTIER:],
+        survived,
+        float(np.nanmean(gains)),
+        rows.mean(chosen, own),
+        oracle,
+    )
 
 
 def survives(gains: Sequence[float], groups: Sequence[str]) -> bool:

@@ -18,6 +18,7 @@ from optimize.journal import IDENTITY, Journal, create, join, names
 from optimize.metrics import Grade
 from optimize.preparation import Advance, Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
+from optimize.report import Story, render
 from optimize.spending import Caps, Spending
 from optimize.stats import PairedResult, paired_test
 from optimize.study import Live, Search, Watch
@@ -158,6 +159,28 @@ def _finish(
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
     trials = len(search.trials)
     looks = sealing.looks()
+    broken = {**search.broken, **dict.fromkeys(after.failed, "in the test")}
+    against_parent = paired(before.grades, after.grades)
+    story = Story(
+        name=ready.project.name,
+        parent=parent,
+        verdict=direction("utility", against_parent),
+        gain=against_parent,
+        plain=plainly,
+        before=before,
+        after=after,
+        choice=choice,
+        started_from=ready.starts[0],
+        routing=ready.routing,
+        importances=search.importances(),
+        trials=trials,
+        calls=spending.calls,
+        usd=spending.usd,
+        seconds=spending.seconds,
+        looks=looks,
+        stopped_by=stopped_by,
+        broken=broken,
+    )
     reference = sealing.sealed_from(study) or sealing.compiled(
         final,
         after,
@@ -166,6 +189,7 @@ def _finish(
         parent,
         {"name": "ragc", "seed": ready.seed, "trials": trials, "study": study, "test_looks": looks},
         {"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
+        render(story),
     )
     journal.finish(reference)
     return Compiled(
@@ -174,7 +198,7 @@ def _finish(
         evaluation=after,
         plain=plainly,
         before=before,
-        against_parent=paired(before.grades, after.grades),
+        against_parent=against_parent,
         against_plain=paired(plainly.grades, after.grades),
         trials=trials,
         seconds=spending.seconds,
@@ -184,7 +208,7 @@ def _finish(
         stopped_by=stopped_by,
         looks=looks,
         survived=choice.survived,
-        broken={**search.broken, **dict.fromkeys(after.failed, "in the test")},
+        broken=broken,
     )
 
 

@@ -20,7 +20,7 @@ from optuna.exceptions import DuplicatedStudyError, StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from program.errors import RecordError, SettingsError, StudyError
 from program.parameters import Dimension
@@ -202,7 +202,7 @@ def _mend(path: Path, lock: _Lock) -> None:
 def _database(url: str) -> RDBStorage:
     try:
         return _patiently(lambda: RDBStorage(url, engine_kwargs={"pool_pre_ping": True}))
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError, ArgumentError) as error:
         raise SettingsError(
             f"The database of the study cannot be opened: {error}.",
             "Correct [study] storage in ragc.toml: an SQLAlchemy URL, its driver installed.",
@@ -215,7 +215,7 @@ def _patiently(action: Callable[[], T]) -> T:
     while True:
         try:
             return action()
-        except (StorageInternalError, SQLAlchemyError) as error:
+        except (StorageInternalError, DBAPIError) as error:
             if time.monotonic() > end:
                 raise _unusable(error) from error
             time.sleep(PAUSE)

@@ -37,6 +37,25 @@ Advance = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
+class Routing:
+    """What the router's decisions said of labelled questions, out of fold, and what they should have said.
+
+    By output the probabilities and labels of the yes-or-no decisions; `tables` and `routes` for the route.
+    """
+
+    chances: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    truths: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    tables: list[dict[str, float]] = field(default_factory=list)
+    routes: list[str] = field(default_factory=list)
+
+    def fitted(self, start: Setting) -> Setting:
+        """Thresholds and weights, each fitted alone to its labels."""
+        found = {f"{ROUTE}:{output}": best_threshold(p, self.truths[output]) for output, p in self.chances.items()}
+        found |= {f"{ROUTE}:route={label}": w for label, w in best_weights(self.tables, self.routes).items()}
+        return {name: value for name, value in found.items() if name in start}
+
+
+@dataclass(slots=True)
 class Preparation:
     """A project on its way to a search. `first` is the program as it is before any compile; `parent` the version it is
     compiled from, `first` itself when none was named."""
@@ -53,6 +72,7 @@ class Preparation:
     demonstrations: list[Demonstration] = field(default_factory=list)
     arms: list[Arm] = field(default_factory=list)
     starts: list[Setting] = field(default_factory=list)
+    routing: Routing = field(default_factory=Routing)
 
     def replay(self, program: AgenticRAG) -> Replay:
         """The program's runs, through the project's record and under its caps."""
@@ -115,7 +135,8 @@ def prepare(ready: Preparation, starts: Callable[[Setting], list[Setting]], stag
     ready.arms = folds(ready.first, train, ready.demonstrations, ready.replay)
     stage("fitting thresholds")
     as_it_is = {**read(ready.first), **read(ready.parent)}
-    fitted = {**as_it_is, **fit_routing(ready.arms, as_it_is)}
+    ready.routing = routed(ready.arms)
+    fitted = {**as_it_is, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
 
 
@@ -153,12 +174,9 @@ def folds(
     return arms
 
 
-def fit_routing(arms: Sequence[Arm], start: Setting) -> Setting:
-    """Thresholds and weights of the router's decisions, each fitted alone to its labels, out of fold."""
-    chances: dict[str, list[float]] = defaultdict(list)
-    truths: dict[str, list[bool]] = defaultdict(list)
-    tables: list[dict[str, float]] = []
-    routes: list[str] = []
+def routed(arms: Sequence[Arm]) -> Routing:
+    """The router's decisions on the labelled questions of the arms."""
+    found = Routing()
     for arm in arms:
         sources = arm.replay.program.sources
         pools = arm.replay.replies([Find(question.question, sources) for question in arm.questions])
@@ -171,14 +189,12 @@ def fit_routing(arms: Sequence[Arm], start: Setting) -> Setting:
             if question.sources:
                 labels |= {BASE_PREFIX + name: name in question.sources for name in sources}
             for output, label in labels.items():
-                chances[output].append(evidence[output].probability)
-                truths[output].append(label)
+                found.chances[output].append(evidence[output].probability)
+                found.truths[output].append(label)
             if question.route is not None:
-                tables.append(dict(evidence["route"].probabilities))
-                routes.append(question.route)
-    fitted = {f"{ROUTE}:{output}": best_threshold(chances[output], truths[output]) for output in chances}
-    fitted |= {f"{ROUTE}:route={label}": weight for label, weight in best_weights(tables, routes).items()}
-    return {name: value for name, value in fitted.items() if name in start}
+                found.tables.append(dict(evidence["route"].probabilities))
+                found.routes.append(question.route)
+    return found
 
 
 def digest(value: Any) -> str:

@@ -28,6 +28,7 @@ from program.reference import names, resolve
 from program.settings import Project
 
 SCORES = "scores.jsonl"
+REPORT = "report.html"
 PACKAGES = (
     "dspy",
     "optuna",
@@ -65,9 +66,10 @@ class Sealing:
         parent: str,
         optimizer: Mapping[str, Any],
         cost: Mapping[str, Any],
+        report: bytes = b"",
     ) -> str:
         """The reference of the new version."""
-        return self._publish(program, scores, plain, choice, parent, optimizer, cost)
+        return self._publish(program, scores, plain, choice, parent, optimizer, cost, report)
 
     def looks(self) -> int:
         """How often this test split was looked at by a compile, this time included, as the sealed versions tell.
@@ -113,6 +115,7 @@ class Sealing:
         parent: str,
         optimizer: Mapping[str, Any],
         cost: Mapping[str, Any],
+        report: bytes = b"",
     ) -> str:
         rows = b"".join(orjson.dumps(g.row(), option=orjson.OPT_APPEND_NEWLINE) for g in scores.grades)
         fields = {
@@ -132,6 +135,8 @@ class Sealing:
         if choice.frontier:
             points = [asdict(candidate) for candidate in choice.frontier]
             files[FRONTIER] = orjson.dumps(points, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+        if report:
+            files[REPORT] = report
         return registry.publish(self.project.name, fields, files, self.project.artifacts)
 
     def _data(self) -> dict[str, Any]:

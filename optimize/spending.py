@@ -35,7 +35,8 @@ class Spending:
     usd: float = 0.0
     started: float = field(default_factory=time.monotonic)
     _reserved: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _underway: int = 0
+    _changed: threading.Condition = field(default_factory=threading.Condition)
 
     @property
     def seconds(self) -> float:
@@ -49,16 +50,21 @@ class Spending:
     def before_call(self, usd: float = 0.0) -> None:
         """Counts a call that will cost at most `usd`. Raises `BudgetStop` when that would pass a cap."""
         self.check()
-        with self._lock:
+        with self._changed:
             if self.caps.calls is not None and self.calls >= self.caps.calls:
                 raise BudgetStop("calls")
-            if self.caps.usd is not None and self.usd + self._reserved + usd > self.caps.usd:
-                raise BudgetStop("usd")
+            while self.caps.usd is not None and self.usd + self._reserved + usd > self.caps.usd:
+                if not self._reserved:
+                    raise BudgetStop("usd")
+                self._changed.wait()  # calls on their way may cost less than they might
             self.calls += 1
+            self._underway += 1
             self._reserved += usd
 
     def after_call(self, expected: float, usd: float) -> None:
         """Puts what a call did cost in the place of what it might have."""
-        with self._lock:
-            self._reserved -= expected
+        with self._changed:
+            self._underway -= 1
+            self._reserved = self._reserved - expected if self._underway else 0.0
             self.usd += usd
+            self._changed.notify_all()

@@ -23,10 +23,12 @@ from program.parameters import Dimension, Setting, space
 from program.settings import UtilitySettings
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
-TPE_EVERY = 3  # of so many proposals one is Optuna's, the others are steps from the best so far
+TPE_EVERY = 5  # of so many proposals one is Optuna's, the others are steps from the best so far
+GRAIN = 20  # of a range: settings a hair apart would open branches of their own for nothing
 MEMORY = 120  # trials that a proposal is based on: its cost grows with them
 BEST_KEPT = 60
-SHARES = (0.15, 0.35, 0.65, 1.0)
+IMPORTANT_FROM = 20  # complete trials under which nothing can be said of importances
+SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """A trial is judged on growing parts of the questions, the most uncertain first."""
 
 Floats = NDArray[np.float64]
@@ -150,6 +152,17 @@ class Search:
                     chosen.setdefault(trial.number, trial)
         return sorted(chosen.values(), key=lambda t: (-t.worth, t.number))
 
+    def importances(self) -> dict[str, float]:
+        """Each parameter's share of the spread in utility (PED-ANOVA, Watanabe et al. 2023); empty for few trials."""
+        complete = [t for t in self._journal.trials() if not _pruned(t)]
+        if len(complete) < IMPORTANT_FROM:
+            return {}
+        study = optuna.create_study(direction="maximize")
+        study.add_trials(complete)
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        found: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator)
+        return found
+
     def scores(self, setting: Setting) -> Scores:
         """Every training question under a setting."""
         return self._scoring(setting)
@@ -173,7 +186,8 @@ class Search:
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP)
         study = optuna.create_study(sampler=sampler, direction="maximize")
         study.add_trials([chosen[number] for number in sorted(chosen)])
-        return _plain(study.ask(self._distributions).params)
+        found = _plain(study.ask(self._distributions).params)
+        return {d.name: _coarse(d, found[d.name]) for d in self._space}
 
     def _step(self, frozen: Sequence[FrozenTrial], rng: np.random.Generator) -> Setting:
         """One of the best settings with one to four of its values moved, or put back to what they were."""
@@ -260,8 +274,18 @@ def _moved(d: Dimension, value: float, rng: np.random.Generator) -> float:
     low, high = (np.log(d.low), np.log(d.high)) if d.log else (d.low, d.high)
     at = np.log(value) if d.log else value
     drawn = rng.uniform(low, high) if rng.random() < 0.25 else at + rng.normal(0, 0.15 * (high - low))
-    drawn = min(max(float(drawn), low), high)
-    return _on_grid(d, float(np.exp(drawn)) if d.log else drawn)
+    return _coarse(d, float(np.exp(min(drawn, high))) if d.log else float(drawn))
+
+
+def _coarse(d: Dimension, value: float) -> float:
+    """The value on a grid of GRAIN parts of its range."""
+    if d.integral or d.step:
+        return _on_grid(d, value)
+    low, high = (np.log(d.low), np.log(d.high)) if d.log else (d.low, d.high)
+    at = np.log(max(value, d.low)) if d.log else value
+    part = (high - low) / GRAIN
+    snapped = low + part * round((min(max(float(at), low), high) - low) / part)
+    return _on_grid(d, round(float(np.exp(snapped)) if d.log else float(snapped), 6))
 
 
 def _on_grid(d: Dimension, value: float) -> float:

@@ -118,12 +118,27 @@ def load(
     return program
 
 
-def open_latest(project: str | Path, *, point: str | None = None, progress: Advance | None = None) -> AgenticRAG:
-    """The latest version of a project when it has one, else its program before any compile."""
+def open_latest(
+    project: str | Path,
+    *,
+    point: str | None = None,
+    calls_per_question: float | None = None,
+    min_utility: float | None = None,
+    progress: Advance | None = None,
+) -> AgenticRAG:
+    """The latest version of a project, as `load` gives it, when it has one; else its program before any compile."""
     opened = Project.open(project)
     if opened.name in names(opened.artifacts):
         latest = f"{opened.name}@latest"
-        return load(latest, artifacts=opened.artifacts, project=opened.folder, point=point, progress=progress)
+        return load(
+            latest,
+            artifacts=opened.artifacts,
+            project=opened.folder,
+            point=point,
+            calls_per_question=calls_per_question,
+            min_utility=min_utility,
+            progress=progress,
+        )
     return open_program(opened, progress=progress)
 
 
