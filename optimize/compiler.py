@@ -26,7 +26,7 @@ from program.errors import BudgetError, BudgetStop, StudyError
 from program.parameters import Setting, apply
 from program.settings import Project
 
-TRIALS = 120
+TRIALS = 150
 SEARCH_SHARE = 0.6
 """Of each cap, what the search may use up; the rest is for choosing and for the test."""
 CHOICE_SHARE = 0.75

@@ -23,7 +23,8 @@ from program.parameters import Dimension, Setting, space
 from program.settings import UtilitySettings
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
-TPE_EVERY = 5  # of so many proposals one is Optuna's, the others are steps from the best so far
+TPE_EVERY = 8  # of so many proposals one is Optuna's, the others are steps from the best so far
+DECISIONS_ALONE = 0.75  # of the steps, how many move thresholds and weights only
 GRAIN = 20  # of a range: settings a hair apart would open branches of their own for nothing
 MEMORY = 120  # trials that a proposal is based on: its cost grows with them
 BEST_KEPT = 60
@@ -190,13 +191,16 @@ class Search:
         return {d.name: _coarse(d, found[d.name]) for d in self._space}
 
     def _step(self, frozen: Sequence[FrozenTrial], rng: np.random.Generator) -> Setting:
-        """One of the best settings with one to four of its values moved, or put back to what they were."""
+        """One of the best settings with one or a few of its values moved, or put back to what they were."""
         price = self._prices[int(rng.integers(len(self._prices)))]
         complete = [_trial(t) for t in frozen if t.state == TrialState.COMPLETE]
         ranked = sorted(complete, key=lambda t: (-t.candidate.at(price, self._own), t.number))
         setting = dict(ranked[min(int(rng.geometric(0.4)) - 1, len(ranked) - 1)].setting)
-        for at in rng.choice(len(self._space), size=int(rng.integers(1, 5)), replace=False):
-            d = self._space[int(at)]
+        # Decisions are read anew from recorded evidence; most knobs open branches, which cost a hundred times as much.
+        free = [d for d in self._space if ":" in d.name]
+        among = free if free and rng.random() < DECISIONS_ALONE else self._space
+        for at in rng.choice(len(among), size=min(int(rng.geometric(0.5)), len(among)), replace=False):
+            d = among[int(at)]
             setting[d.name] = self._starts[0][d.name] if rng.random() < 0.15 else _moved(d, setting[d.name], rng)
         return setting
 

@@ -89,6 +89,7 @@ def paid_shop(own_shop, model, monkeypatch):
     """A project all of whose decisions and texts come from the model on loopback, as from a paid one."""
     import dspy
 
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it is looked for on the network
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("OPENAI_API_BASE", model.url)
     monkeypatch.setenv("OPENAI_BASE_URL", model.url)
