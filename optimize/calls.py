@@ -67,12 +67,15 @@ class Calls:
             return self._kept(asked, self._decided(name, predictor, model, [r for r, _ in asked if isinstance(r, Ask)]))
         if model.model.startswith(LOCAL):
             return [self._called(name, predictor, model, r, digest) for r, digest in asked]
-        with ThreadPoolExecutor(ABREAST) as pool:
+        pool = ThreadPoolExecutor(ABREAST)
+        try:
             futures = [
                 pool.submit(contextvars.copy_context().run, self._called, name, predictor, model, r, digest)
                 for r, digest in asked
             ]
             return [future.result() for future in futures]
+        finally:
+            pool.shutdown(cancel_futures=True)  # after a stop, calls on their way are waited for, and none is begun
 
     def _kept(self, asked: Sequence[tuple[Request, bytes | None]], found: Sequence[Performed]) -> list[Performed]:
         self._record.performed += len(asked)

@@ -13,7 +13,8 @@ from optimize.front import Candidate, frontier, prices
 from optimize.preparation import Preparation, topics_apart
 from optimize.scoring import Arm, Scores, Scoring
 from optimize.stats import paired_test
-from optimize.study import Search, Trial
+from optimize.study import Search
+from optimize.trials import Trial
 from program.parameters import Setting
 from program.rag import AgenticRAG
 

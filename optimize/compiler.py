@@ -14,7 +14,7 @@ from optimize.comparison import direction
 from optimize.evaluation import Asked, Evaluation, side_by_side
 from optimize.front import prices
 from optimize.heads import fit_heads
-from optimize.journal import IDENTITY, Journal, create, join, names
+from optimize.journal import IDENTITY, Journal, create, join, last
 from optimize.metrics import Grade
 from optimize.preparation import Advance, Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
@@ -91,24 +91,20 @@ def compile_project(
     caps = Caps(max_calls, max_usd, max_seconds)
     spending = Spending(caps)
     live, stage, advance = _told(watch)
-    last = join(project) if resume and names(project) else None
-    if last is not None and (sealed := last.finished):
-        raise StudyError(f"The last study, {last.name}, is finished: {sealed}.", "Start anew: ragc compile PROJECT")
-    noted = last.attributes.get(IDENTITY, {}) if last else {}
+    journal = last(project) if resume else None
+    if journal is not None and (sealed := journal.finished):
+        raise StudyError(f"The last study, {journal.name}, is finished: {sealed}.", "Start anew: ragc compile PROJECT")
+    noted = journal.attributes[IDENTITY] if journal else {}
     ready = open_project(
         project, int(noted.get("seed", seed)), str(noted.get("from", origin)), spending, stage, advance
     )
-    if last is None:
-        last = create(project, ready.identity())
-        last.note("id", uuid4().hex[:8])
-        last.note("trials", trials or TRIALS)
-    elif noted:
-        last.expect(ready.identity())
-    journal = last
-    target = trials or int(journal.attributes.get("trials", TRIALS))
+    if journal is None:
+        journal = create(project, ready.identity(), {"id": uuid4().hex[:8], "trials": trials or TRIALS})
+    journal.expect(ready.identity())
+    target = trials or int(journal.attributes["trials"])
     spending.caps = caps.reduced(SEARCH_SHARE)
     try:
-        prepare(ready, first_settings, stage, advance)
+        prepare(ready, _starts, stage, advance)
     except BudgetStop as stop:
         raise BudgetError(
             f"The cap on {stop.tripped} was reached before the first setting could be tried.",
@@ -153,7 +149,7 @@ def _finish(
     live.calls = spending.calls
 
     stage("sealing")
-    study = f"{journal.name}-{journal.attributes.get('id', '')}"
+    study = f"{journal.name}-{journal.attributes['id']}"
     sealing = Sealing(ready.project, ready.questions, ready.parts, ready.seed)
     plainly, before, after = evaluations
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
@@ -224,10 +220,10 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     spending = Spending()
     ready = open_project(project, int(noted.get("seed", 0)), str(noted.get("from", "")), spending, stage, advance)
     journal.expect(ready.identity())
-    prepare(ready, first_settings, stage, advance)
+    prepare(ready, _starts, stage, advance)
     stage("searching")
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
-    search.run(int(journal.attributes.get("trials", TRIALS)), watch, live, spending)
+    search.run(int(journal.attributes["trials"]), watch, live, spending)
     return search.added()
 
 
@@ -240,7 +236,7 @@ def paired(
     return paired_test([metric(g) for g in a], [metric(g) for g in b], [g.topic for g in a])
 
 
-def first_settings(fitted: Setting) -> list[Setting]:
+def _starts(fitted: Setting) -> list[Setting]:
     """Settings worth trying first: what usually helps, each still to prove itself.
 
     A judge with few examples is unsure, so a low bar keeps what it only doubts.

@@ -5,17 +5,17 @@ A trial is written once it is finished, in one piece, so a process killed at any
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import optuna
 from filelock import FileLock
-from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
@@ -23,7 +23,6 @@ from optuna.trial import FrozenTrial
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from program.errors import RecordError, SettingsError, StudyError
-from program.parameters import Dimension
 from program.settings import Project
 
 PATIENCE = 60.0  # seconds for which a database that is away is tried again
@@ -98,8 +97,8 @@ class Journal:
             )
 
 
-def create(project: Project, identity: Mapping[str, Any]) -> Journal:
-    """A new study, under the next free name of the project."""
+def create(project: Project, identity: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> Journal:
+    """A new study, under the next free name of the project, with what is noted of it."""
     n = max((_number(name) for name in names(project)), default=0)
     while True:
         n += 1
@@ -110,8 +109,19 @@ def create(project: Project, identity: Mapping[str, Any]) -> Journal:
         except (DuplicatedStudyError, FileExistsError):
             continue  # another compile took the name this very moment
         journal = Journal(name, storage)
-        journal.note(IDENTITY, dict(identity))
+        for key, value in {**(notes or {}), IDENTITY: dict(identity)}.items():  # with its identity it is whole
+            journal.note(key, value)
         return journal
+
+
+def last(project: Project) -> Journal | None:
+    """The project's last study that was begun in earnest, or None; one killed in its first moments holds nothing."""
+    for name in reversed(names(project)):
+        with contextlib.suppress(StudyError):
+            journal = join(project, name)
+            if IDENTITY in journal.attributes:
+                return journal
+    return None
 
 
 def join(project: Project, name: str = "") -> Journal:
@@ -137,16 +147,6 @@ def names(project: Project) -> list[str]:
         found = [path.name.removesuffix(SUFFIX) for path in _folder(project).glob(f"*{SUFFIX}")]
         found = [name for name in found if _of(project, name)]
     return sorted(found, key=_number)
-
-
-def distributions(space: Sequence[Dimension]) -> dict[str, BaseDistribution]:
-    """The space as Optuna has it."""
-    return {
-        d.name: IntDistribution(int(d.low), int(d.high))
-        if d.integral
-        else FloatDistribution(d.low, d.high, log=d.log, step=d.step)
-        for d in space
-    }
 
 
 def host() -> str:

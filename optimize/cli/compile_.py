@@ -133,7 +133,7 @@ def _table(done: Compiled) -> None:
     title = (
         f"{done.reference} on {len(done.evaluation.grades)} test questions: percent or mean [95 % interval by topic]"
     )
-    print_table(title, ["metric", "plain RAG", "uncompiled", "compiled", "n"], rows)
+    print_table(title, ["metric", "plain RAG", "parent", "compiled", "n"], rows)
     gain = done.against_parent
     typer.echo(
         f"utility {gain.difference:+.3f} [{gain.ci[0]:+.3f}, {gain.ci[1]:+.3f}] over {done.parent}: {done.verdict}\n"

@@ -1,5 +1,7 @@
 """Choosing: what beats the front, what a bound may prune, and which gains survive the folds."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +27,7 @@ def test_whatever_a_call_costs_the_best_setting_is_on_the_frontier(every, price)
 @given(candidates)
 def test_on_the_frontier_more_calls_mean_more_utility(every):
     found = frontier(every, OWN)
-    pairs = list(zip(found, found[1:], strict=False))
-    assert all(a.calls < b.calls and a.at(0, OWN) < b.at(0, OWN) for a, b in pairs)
+    assert all(a.calls < b.calls and a.at(0, OWN) < b.at(0, OWN) for a, b in pairwise(found))
 
 
 QUESTIONS = [

@@ -99,7 +99,7 @@ def test_two_compiles_of_one_project_at_once_both_finish_and_share_their_calls(p
 def test_a_worker_adds_trials_to_the_study_and_the_compile_goes_on_with_them(paid_shop, model, undisturbed):
     project = Project.open(paid_shop)
     first = started(run, paid_shop, False, model.url)
-    while not journal.names(project) or "id" not in journal.join(project).attributes:
+    while journal.last(project) is None:
         time.sleep(0.1)
     other = started(join_in, paid_shop, model.url)
     first.join()

@@ -7,7 +7,8 @@ import optuna
 import pytest
 
 from optimize import journal
-from optimize.journal import create, distributions, join, names
+from optimize.journal import create, join, names
+from optimize.trials import distributions
 from program.errors import SettingsError, StudyError
 from program.parameters import Dimension
 from program.settings import Project
