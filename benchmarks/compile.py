@@ -24,7 +24,7 @@ from typing import Any
 import dspy
 import numpy as np
 
-from optimize.compiler import Compiled, compile_project, first_settings
+from optimize.compiler import Compiled, compile_project
 from optimize.dataset import LabelledQuestion
 from optimize.evaluation import Grader, evaluate
 from optimize.journal import join
@@ -135,7 +135,7 @@ def warm(project: Project, trials: int) -> tuple[list[Figure], Compiled]:
 def prepared(project: Project) -> Preparation:
     """The project ready to search, its record warm."""
     ready = open_project(project, 0, "", Spending(), lambda name: None, lambda done, of: None)
-    prepare(ready, first_settings, lambda name: None, lambda done, of: None)
+    prepare(ready, lambda fitted: [fitted], lambda name: None, lambda done, of: None)
     return ready
 
 

@@ -181,10 +181,12 @@ def routed(arms: Sequence[Arm]) -> Routing:
         sources = arm.replay.program.sources
         pools = arm.replay.replies([Find(question.question, sources) for question in arm.questions])
         asks = [
-            Ask(ROUTE, {"question": question.question, "glimpse": first_look(pool)})
+            Ask(ROUTE, {"question": question.question, "glimpse": first_look(pool or [])})
             for question, pool in zip(arm.questions, pools, strict=True)
         ]
         for question, evidence in zip(arm.questions, arm.replay.replies(asks), strict=True):
+            if evidence is None:
+                continue
             labels = {"vague": question.outcome == "clarify"} if question.outcome is not None else {}
             if question.sources:
                 labels |= {BASE_PREFIX + name: name in question.sources for name in sources}

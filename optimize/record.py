@@ -183,6 +183,6 @@ def _alive(owner: str) -> bool:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OSError):
-        return True
+    except OSError:
+        pass  # somebody else's process
     return True

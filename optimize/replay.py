@@ -76,15 +76,16 @@ class Replay:
 
     def reply(self, request: Request) -> Reply:
         """The reply to one request. Raises `StepFailed` when it cannot be had."""
-        return self.replies([request])[0]
+        (found,) = self.replies([request])
+        if found is None:
+            raise next(iter(self._failed.values()))
+        return found
 
-    def replies(self, requests: Sequence[Request]) -> list[Reply]:
-        """The replies, in order; what the record lacks is performed together."""
-        missing = [request for request in requests if self._key(request) not in self.record.kept]
-        failed = self._obtain(missing) if missing else {}
-        if failed:
-            raise next(iter(failed.values()))
-        return [self._decoded(request, self.record.kept[self._key(request)]) for request in requests]
+    def replies(self, requests: Sequence[Request]) -> list[Reply | None]:
+        """The replies, in order, None for one that cannot be had; what the record lacks is performed together."""
+        self._obtain(requests)
+        found = [(request, self.record.kept.get(self._key(request))) for request in requests]
+        return [None if entry is None else self._decoded(request, entry) for request, entry in found]
 
     def _started(self, question: str) -> _Run:
         path: list[str] = []
@@ -132,8 +133,8 @@ class Replay:
         )  # fmt: skip
         return replace(answer, usage=usage, trace=replace(answer.trace, path=tuple(run.path)))
 
-    def _obtain(self, requests: Sequence[Request]) -> dict[Hashable, StepFailed]:
-        """Puts what these requests come to into memory: read from the file, else performed."""
+    def _obtain(self, requests: Sequence[Request]) -> None:
+        """Puts what these requests come to into memory: read from the file, else performed; or notes how it failed."""
         wanted = {key: request for request in requests if (key := self._key(request)) not in self.record.kept}
         digests = {key: self._digest(request) for key, request in wanted.items()}
         held = self.record.read(d for d in digests.values() if d is not None)
@@ -153,7 +154,6 @@ class Replay:
                 self.record.kept[key] = found
             else:
                 self._failed[key] = found
-        return self._failed
 
     def _key(self, request: Request) -> Hashable:
         if isinstance(request, Find):

@@ -59,6 +59,11 @@ def test_a_model_that_fails_three_calls_in_ten_is_asked_again(paid_shop, model):
     assert done.calls >= len(model.calls)
 
 
+def test_a_model_that_is_gone_for_a_while_costs_what_it_was_asked_then_and_no_more(paid_shop, model):
+    model.fails = lambda n: 4 <= n < 70
+    assert compile_(paid_shop).trials == 12
+
+
 def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop, monkeypatch):
     from optimize import metrics, scoring
 
