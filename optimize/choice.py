@@ -15,6 +15,7 @@ from optimize.scoring import Arm, Scores, Scoring
 from optimize.stats import paired_test
 from optimize.study import Search
 from optimize.trials import Trial
+from program.errors import BudgetStop
 from program.parameters import Setting
 from program.rag import AgenticRAG
 
@@ -45,20 +46,23 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
 
     By cross-validation over the topics of dev: for each fold the best setting is chosen without it and judged on it
     against "as it is". The choice is made only if those gains are positive and exceed their standard error, taken by
-    topic; else everything stays as it is. Without dev questions the gain is that of train.
+    topic; else everything stays as it is. Without dev questions, or when a cap is reached on them, the gain is that of
+    train.
     """
     finalists = search.finalists(FINALISTS)
     own = ready.project.settings.utility.call
-    as_it_is = ready.starts[0]
-    if not finalists:
+    as_it_is = search.as_it_is
+    before = next((t for t in finalists if t.setting == as_it_is), None)
+    if before is None:
         return Choice(dict.fromkeys(prices(own), as_it_is), [], False, 0.0)
     train = {t.number: search.scores(t.setting) for t in finalists}
     dev = list(ready.parts["dev"])
     scoring = Scoring([Arm(ready.replay(final), dev)], ready.project.settings.utility)
-    held = {t.number: scoring(t.setting) if dev else Scores.none(0) for t in finalists}
-    before = next((t for t in finalists if t.setting == as_it_is), None)
-    if before is None:
-        return Choice(dict.fromkeys(prices(own), as_it_is), [], False, 0.0)
+    held = {t.number: Scores.none(0) for t in finalists}
+    try:
+        held = {t.number: scoring(t.setting) for t in finalists} if dev else held
+    except BudgetStop:
+        dev = []
     rows = _Rows(finalists, train, held, own)
     gains = _out_of_fold(rows, dev, own, before) if dev else rows.difference(rows.best(own), before.number)
     groups = [q.topic or q.id for q in dev] if dev else [q.topic or q.id for a in ready.arms for q in a.questions]

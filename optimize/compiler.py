@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from optimize.choice import Choice, choose
+from optimize.choice import choose
 from optimize.comparison import direction
 from optimize.evaluation import Asked, Evaluation, side_by_side
-from optimize.front import prices
 from optimize.heads import fit_heads
 from optimize.journal import IDENTITY, Journal, create, join, last
 from optimize.metrics import Grade
@@ -131,11 +130,7 @@ def _finish(
     stage("choosing on dev")
     spending.caps = caps.reduced(CHOICE_SHARE)
     final = ready.compiled()
-    try:
-        choice = choose(ready, search, final)
-    except BudgetStop as stop:
-        stopped_by = stopped_by or stop.tripped
-        choice = Choice(dict.fromkeys(prices(weights.call), ready.starts[0]), [], False, 0.0)
+    choice = choose(ready, search, final)
     apply(final, choice.points["balanced"])
     fit_heads(final, ready.project.private)
 
@@ -166,7 +161,7 @@ def _finish(
         before=before,
         after=after,
         choice=choice,
-        started_from=ready.starts[0],
+        started_from=search.as_it_is,
         routing=ready.routing,
         importances=search.importances(),
         trials=trials,

@@ -84,6 +84,11 @@ class Search:
         return [thawed(frozen) for frozen in self._journal.trials()]
 
     @property
+    def as_it_is(self) -> Setting:
+        """The first start: the program before any search."""
+        return self._starts[0]
+
+    @property
     def broken(self) -> Mapping[str, str]:
         """Questions that could not be graded, and why; they count in no trial."""
         return self._scoring.broken
