@@ -50,7 +50,27 @@ about = "machines: their power, weight and noise"
 path = "knowledge/policy"
 about = "guarantees, returns and repairs of machines"
 """
-STARTS, ENDS = ("Har", "Mel", "Tor", "Vin", "Sol", "Ber", "Kal"), ("ton", "low", "by", "ger", "ick")
+FIRST = ("Quartz", "Velvet", "Amber", "Copper", "Sierra", "Meadow", "Winter", "Falcon")
+LAST = ("kettle", "loom", "drill", "printer", "lantern", "mower")
+# A wording for each machine in four, so that no question of one split is nearly one of another.
+POWER = (
+    "How many watts does the {} draw?",
+    "What power in watts is the {} rated at?",
+    "Tell me the electrical load of a {}.",
+    "When it runs, which wattage has the {}?",
+)
+BACK = (
+    "Until when may I return a {}?",
+    "How long do I have to send the {} back?",
+    "Within which time is a {} taken back?",
+    "I do not like my {}: what is the deadline for giving it back?",
+)
+UNKNOWN = (
+    "Is the {} sold in green?",
+    "Who designed the {}?",
+    "Does the {} come with batteries?",
+    "Can the {} be rented by the hour?",
+)
 
 
 def figure(name: str, value_: float, bar: str, n: int) -> Figure:
@@ -63,41 +83,42 @@ def figure(name: str, value_: float, bar: str, n: int) -> Figure:
 def make_project(folder: Path, machines: int) -> Project:
     """A project of so many machines: two documents and three questions each."""
     rng = random.Random(0)
-    names = [a + b for a, b in itertools.product(STARTS, ENDS)][:machines]
+    names = [f"{first} {last}" for last, first in itertools.product(LAST, FIRST)][:machines]
     rows = []
     for n, name in enumerate(names):
+        file = name.lower().replace(" ", "-")
         watts, kilos, days = rng.randrange(100, 3000), rng.randrange(2, 60), rng.randrange(10, 90)
         text = (
             f"# {name}\n## Power\nThe {name} draws {watts} watts.\n\n## Weight\nThe {name} weighs {kilos} kilograms.\n"
         )
-        _write(folder / f"knowledge/product/{name.lower()}.md", text)
+        _write(folder / f"knowledge/product/{file}.md", text)
         text = f"# {name} terms\n## Returns\nThe {name} can be sent back within {days} days of delivery.\n"
-        _write(folder / f"knowledge/policy/{name.lower()}.md", text)
+        _write(folder / f"knowledge/policy/{file}.md", text)
         split = ("train", "train", "dev", "test")[n % 4]
         common = {"topic": name, "route": "simple", "split": split}
         rows += [
             {
                 **common,
-                "id": f"{name}-power",
-                "question": f"How many watts does the {name} draw?",
+                "id": f"{file}-power",
+                "question": POWER[n % 4].format(name),
                 "outcome": "answered",
                 "sources": ["product"],
-                "evidence": [f"product/{name.lower()}.md#power"],
+                "evidence": [f"product/{file}.md#power"],
                 "facts": [f"{watts} watts"],
             },
             {
                 **common,
-                "id": f"{name}-back",
-                "question": f"Until when may I return a {name}?",
+                "id": f"{file}-back",
+                "question": BACK[n % 4].format(name),
                 "outcome": "answered",
                 "sources": ["policy"],
-                "evidence": [f"policy/{name.lower()}.md#returns"],
+                "evidence": [f"policy/{file}.md#returns"],
                 "facts": [f"{days} days"],
             },
             {
                 **common,
-                "id": f"{name}-green",
-                "question": f"Is the {name} sold in green?",
+                "id": f"{file}-green",
+                "question": UNKNOWN[n % 4].format(name),
                 "outcome": "abstain",
                 "sources": ["product"],
             },
