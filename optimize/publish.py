@@ -52,7 +52,7 @@ class Sealing:
 
     def uncompiled(self, program: AgenticRAG, scores: Evaluation, plain: Evaluation) -> str:
         """The reference of the uncompiled program: the latest version when that holds just this, else a new one."""
-        if (found := self._already(program)) is not None:
+        if (found := self._already(program, len(scores.grades))) is not None:
             return found
         as_it_is = Choice({"balanced": read(program)}, [], False, 0.0)
         return self._publish(program, scores, plain, as_it_is, "", {"name": "none"}, {})
@@ -93,13 +93,14 @@ class Sealing:
         listed = registry.ls(self.project.name, root)
         return [read_manifest(resolve(f"{one.name}@{one.version}", root).path) for one in listed]
 
-    def _already(self, program: AgenticRAG) -> str | None:
-        """A version of this project that holds exactly the uncompiled program, scored on the same test split."""
+    def _already(self, program: AgenticRAG, scored: int) -> str | None:
+        """A version that holds exactly the uncompiled program, scored on as many questions of the same test split."""
         state = hashlib.sha256(files_of(program)["program.json"]).hexdigest()
         for sealed in self._sealed():
             same_state = any(f.path == "program.json" and f.digest == f"sha256:{state}" for f in sealed.files)
             if (
                 same_state
+                and sealed.section("scores").get("utility", {}).get("n", 0) >= scored
                 and sealed.section("data") == self._data()
                 and sealed.section("knowledge") == self._knowledge(program)
             ):
