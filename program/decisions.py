@@ -69,9 +69,17 @@ class Requests:
 
     def ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         """The client's evidence for these inputs."""
+        return self.ask_many(name, predictor, client, [inputs])[0]
+
+    def ask_many(
+        self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]
+    ) -> list[Evidence]:
+        """The client's evidence for each of several inputs, all at once when it has a `batch`."""
+        if not inputs:
+            return []
         request = self._kept.get(name)
         if request is None or not request.fits(predictor):
-            request = _Request(predictor, client, inputs)
+            request = _Request(predictor, client, inputs[0])
             with self._lock:
                 self._kept[name] = request
         return request.ask(client, inputs)
@@ -103,10 +111,13 @@ class _Request:
             and _wording(predictor) == self._wording
         )
 
-    def ask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
-        state = {**self._state, "inputs": {name: jsonable(value) for name, value in inputs.items()}}
-        answers = client(state=state, questions=self._questions)
-        return {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
+    def ask(self, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Evidence]:
+        written = [{name: jsonable(value) for name, value in one.items()} for one in inputs]
+        if (batch := getattr(client, "batch", None)) is not None:
+            found = batch(self._state, self._questions, written)
+        else:
+            found = [client(state={**self._state, "inputs": one}, questions=self._questions) for one in written]
+        return [{n: answer.get("noul", answer.get("probabilities")) for n, answer in f.items()} for f in found]
 
 
 class _Listener:

@@ -25,16 +25,26 @@ def register(app: typer.Typer) -> None:
     app.command("eval")(evaluate)
 
 
-def opened(target: str, artifacts: str, point: str, quiet: bool) -> AgenticRAG:
+def opened(
+    target: str,
+    artifacts: str,
+    point: str,
+    quiet: bool,
+    calls_per_question: float | None = None,
+    min_utility: float | None = None,
+) -> AgenticRAG:
     """The program a target names: a version, or a project's latest version, or the project uncompiled."""
     from program.artifact import load, open_latest
 
+    wanted: dict[str, Any] = {"point": point or None}
+    wanted |= {"calls_per_question": calls_per_question, "min_utility": min_utility}
     with progress("indexing", quiet) as advance:
         if (Path(target) / "ragc.toml").is_file() or (
             Path(target).is_dir() and "@" not in target and not (Path(target) / "manifest.json").is_file()
         ):
-            return open_latest(target, point=point or None, progress=advance)
-        return load(target, artifacts=artifacts or None, point=point or None, progress=advance)
+            return open_latest(target, **wanted, progress=advance)
+        program: AgenticRAG = load(target, artifacts=artifacts or None, **wanted, progress=advance)
+        return program
 
 
 def search(
@@ -86,11 +96,13 @@ def ask(
     trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, typer.Option(help="Print the answer as it is written.")] = False,
     point: Point = "",
+    calls_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many.")] = None,
+    min_utility: Annotated[float | None, typer.Option(help="The setting of fewest calls with at least this.")] = None,
     artifacts: Artifacts = "",
     json: Json = False,
 ) -> None:
     """One answer with its citations."""
-    rag = opened(target, artifacts, point, quiet=json)
+    rag = opened(target, artifacts, point, json, calls_per_question, min_utility)
     if question or sys.stdin.isatty():
         _answer(rag, question, trace, stream, json)
         return

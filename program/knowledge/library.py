@@ -82,6 +82,10 @@ class Library:
         """Identifies the passages together with how they were indexed."""
         return self.index.index_digest if self.index else _NOTHING
 
+    def content_digest(self, name: str) -> str:
+        """Identifies what a search of that source can bring; empty when it may change unseen."""
+        return self.index_digest if name in self._indexed else str(getattr(self.sources.get(name), "digest", ""))
+
     def describe(self) -> list[SourceCard]:
         """The card of every source, in the project's order."""
         return [source.describe() for source in self.sources.values()]
