@@ -31,12 +31,13 @@ class StoppedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """The passage behind the marker `[n]` of an answer."""
+    """The passage behind the marker `[n]` of an answer; `reason` is its way through the graph, or empty."""
 
     n: int
     source: str
     id: str
     title: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

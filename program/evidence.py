@@ -24,7 +24,7 @@ def rank(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float] = N
     The fused score in [0, 1] loses `stale_penalty` when the passage was superseded and `informal_penalty`
     when it is not official, and gains `base_prior` times the probability that its base is wanted.
     """
-    ranked = ranking(pool, tuning.dense_weight, len(pool))
+    ranked = ranking(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
     if tuning.stale_penalty or tuning.informal_penalty or (tuning.base_prior and prior):
         adjusted = [(at, score + _adjustment(pool[at], tuning, prior)) for at, score in ranked]
         ranked = sorted(adjusted, key=lambda pair: (-pair[1], pool[pair[0]].id))

@@ -36,7 +36,7 @@ class ModelSettings(_Section):
 class KnowledgeSettings(_Section):
     """One knowledge base: where it is, and what a router should know of it."""
 
-    kind: Literal["documents", "tables", "web"] = "documents"
+    kind: Literal["documents", "graph", "tables", "web"] = "documents"
     path: str = ""
     url: str = ""
     about: str = ""

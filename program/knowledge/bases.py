@@ -10,7 +10,7 @@ from pathlib import Path
 from program.errors import KnowledgeError
 from program.knowledge.source import SourceCard
 
-KINDS = {"documents": "dense", "web": "web"}
+KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
 """The kinds that are folders of files, each with the `method` its passages carry."""
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")

@@ -17,9 +17,10 @@ from program.knowledge import generation
 from program.knowledge.bases import KINDS, BaseSpec, check_bases
 from program.knowledge.embedder import Embedder
 from program.knowledge.generation import MEND, Index
+from program.knowledge.graph import Graph
 from program.knowledge.ingest import Skipped, link_superseded, read_base
 from program.knowledge.keywords import Keywords
-from program.knowledge.source import Passage, embedding_text
+from program.knowledge.source import Passage, embedding_text, keyword_text
 from program.knowledge.vectors import QdrantVectors, connect, open_qdrant
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ def _build(
     if not whole:
         matrix, embedded = _embed(passages, embedder, _known(folder, previous, embedder), progress)
         reused = len(passages) - embedded
-        keywords = Keywords.build([embedding_text(p) for p in passages], keep_stop_words)
-        index = Index.of(passages, matrix, keywords, embedder.digest)
+        keywords = Keywords.build([keyword_text(p) for p in passages], keep_stop_words)
+        index = Index.of(passages, matrix, keywords, Graph.build(passages), embedder.digest)
         _store(folder, name, index, local_qdrant=not qdrant_url)
     served = not qdrant_url or _serve(folder / name, embedder, qdrant_url)
     if previous != name:

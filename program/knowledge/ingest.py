@@ -176,6 +176,7 @@ def _prose(path: str, text: str, suffix: str) -> tuple[Document, list[str]]:
             as_of=as_of,
             authority=about.authority,
             link=f"{path}:{part.first}-{part.last}",
+            attributes=about.attributes,
         )
         for part in parts
     )
@@ -200,6 +201,7 @@ def _records(path: str, text: str, suffix: str) -> tuple[Document, list[str]]:
             as_of=row.metadata.as_of or dated,
             authority=row.metadata.authority,
             link=f"{path}:{row.first}-{row.last}",
+            attributes=row.metadata.attributes,
         )
         for row in rows.records
     )

@@ -14,7 +14,7 @@ from program.errors import KnowledgeError
 from program.knowledge.bases import KINDS, BaseSpec, check_bases
 from program.knowledge.documents import DEPTH, Documents, pool
 from program.knowledge.embedder import Embedder
-from program.knowledge.fusion import RRF_K, WEIGHT, Method, fuse
+from program.knowledge.fusion import GRAPH, RRF_K, WEIGHT, Method, fuse
 from program.knowledge.generation import Index
 from program.knowledge.index import IndexReport, build_index, open_index
 from program.knowledge.source import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
@@ -131,11 +131,12 @@ class Library:
         *,
         method: Method = "convex",
         rrf_k: int = RRF_K,
+        graph: float = GRAPH,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
     ) -> list[Passage]:
         """The best `k` passages of the named sources under one fusion, best first."""
-        return fuse(self.candidates(query, sources, max(k, depth), filters), weight, k, method, rrf_k)
+        return fuse(self.candidates(query, sources, max(k, depth), filters), weight, k, method, rrf_k, graph)
 
     async def asearch(
         self,
@@ -146,12 +147,22 @@ class Library:
         *,
         method: Method = "convex",
         rrf_k: int = RRF_K,
+        graph: float = GRAPH,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
     ) -> list[Passage]:
         """`search` without holding up the event loop."""
         return await asyncio.to_thread(
-            self.search, query, sources, k, weight, method=method, rrf_k=rrf_k, depth=depth, filters=filters
+            self.search,
+            query,
+            sources,
+            k,
+            weight,
+            method=method,
+            rrf_k=rrf_k,
+            graph=graph,
+            depth=depth,
+            filters=filters,
         )
 
     def glimpse(self, query: str, k: int) -> list[Passage]:
