@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ from dspy.adapters.types.decision import decision_type
 from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.knobs import Knob
+from program.knowledge.embedder import Embedder
 from program.knowledge.generation import CURRENT
 from program.knowledge.library import BaseSpec, IndexReport, Library, build_index
+from program.knowledge.rerank import Reranker
+from program.knowledge.source import Source
 from program.knowledge.tables import Tables
 from program.manifest import Manifest, verify
 from program.models.catalog import Models, open_models
@@ -38,11 +41,25 @@ def index_project(project: Project, progress: Advance | None = None) -> IndexRep
 
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
-    settings = project.settings
-    embedder = open_models(settings.models).embedder
-    embedder.remember_in(project.private)
+    open_models(project.settings.models).embedder.remember_in(project.private)
     bases = [spec for spec in _bases(project) if spec.kind != TABLES]
-    return build_index(bases, project.private / INDEX, embedder, progress, qdrant_url=settings.qdrant.url)
+    return index_bases(project, bases, project.private / INDEX, progress)
+
+
+def index_bases(
+    project: Project, bases: Sequence[BaseSpec], folder: Path, progress: Advance | None = None
+) -> IndexReport:
+    """Indexes document bases into `folder` under the project's settings."""
+    settings = project.settings
+    return build_index(
+        bases,
+        folder,
+        open_models(settings.models).embedder,
+        progress,
+        qdrant_url=settings.qdrant.url,
+        keep_stop_words=settings.keyword.stop_words == "none",
+        stem=settings.keyword.stem,
+    )
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
@@ -58,7 +75,26 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     tables = [Tables(s.name, s.card(), s.path, embedder) for s in specs if s.kind == TABLES]
     if documents and not (project.private / INDEX / CURRENT).is_file():
         index_project(project, progress)
-    return Library.open(documents, project.private / INDEX, embedder, tables, qdrant_url=settings.qdrant.url)
+    return open_bases(project, documents, project.private / INDEX, embedder, tables)
+
+
+def open_bases(
+    project: Project,
+    bases: Sequence[BaseSpec],
+    folder: Path,
+    embedder: Embedder | None = None,
+    extra: Sequence[Source] = (),
+) -> Library:
+    """The library of document bases indexed in `folder`, and of `extra`, under the project's settings."""
+    settings = project.settings
+    return Library.open(
+        bases,
+        folder,
+        embedder or open_models(settings.models).embedder,
+        extra,
+        qdrant_url=settings.qdrant.url,
+        reranker=Reranker(settings.models.rerank) if settings.models.rerank else None,
+    )
 
 
 def _bases(project: Project) -> list[BaseSpec]:

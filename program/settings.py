@@ -25,12 +25,23 @@ class _Section(BaseModel):
 
 
 class ModelSettings(_Section):
-    """Which model does what: `local/...`, any LiteLLM name, or (for `embed`) a sentence-transformers name."""
+    """Which model does what: `local/...`, any LiteLLM name, or (for `embed` and `rerank`) a sentence-transformers name.
+
+    `rerank` is a cross-encoder that reads the best passages together with the question; empty for none.
+    """
 
     decide: str = "local/minilm"
     write: str = "local/extract"
     embed: str = "local/minilm"
     propose: str = ""
+    rerank: str = ""
+
+
+class KeywordSettings(_Section):
+    """How keyword search splits text: words in any script, lower case; cut to English stems; function words or not."""
+
+    stem: bool = True
+    stop_words: Literal["english", "none"] = "english"
 
 
 class KnowledgeSettings(_Section):
@@ -98,6 +109,7 @@ class Settings(BaseSettings):
     artifacts: str = "artifacts"
     models: ModelSettings = ModelSettings()
     knowledge: dict[Annotated[str, Field(pattern=f"^{BASE_NAME}$")], KnowledgeSettings]
+    keyword: KeywordSettings = KeywordSettings()
     qdrant: QdrantSettings = QdrantSettings()
     study: StudySettings = StudySettings()
     budget: BudgetSettings = BudgetSettings()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from program.knowledge.embedder import Embedder
-from program.knowledge.fusion import GRAPH, PARTS, WEIGHT, fuse
+from program.knowledge.fusion import PARTS, STRATEGIES, fuse
 from program.knowledge.generation import Index
 from program.knowledge.selection import best
 from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard
@@ -13,9 +13,6 @@ from program.knowledge.walk import Reach
 
 DEPTH = 60
 """How many passages each of dense and keyword search brings to the pool; the graph brings half as many."""
-
-GRAPH_FIRST = 0.9
-"""The graph's share where the graph is the strategy."""
 
 
 class Documents:
@@ -40,8 +37,8 @@ class Documents:
 
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """The best `k` by the default fusion; for a base of kind `graph`, by the graph above all."""
-        graph = GRAPH_FIRST if self.card.kind == "graph" else GRAPH
-        return fuse(self.candidates(query, max(k, DEPTH) if k > 0 else 0, filters), WEIGHT, k, graph=graph)
+        weight, graph = STRATEGIES["graph" if self.card.kind == "graph" else "auto"]
+        return fuse(self.candidates(query, max(k, DEPTH) if k > 0 else 0, filters), weight, k, graph=graph)
 
     async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         return await asyncio.to_thread(self.search, query, k, filters)

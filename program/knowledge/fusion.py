@@ -15,6 +15,15 @@ WEIGHT = 0.5
 GRAPH = 0.6
 """The default share of the graph part; 0 leaves it out."""
 
+STRATEGIES: Mapping[str, tuple[float, float]] = {
+    "auto": (WEIGHT, GRAPH),
+    "vector": (1.0, 0.0),
+    "keyword": (0.0, 0.0),
+    "hybrid": (WEIGHT, 0.0),
+    "graph": (WEIGHT, 0.9),
+}
+"""By name: the share of the dense part in the text score, and the graph's share beside the text's."""
+
 RRF_K = 60
 
 PARTS = ("dense", "keyword", "both")

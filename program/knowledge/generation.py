@@ -86,7 +86,7 @@ class Index:
     @cached_property
     def index_digest(self) -> str:
         """Identifies passages, embedder, keyword settings and format together."""
-        return index_digest(self.corpus_digest, self.embedder_digest, self.keywords.keep_stop_words)
+        return index_digest(self.corpus_digest, self.embedder_digest, self.keywords.keep_stop_words, self.keywords.stem)
 
 
 def corpus_digest(passages: Iterable[Passage]) -> str:
@@ -97,9 +97,9 @@ def corpus_digest(passages: Iterable[Passage]) -> str:
     return f"sha256:{sha.hexdigest()}"
 
 
-def index_digest(corpus: str, embedder: str, keep_stop_words: bool) -> str:
+def index_digest(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True) -> str:
     """`sha256:` and the digest of everything that an index depends on."""
-    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words])
+    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem])
     return f"sha256:{hashlib.sha256(made_of.encode()).hexdigest()}"
 
 
@@ -147,6 +147,7 @@ def write(aside: Path, index: Index) -> None:
         "corpus_digest": index.corpus_digest,
         "embedder_digest": index.embedder_digest,
         "keep_stop_words": index.keywords.keep_stop_words,
+        "stem": index.keywords.stem,
         "passages": len(index.passages),
         "files": {name: _digest(aside / name) for name in (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)},
     }
@@ -191,7 +192,8 @@ def read(place: Path, embedder_digest: str) -> Index:
         with (place / PASSAGES).open(encoding="utf-8") as file:
             passages = tuple(_passage(json.loads(line)) for line in file)
         terms: Sequence[str] = json.loads((place / TERMS).read_bytes())
-        keywords = Keywords.from_arrays(load_file(place / KEYWORDS), terms, manifest["keep_stop_words"])
+        split = manifest["keep_stop_words"], manifest["stem"]
+        keywords = Keywords.from_arrays(load_file(place / KEYWORDS), terms, *split)
         matrix = load_file(place / VECTORS)["vectors"]
         graph = Graph.from_arrays(load_file(place / GRAPH), json.loads((place / ENTITIES).read_bytes()))
         if not len(passages) == len(matrix) == keywords.impacts.shape[0] == graph.passages == manifest["passages"]:

@@ -32,7 +32,7 @@ class Graph:
     Sparse matrices, a row a passage, all float32:
 
     - `mentions` (passages, entities): 1 where the passage names the entity;
-    - `about` (passages, entities): how surely it is about it, by its title and headings, a column summing to 1;
+    - `about` (passages, entities): how surely it is about it, by its title and headings; passages of one name share it;
     - `stamps` (passages, entities): 1 where an attribute of the passage is or begins with the entity;
     - `links` (passages, passages): symmetric, from both of these and from shared names, none to itself.
     """
@@ -107,7 +107,7 @@ class Graph:
 
     @cached_property
     def sureness(self) -> NDArray[np.float32]:
-        """By entity, in [0, 1]: its rarity times the largest share that a passage has in it, 0 without any."""
+        """By entity, in [0, 1]: its rarity times the most that a passage is about it, 0 without any."""
         return np.asarray(self.rarity * self.about.max(axis=0).toarray().ravel(), np.float32)
 
     @cached_property
@@ -171,11 +171,11 @@ def _matrix(rows: Sequence[dict[int, float]], shape: tuple[int, int]) -> Any:
 
 
 def _shares(matrix: Any) -> Any:
-    """Each column divided by its sum: passages of one title share what points to it."""
+    """Each column scaled to sum to its highest value: passages of one title share what points to it."""
     from scipy.sparse import csr_array, diags_array
 
-    total = np.asarray(matrix.sum(0)).ravel()
-    return csr_array(matrix @ diags_array((1 / np.where(total > 0, total, 1)).astype(np.float32)))
+    total, highest = np.asarray(matrix.sum(0)).ravel(), matrix.max(axis=0).toarray().ravel()
+    return csr_array(matrix @ diags_array((highest / np.where(total > 0, total, 1)).astype(np.float32)))
 
 
 def _links(mentions: Any, about: Any) -> Any:

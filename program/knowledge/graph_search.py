@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from program.knowledge.fusion import WEIGHT, ranking
-from program.knowledge.keywords import words
 from program.knowledge.selection import best
 from program.knowledge.walk import Asked, Reach, reach
 
@@ -41,7 +40,7 @@ class GraphSearch:
                 self._kept.move_to_end(question)
                 return self._kept[question]
         index = self.index
-        asked = Asked(question, vector, words(question, index.keywords.keep_stop_words))
+        asked = Asked(question, vector, index.keywords.split(question))
         found = reach(index.graph, index.keywords, index.matrix, asked, self._text(vector, keyword))
         with self._lock:
             self._kept[question] = found

@@ -60,6 +60,7 @@ def build_index(
     *,
     qdrant_url: str = "",
     keep_stop_words: bool = False,
+    stem: bool = True,
 ) -> IndexReport:
     """Index every base into `folder` (a project's `.ragc/index`), doing only what changed.
 
@@ -75,7 +76,9 @@ def build_index(
     try:
         place.mkdir(parents=True, exist_ok=True)
         with FileLock(place / "lock", timeout=WAIT):
-            report = _build(bases, place, embedder, progress, qdrant_url=qdrant_url, keep_stop_words=keep_stop_words)
+            report = _build(
+                bases, place, embedder, progress, qdrant_url=qdrant_url, keep_stop_words=keep_stop_words, stem=stem
+            )
     except Timeout as error:
         raise KnowledgeError(
             f"Another process has been indexing {place} for over {WAIT:.0f} seconds.",
@@ -124,13 +127,14 @@ def _build(
     *,
     qdrant_url: str,
     keep_stop_words: bool,
+    stem: bool,
 ) -> IndexReport:
     reading = link_superseded([read_base(b.name, Path(b.path), KINDS[b.kind]) for b in bases])
     passages = reading.passages
     if not passages:
         raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
     corpus = generation.corpus_digest(passages)
-    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words)
+    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem)
     name = generation.generation_name(digest)
     previous = _current(folder)
     whole = generation.intact(folder / name)
@@ -138,7 +142,7 @@ def _build(
     if not whole:
         matrix, embedded = _embed(passages, embedder, _known(folder, previous, embedder), progress)
         reused = len(passages) - embedded
-        keywords = Keywords.build([keyword_text(p) for p in passages], keep_stop_words)
+        keywords = Keywords.build([keyword_text(p) for p in passages], keep_stop_words, stem)
         index = Index.of(passages, matrix, keywords, Graph.build(passages), embedder.digest)
         _store(folder, name, index, local_qdrant=not qdrant_url)
     served = not qdrant_url or _serve(folder / name, embedder, qdrant_url)

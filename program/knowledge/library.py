@@ -17,6 +17,7 @@ from program.knowledge.embedder import Embedder
 from program.knowledge.fusion import GRAPH, RRF_K, WEIGHT, Method, fuse
 from program.knowledge.generation import Index
 from program.knowledge.index import IndexReport, build_index, open_index
+from program.knowledge.rerank import Reranker
 from program.knowledge.source import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
 
 __all__ = ["BaseSpec", "IndexReport", "Library", "build_index"]
@@ -36,7 +37,9 @@ class Library:
         index: Index | None,
         embedder: Embedder,
         extra: Sequence[Source] = (),
+        reranker: Reranker | None = None,
     ) -> None:
+        self.reranker = reranker
         self.index = index
         self.embedder = embedder
         documents = [Documents(card, index, embedder) for card in cards] if index else []
@@ -59,15 +62,18 @@ class Library:
         extra: Sequence[Source] = (),
         *,
         qdrant_url: str = "",
+        reranker: Reranker | None = None,
     ) -> Library:
         """The library of a project indexed in `folder`; `extra` are sources made elsewhere.
+
+        A `reranker` reads the best of each document base together with the question.
 
         Raises KnowledgeError when a base is of an unknown kind or not in the index, or the index is absent,
         damaged, or made with another embedder. Without bases no index is needed.
         """
         check_bases(bases)
         index = open_index(folder, embedder, qdrant_url=qdrant_url) if bases else None
-        return cls([b.card() for b in bases], index, embedder, extra)
+        return cls([b.card() for b in bases], index, embedder, extra, reranker)
 
     @property
     def corpus_digest(self) -> str:
@@ -185,6 +191,8 @@ class Library:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         found = tuple(source.candidates(query, depth, filters))
+        if self.reranker is not None:
+            found = tuple(self.reranker.rerank(query, found))
         with self._lock:
             self._kept[key] = found
             while len(self._kept) > KEPT:

@@ -33,15 +33,16 @@ def key(text: str) -> Key:
 def aliases(title: str) -> dict[Key, float]:
     """The names of what a title is about, each with how surely it means that, in (0, 1].
 
-    The title; without what is in brackets; up to its first comma or colon; without its article; and each
-    heading of a breadcrumb `A > B`, the last being the passage's own.
+    The title; without what is in brackets; up to its first comma or colon, by the share of the words that this
+    is; without its article; and each heading of a breadcrumb `A > B`, the last being the passage's own.
     """
     found: dict[Key, float] = {}
     for depth, heading in enumerate(reversed(title.split(" > "))):
         share = 0.5**depth
         bare = _BRACKETS.sub("", heading)
-        spelt = [(heading, 1.0), (bare, 0.9), (bare.partition(",")[0], 0.7), (_LEAD.split(bare)[0], 0.7)]
-        names = [(key(text), weight) for text, weight in spelt]
+        whole = max(len(key(bare)), 1)
+        leads = [key(bare.partition(",")[0]), key(_LEAD.split(bare)[0])]
+        names = [(key(heading), 1.0), (key(bare), 0.9), *((lead, 0.9 * len(lead) / whole) for lead in leads)]
         names += [(name[1:], 0.9 * weight) for name, weight in names if len(name) > 2 and name[0] in ("the", "a", "an")]
         for name, weight in names:
             if _names_something(name):

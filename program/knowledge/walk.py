@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RESTART = 0.3
 STEPS = 20
-STARTS = 10  # passages found by text that the walk restarts at
+STARTS = 6  # passages found by text that the walk restarts at
 HOPS = 8  # passages that hops start from
 HOP = 0.6  # what a hop counts beside the walk's 1
 TEXT = 0.25  # what the text score counts in choosing where hops start; the walk counts the rest
