@@ -94,5 +94,7 @@ def evaluate_search(
         print_json(found)
         return
     shown = {name: value for name, value in found.items() if name not in ("strategy", "n")}
-    rows = [[name, f"{value:.1f} ms" if name.endswith("_ms") else f"{100 * value:.1f} %"] for name, value in shown.items()]
+    rows = [
+        [name, f"{value:.1f} ms" if name.endswith("_ms") else f"{100 * value:.1f} %"] for name, value in shown.items()
+    ]
     print_table(f"{strategy} on {beir.name}: {found['n']} questions", ["figure", "value"], rows)

@@ -59,7 +59,7 @@ def names(text: str) -> set[Key]:
     found |= {key(match[0]) for match in _CODE.finditer(text)}
     for span, begins in _spans(_tokens(text)):
         name = _trimmed(span)
-        if len(name) > 1 or not begins:
+        if len(name) > 1 or not begins or name[:1] != span[:1]:
             found.add(name)
         if len(name) > 3:  # its first two words and its last two are often used alone
             found |= {_trimmed(name[:2]), _trimmed(name[-2:])}

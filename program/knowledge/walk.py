@@ -64,11 +64,12 @@ class Reach:
     def way(self, row: int, titles: Sequence[str]) -> str:
         """How a passage was reached: titles of passages, the entities between them in quotes.
 
-        Empty when it was found by its text alone. `titles` are those of all passages.
+        Empty when its text found it and nothing that the question names leads to it. `titles` are those of all
+        passages.
         """
-        steps, seen = [titles[row]], {row}
+        steps, seen, by_text = [titles[row]], {row}, row in self.starts
         while row not in self.named and len(seen) < LONGEST:
-            before = self._before(row) if len(seen) > 1 or row not in self.starts else None
+            before = self._before(row)
             if before is None or before[0] in seen:
                 break
             row, entity = before
@@ -76,8 +77,8 @@ class Reach:
             seen.add(row)
         entity_named = self.named.get(row, self.stamped.get(row))
         if entity_named is not None:
-            steps = ["question", f'"{self.graph.name(entity_named)}"', *steps]
-        return " > ".join(steps) if len(steps) > 1 else ""
+            return " > ".join(["question", f'"{self.graph.name(entity_named)}"', *steps])
+        return "" if by_text or len(steps) == 1 else " > ".join(steps)
 
     def _before(self, row: int) -> tuple[int, int] | None:
         """The passage that most of a passage's score came from, and the entity that joins the two."""
