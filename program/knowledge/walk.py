@@ -68,7 +68,7 @@ class Reach:
         passages.
         """
         steps, seen, by_text = [titles[row]], {row}, row in self.starts
-        while row not in self.named and len(seen) < LONGEST:
+        while row not in self.named and row not in self.stamped and len(seen) < LONGEST:
             before = self._before(row)
             if before is None or before[0] in seen:
                 break
