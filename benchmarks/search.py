@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ def hybrid_and_graph(passages: int, quick: bool, embedder: Embedder) -> list[Fig
     found = []
     for strategy, bars in (("hybrid", ("<= 40", "<= 80")), ("graph", ("<= 60", "reported"))):
         weight, graph = STRATEGIES[strategy]
-        times = [timed(lambda q=f"{q} {strategy}": library.search(q, weight=weight, graph=graph)) for q in asked]
+        times = [timed(partial(library.search, f"{q} {strategy}", weight=weight, graph=graph)) for q in asked]
         for quantile, bar in zip((50, 95), bars, strict=True):
             name = f"{strategy} p{quantile} ms at {passages:,} passages, embedding included"
             found.append(figure(name, float(np.percentile(times, quantile)), bar, len(asked)))

@@ -108,14 +108,15 @@ class Library:
         sources: Sequence[str] | None = None,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
+        graph: bool = True,
     ) -> list[Passage]:
         """The pooled candidates of the named sources (None: of all), each with its part scores, no id twice.
 
-        The query is embedded once however many sources are searched.
+        The query is embedded once, and the graph walked once (or not at all), however many sources are searched.
         """
         found: list[Passage] = []
         for name in sources if sources is not None else self.sources:
-            found.extend(self._candidates(query, name, depth, filters))
+            found.extend(self._candidates(query, name, depth, filters, graph))
         return unique(found)
 
     async def acandidates(
@@ -142,7 +143,8 @@ class Library:
         filters: Filters = NO_FILTERS,
     ) -> list[Passage]:
         """The best `k` passages of the named sources under one fusion, best first."""
-        return fuse(self.candidates(query, sources, max(k, depth), filters), weight, k, method, rrf_k, graph)
+        pooled = self.candidates(query, sources, max(k, depth), filters, graph > 0)
+        return fuse(pooled, weight, k, method, rrf_k, graph)
 
     async def asearch(
         self,
@@ -173,24 +175,24 @@ class Library:
 
     def glimpse(self, query: str, k: int) -> list[Passage]:
         """The best `k` over all document sources by the default fusion: a first look before any routing."""
-        found = pool(self.index, self.embedder, query, max(k, DEPTH)) if self.index and k > 0 else []
+        found = pool(self.index, self.embedder, query, max(k, DEPTH), graph=False) if self.index and k > 0 else []
         for name, source in self.sources.items():
             if name not in self._indexed and source.describe().kind in KINDS:
-                found.extend(self._candidates(query, name, max(k, DEPTH), NO_FILTERS))
+                found.extend(self._candidates(query, name, max(k, DEPTH), NO_FILTERS, graph=False))
         return fuse(found, WEIGHT, k)
 
-    def _candidates(self, query: str, name: str, depth: int, filters: Filters) -> Sequence[Passage]:
+    def _candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         source = self.sources.get(name)
         if source is None:
             raise KnowledgeError(f"There is no source {name!r}.", f"Use one of: {', '.join(self.sources)}.")
-        if name not in self._indexed:  # a source made elsewhere may change under us
+        if not isinstance(source, Documents):  # a source made elsewhere may change under us
             return source.candidates(query, depth, filters)
-        key = (query, name, depth, filters, self.index_digest)
+        key = (query, name, depth, filters, graph, self.index_digest)
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = tuple(source.candidates(query, depth, filters))
+        found = tuple(source.candidates(query, depth, filters, graph=graph))
         if self.reranker is not None:
             found = tuple(self.reranker.rerank(query, found))
         with self._lock:

@@ -77,10 +77,12 @@ class Lexicon:
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self.keys = tuple(keys)
-        self._by_first: dict[str, list[tuple[Key, int]]] = {}
+        self._single = {name[0]: number for number, name in enumerate(keys) if len(name) == 1}
+        self._longer: dict[Key, list[tuple[Key, int]]] = {}
         for number, name in enumerate(keys):
-            self._by_first.setdefault(name[0], []).append((name, number))
-        for same in self._by_first.values():
+            if len(name) > 1:
+                self._longer.setdefault(name[:2], []).append((name, number))
+        for same in self._longer.values():
             same.sort(key=lambda one: -len(one[0]))
 
     def find(self, text: str) -> list[int]:
@@ -88,12 +90,15 @@ class Lexicon:
         words = [word for _, word in _tokens(text)]
         found, at = [], 0
         while at < len(words):
-            for name, number in self._by_first.get(words[at], ()):
-                if len(name) == 1 or tuple(words[at : at + len(name)]) == name:
+            for name, number in self._longer.get(tuple(words[at : at + 2]), ()):
+                if tuple(words[at : at + len(name)]) == name:
                     found.append(number)
-                    at += len(name) - 1
+                    at += len(name)
                     break
-            at += 1
+            else:
+                if words[at] in self._single:
+                    found.append(self._single[words[at]])
+                at += 1
         return found
 
 

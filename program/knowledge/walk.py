@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Hops = dict[int, tuple[int, int]]
 
 RESTART = 0.3
-STEPS = 20
+STEPS = 10
 STARTS = 6  # passages found by text that the walk restarts at
 HOPS = 8  # passages that hops start from
 HOP = 0.6  # what a hop counts beside the walk's 1
