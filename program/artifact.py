@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -14,10 +14,14 @@ from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.fitting import check_fit, check_models
 from program.following import Followed
+from program.knowledge.bases import BaseSpec
 from program.knowledge.embedder import Embedder
+from program.knowledge.fanout import Fan
 from program.knowledge.generation import CURRENT
 from program.knowledge.kinds import folders, others
 from program.knowledge.library import IndexReport, Library, build_index
+from program.knowledge.rerank import Reranker
+from program.knowledge.source import Source
 from program.manifest import Manifest, verify
 from program.models.catalog import Models, open_models
 from program.parameters import apply
@@ -46,18 +50,38 @@ def index_project(
     The engine `ray` embeds on so many workers (0: one a processor) of a Ray cluster, `local` in this process.
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
-    settings = project.settings
-    embedder = open_models(settings.models).embedder
+    embedder = open_models(project.settings.models).embedder
     embedder.remember_in(project.private)
-    place, url = project.private / INDEX, settings.qdrant.url
+    place, bases = project.private / INDEX, folders(project)
     if engine not in ENGINES:
         raise SettingsError(f"There is no engine {engine!r}.", f"Use one of: {', '.join(ENGINES)}.")
     if engine == "local":
-        return build_index(folders(project), place, embedder, progress, qdrant_url=url)
+        return index_bases(project, bases, place, progress)
     from program.knowledge.fanout import over_ray
 
     with over_ray(partial(Embedder, embedder.name), workers) as fan:
-        return build_index(folders(project), place, embedder, progress, qdrant_url=url, fan=fan)
+        return index_bases(project, bases, place, progress, fan)
+
+
+def index_bases(
+    project: Project,
+    bases: Sequence[BaseSpec],
+    folder: Path,
+    progress: Advance | None = None,
+    fan: Fan | None = None,
+) -> IndexReport:
+    """Indexes document bases into `folder` under the project's settings."""
+    settings = project.settings
+    return build_index(
+        bases,
+        folder,
+        open_models(settings.models).embedder,
+        progress,
+        qdrant_url=settings.qdrant.url,
+        keep_stop_words=settings.keyword.stop_words == "none",
+        stem=settings.keyword.stem,
+        fan=fan,
+    )
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
@@ -71,7 +95,26 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     documents, extra = folders(project), others(project, embedder)
     if documents and not (project.private / INDEX / CURRENT).is_file():
         index_project(project, progress)
-    return Library.open(documents, project.private / INDEX, embedder, extra, qdrant_url=settings.qdrant.url)
+    return open_bases(project, documents, project.private / INDEX, embedder, extra)
+
+
+def open_bases(
+    project: Project,
+    bases: Sequence[BaseSpec],
+    folder: Path,
+    embedder: Embedder | None = None,
+    extra: Sequence[Source] = (),
+) -> Library:
+    """The library of document bases indexed in `folder`, and of `extra`, under the project's settings."""
+    settings = project.settings
+    return Library.open(
+        bases,
+        folder,
+        embedder or open_models(settings.models).embedder,
+        extra,
+        qdrant_url=settings.qdrant.url,
+        reranker=Reranker(settings.models.rerank) if settings.models.rerank else None,
+    )
 
 
 def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:

@@ -62,7 +62,8 @@ def rank(
         return _ranked(pool, tuning, prior, timely, part)
     known = tuple(prior.items()) if tuning.base_prior else ()
     recency = tuning.recency if timely else 0.0
-    knobs = (tuning.k, tuning.dense_weight, tuning.stale_penalty, tuning.informal_penalty, tuning.base_prior, recency)
+    weights = (tuning.dense_weight, tuning.graph_weight, tuning.base_prior, recency)
+    knobs = (tuning.k, *weights, tuning.stale_penalty, tuning.informal_penalty)
     return pool.known((*knobs, part, known), lambda: _ranked(pool, tuning, prior, timely, part))
 
 
@@ -71,7 +72,7 @@ def _ranked(
 ) -> list[Passage]:
     if part:
         pool = [passage for passage in pool if part in passage.scores]
-    ranked = _by_part(pool, part) if part else ranking(pool, tuning.dense_weight, len(pool))
+    ranked = _by_part(pool, part) if part else ranking(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
     if timely and tuning.recency:
         young = youth(pool)
         ranked = [(at, score + tuning.recency * young[at]) for at, score in ranked]

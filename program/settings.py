@@ -16,6 +16,7 @@ from program.kindsettings import (
     BUILT_IN,
     PACKAGE,
     DocumentsSettings,
+    GraphSettings,
     KnowledgeSettings,
     PackageSettings,
     TablesSettings,
@@ -31,12 +32,23 @@ BASE_NAME = r"[a-z][a-z0-9_]{0,39}"
 
 
 class ModelSettings(_Section):
-    """Which model does what: `local/...`, any LiteLLM name, or (for `embed`) a sentence-transformers name."""
+    """Which model does what: `local/...`, any LiteLLM name, or (for `embed` and `rerank`) a sentence-transformers name.
+
+    `rerank` is a cross-encoder that reads the best passages together with the question; empty for none.
+    """
 
     decide: str = "local/minilm"
     write: str = "local/extract"
     embed: str = "local/minilm"
     propose: str = ""
+    rerank: str = ""
+
+
+class KeywordSettings(_Section):
+    """How keyword search splits text: words in any script, lower case; cut to English stems; function words or not."""
+
+    stem: bool = True
+    stop_words: Literal["english", "none"] = "english"
 
 
 class QdrantSettings(_Section):
@@ -101,6 +113,7 @@ class Settings(BaseSettings):
     artifacts: str = "artifacts"
     models: ModelSettings = ModelSettings()
     knowledge: dict[Annotated[str, Field(pattern=f"^{BASE_NAME}$")], KnowledgeSettings]
+    keyword: KeywordSettings = KeywordSettings()
     qdrant: QdrantSettings = QdrantSettings()
     study: StudySettings = StudySettings()
     budget: BudgetSettings = BudgetSettings()
@@ -158,7 +171,7 @@ class Project:
     def labelled(self) -> Path:
         return (self.folder / self.settings.labelled.path).resolve()
 
-    def place(self, base: DocumentsSettings | WebSettings | TablesSettings) -> str | Path:
+    def place(self, base: DocumentsSettings | GraphSettings | WebSettings | TablesSettings) -> str | Path:
         """Where a base's content is: a folder, or a URL; a relative SQLite path in it counts from the project."""
         if not isinstance(base, TablesSettings) or not base.url:
             return self.folder / base.path
