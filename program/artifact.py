@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import orjson
 
@@ -16,7 +16,6 @@ from program.fitting import check_fit, check_models
 from program.following import Followed
 from program.knowledge.bases import BaseSpec
 from program.knowledge.embedder import Embedder
-from program.knowledge.fanout import Fan
 from program.knowledge.generation import CURRENT
 from program.knowledge.kinds import folders, others
 from program.knowledge.library import IndexReport, Library, build_index
@@ -30,6 +29,9 @@ from program.rag import AgenticRAG, Runtime
 from program.reference import artifacts_root, names, resolve
 from program.settings import Project
 from program.trace import TraceLog
+
+if TYPE_CHECKING:
+    from program.knowledge.fanout import Fan
 
 STATE = "program.json"
 HEADS = "heads.safetensors"
