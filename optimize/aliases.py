@@ -150,6 +150,8 @@ def _set(
     with locked(base, found.name):
         if (now := _present(base, found.name, alias)) != present:
             raise _moved(found.name, alias, now, present)
+        if not found.path.is_dir():
+            raise VersionError(f"{found} was removed meanwhile.", "Promote a version that is there: ragc ls")
         lines = b"".join(orjson.dumps(line) + b"\n" for line in (*history(found.name, base), entry))
         replace_file(base / found.name / HISTORY, lines)
         target = orjson.dumps({"version": found.version, "digest": found.digest}, option=orjson.OPT_APPEND_NEWLINE)

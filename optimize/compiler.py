@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
 
+from optimize.choice import choose
 from optimize.comparison import direction
-from optimize.dataset import LabelledQuestion, read_labelled, splits
-from optimize.demonstrations import Demonstration, Demonstrator, attach
-from optimize.evaluation import Evaluation, evaluate
-from optimize.labels import require_sound_labels
+from optimize.evaluation import Asked, Evaluation, side_by_side
+from optimize.heads import fit_heads
+from optimize.journal import IDENTITY, Journal, create, join, last
 from optimize.metrics import Grade
+from optimize.preparation import Advance, Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
-from optimize.replay import Record, Replay
+from optimize.report import Story, render
+from optimize.spending import Caps, Spending
 from optimize.stats import PairedResult, paired_test
-from optimize.study import Arm, Live, Search, Trial, Watch, grades, mean_calls, worth
-from optimize.thresholds import best_threshold, best_weights
-from program.artifact import index_project, open_program
-from program.errors import DataError
-from program.evidence import first_look
-from program.loop import Ask, Find
-from program.parameters import Setting, apply, read
-from program.rag import AgenticRAG
-from program.settings import Project, UtilitySettings
-from program.signatures import BASE_PREFIX
+from optimize.study import Live, Search, Watch
+from program.errors import BudgetError, BudgetStop, StudyError
+from program.parameters import Setting, apply
+from program.settings import Project
 
-FOLDS = 4
-ROUTE = "classifier.route"
-FINALISTS = 8
-TRIALS = 12
-POINT_PRICES = {"quality": 0.0, "balanced": None, "economy": 0.15}
-"""What a model call costs, in utility, at each operating point; None is the project's own price."""
+TRIALS = 150
+SEARCH_SHARE = 0.6
+"""Of each cap, what the search may use up; the rest is for choosing and for the test."""
+CHOICE_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A finished compile: the new version, its scores beside plain RAG's and the parent's, and the verdict."""
+    """A finished compile: the new version, its scores beside plain RAG's and the parent's, and the verdict.
+
+    `stopped_by` names the cap that ended the search early; `looks` counts how often this test split was looked at;
+    `broken` are training questions that could not be graded.
+    """
 
     reference: str
     parent: str
@@ -49,6 +49,12 @@ class Compiled:
     trials: int
     seconds: float
     calls: int
+    usd: float = 0.0
+    study: str = ""
+    stopped_by: str = ""
+    looks: int = 1
+    survived: bool = True
+    broken: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -63,149 +69,166 @@ class Compiled:
 def compile_project(
     project: Project,
     *,
-    trials: int = TRIALS,
+    trials: int | None = None,
     seed: int = 0,
+    max_calls: int | None = None,
+    max_usd: float | None = None,
     max_seconds: float | None = None,
+    resume: bool = False,
+    origin: str = "",
     watch: Watch = lambda live: None,
 ) -> Compiled:
     """Compiles the project's program and publishes it.
 
-    The first compile of a project also publishes the uncompiled program as its parent. Search is on train, by
-    cross-fitting over topics; the choice among the finalists is on train and dev together; test is read once,
-    at the end. Raises `DataError` for labels that contradict the knowledge or leave nothing to learn from.
+    The parent is the version `origin`, or the uncompiled program, which the first compile publishes too. Search is on
+    train, by cross-fitting over topics; the choice among the finalists is on train and dev, by folds over dev's
+    topics; test is read once, at the end. No cap is ever passed: what is best by then is sealed. With `resume` the
+    project's last study goes on where it was. Raises `DataError` for labels that contradict the knowledge or leave
+    nothing to learn from, `StudyError` for a study made under other conditions, `BudgetError` when a cap does not
+    reach to the first setting.
     """
-    started = time.monotonic()
-    live = Live()
-
-    def stage(name: str) -> None:
-        live.stage, live.done, live.of, live.started = name, 0, 0, time.monotonic()
-        watch(live)
-
-    def advance(done: int, of: int) -> None:
-        live.done, live.of = done, of
-        watch(live)
-
-    stage("indexing the knowledge")
-    index_project(project, advance)
-    stage("checking the labels")
-    questions = read_labelled(project.labelled)
-    first = open_program(project)
-    require_sound_labels(project, questions)
-    parts = splits(questions, seed)
-    train, dev, test = (parts[name] for name in ("train", "dev", "test"))
-    if not train or not test:
-        raise DataError(
-            f"There are {len(train)} questions to train on and {len(test)} to test on; both are needed.",
-            "Label questions of at least three topics, so that each split gets one.",
-        )
-    record = Record()
-    weights = project.settings.utility
-
-    stage("making demonstrations")
-    demonstrations = Demonstrator(first, Replay(first, record)).make(train, advance)
-    final = copy_of(first)
-    attach(final, demonstrations)
-    arms = _folds(first, train, demonstrations, record)
-    stage("fitting thresholds")
-    start = read(first)
-    fitted = {**start, **_fit_routing(arms, start)}
-    baseline = worth(grades([Arm(Replay(first, record), train)], start, weights))
-    live.baseline = baseline
-
+    caps = Caps(max_calls, max_usd, max_seconds)
+    spending = Spending(caps)
+    live, stage, advance = _told(watch)
+    journal = last(project) if resume else None
+    if journal is not None and (sealed := journal.finished):
+        raise StudyError(f"The last study, {journal.name}, is finished: {sealed}.", "Start anew: ragc compile PROJECT")
+    noted = journal.attributes[IDENTITY] if journal else {}
+    ready = open_project(
+        project, int(noted.get("seed", seed)), str(noted.get("from", origin)), spending, stage, advance
+    )
+    if journal is None:
+        journal = create(project, ready.identity(), {"id": uuid4().hex[:8], "trials": trials or TRIALS})
+    journal.expect(ready.identity())
+    target = trials or int(journal.attributes["trials"])
+    spending.caps = caps.reduced(SEARCH_SHARE)
+    try:
+        prepare(ready, _starts, stage, advance)
+    except BudgetStop as stop:
+        raise BudgetError(
+            f"The cap on {stop.tripped} was reached before the first setting could be tried.",
+            f"Raise --max-{stop.tripped}; what was paid for is kept: ragc compile PROJECT --resume",
+        ) from None
+    search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
     stage("searching")
-    search = Search(arms, weights, seed, None, project.name)
-    deadline = None if max_seconds is None else started + max_seconds
-    search.run([start, fitted, *_starts(fitted)], trials, watch, live, deadline)
+    stopped_by = search.run(target, watch, live, spending)
+    return _finish(ready, search, journal, caps, stopped_by, stage, advance, live)
 
+
+def _finish(
+    ready: Preparation,
+    search: Search,
+    journal: Journal,
+    caps: Caps,
+    stopped_by: str,
+    stage: Stage,
+    advance: Advance,
+    live: Live,
+) -> Compiled:
+    """From the trials to a sealed version."""
+    weights, spending = ready.project.settings.utility, ready.spending
     stage("choosing on dev")
-    finalists = search.best(FINALISTS)
-    points = _choose(finalists, Arm(Replay(final, record), dev), len(train), weights)
-    apply(final, points["balanced"])
+    spending.caps = caps.reduced(CHOICE_SHARE)
+    final = ready.compiled()
+    choice = choose(ready, search, final)
+    apply(final, choice.points["balanced"])
+    fit_heads(final, ready.project.private)
 
     stage("testing")
-    plain = evaluate(first.plain(), test, weights, advance)
-    before = evaluate(first, test, weights, advance)
-    after = evaluate(final, test, weights, advance)
-    live.calls = sum(int(g.metrics["model_calls"] or 0) for e in (plain, before, after) for g in e.grades)
+    spending.caps = caps
+    plain = ready.first.plain()
+    programs = [plain, ready.parent, final]
+    evaluations = side_by_side(
+        [Asked(program, ready.replay(program)) for program in programs], ready.parts["test"], weights, advance
+    )
+    live.calls = spending.calls
 
     stage("sealing")
-    sealing = Sealing(project, questions, parts, seed)
-    parent = sealing.uncompiled(first, before, plain)
-    cost = {"seconds": round(time.monotonic() - started, 1), "trials": len(search.trials), "usd": 0.0}
-    reference = sealing.compiled(final, after, plain, points, parent, len(search.trials), cost)
+    study = f"{journal.name}-{journal.attributes['id']}"
+    sealing = Sealing(ready.project, ready.questions, ready.parts, ready.seed)
+    plainly, before, after = evaluations
+    parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
+    trials = len(search.trials)
+    looks = sealing.looks()
+    broken = {**search.broken, **dict.fromkeys(after.failed, "in the test")}
+    against_parent = paired(before.grades, after.grades)
+    story = Story(
+        name=ready.project.name,
+        parent=parent,
+        verdict=direction("utility", against_parent),
+        gain=against_parent,
+        plain=plainly,
+        before=before,
+        after=after,
+        choice=choice,
+        started_from=search.as_it_is,
+        routing=ready.routing,
+        importances=search.importances(),
+        trials=trials,
+        calls=spending.calls,
+        usd=spending.usd,
+        seconds=spending.seconds,
+        looks=looks,
+        stopped_by=stopped_by,
+        broken=broken,
+    )
+    reference = sealing.sealed_from(study) or sealing.compiled(
+        final,
+        after,
+        plainly,
+        choice,
+        parent,
+        {"name": "ragc", "seed": ready.seed, "trials": trials, "study": study, "test_looks": looks},
+        {"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
+        render(story),
+    )
+    journal.finish(reference)
     return Compiled(
         reference=reference,
         parent=parent,
         evaluation=after,
-        plain=plain,
+        plain=plainly,
         before=before,
-        against_parent=paired(before.grades, after.grades),
-        against_plain=paired(plain.grades, after.grades),
-        trials=len(search.trials),
-        seconds=time.monotonic() - started,
-        calls=live.calls,
+        against_parent=against_parent,
+        against_plain=paired(plainly.grades, after.grades),
+        trials=trials,
+        seconds=spending.seconds,
+        calls=spending.calls,
+        usd=spending.usd,
+        study=journal.name,
+        stopped_by=stopped_by,
+        looks=looks,
+        survived=choice.survived,
+        broken=broken,
     )
 
 
-def copy_of(program: AgenticRAG) -> AgenticRAG:
-    """A program of its own over the same library and models."""
-    return program.deepcopy()  # type: ignore[no-any-return]
+def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
+    """One more process on a study: adds trials until it has as many as were asked for; returns how many it added.
+
+    What another process has paid for is read from the record. Raises `StudyError` when there is no such study, or it
+    was made under other conditions.
+    """
+    live, stage, advance = _told(watch)
+    journal = join(project, study)
+    noted = journal.attributes.get(IDENTITY, {})
+    spending = Spending()
+    ready = open_project(project, int(noted.get("seed", 0)), str(noted.get("from", "")), spending, stage, advance)
+    journal.expect(ready.identity())
+    prepare(ready, _starts, stage, advance)
+    stage("searching")
+    search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
+    search.run(int(journal.attributes["trials"]), watch, live, spending)
+    return search.added()
 
 
 def paired(
     a: Sequence[Grade], b: Sequence[Grade], metric: Callable[[Grade], float] = lambda g: g.utility
 ) -> PairedResult:
-    """The paired, topic-clustered test of b over a."""
+    """The paired, topic-clustered test of b over a; nothing can be said of no questions."""
+    if not a:
+        return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
     return paired_test([metric(g) for g in a], [metric(g) for g in b], [g.topic for g in a])
-
-
-def _folds(
-    program: AgenticRAG,
-    train: Sequence[LabelledQuestion],
-    demonstrations: Sequence[Demonstration],
-    record: Record,
-) -> list[Arm]:
-    """Cross-fitting: each fold's questions are judged by a program whose demonstrations hold none of its topics.
-
-    Otherwise a decider would be asked what it was just told, and every threshold would be set for that.
-    """
-    sizes: dict[str, int] = defaultdict(int)
-    for question in train:
-        sizes[question.topic or question.id] += 1
-    folds: list[set[str]] = [set() for _ in range(min(FOLDS, len(sizes)))]
-    for topic in sorted(sizes, key=lambda t: (-sizes[t], t)):
-        min(folds, key=lambda fold: sum(sizes[t] for t in fold)).add(topic)
-    arms = []
-    for fold in folds:
-        member = copy_of(program)
-        attach(member, demonstrations, without=frozenset(fold))
-        arms.append(Arm(Replay(member, record), [q for q in train if (q.topic or q.id) in fold]))
-    return arms
-
-
-def _fit_routing(arms: Sequence[Arm], start: Setting) -> Setting:
-    """Thresholds and weights of the router's decisions, each fitted alone to its labels, out of fold."""
-    chances: dict[str, list[float]] = defaultdict(list)
-    truths: dict[str, list[bool]] = defaultdict(list)
-    tables: list[dict[str, float]] = []
-    routes: list[str] = []
-    for arm in arms:
-        program = arm.replay.program
-        for question in arm.questions:
-            glimpse = first_look(arm.replay.reply(Find(question.question, program.sources)))
-            evidence = arm.replay.reply(Ask(ROUTE, {"question": question.question, "glimpse": glimpse}))
-            labels = {"vague": question.outcome == "clarify"} if question.outcome is not None else {}
-            if question.sources:
-                labels |= {BASE_PREFIX + name: name in question.sources for name in program.sources}
-            for output, label in labels.items():
-                chances[output].append(evidence[output].probability)
-                truths[output].append(label)
-            if question.route is not None:
-                tables.append(dict(evidence["route"].probabilities))
-                routes.append(question.route)
-    fitted = {f"{ROUTE}:{output}": best_threshold(chances[output], truths[output]) for output in chances}
-    fitted |= {f"{ROUTE}:route={label}": weight for label, weight in best_weights(tables, routes).items()}
-    return {name: value for name, value in fitted.items() if name in start}
 
 
 def _starts(fitted: Setting) -> list[Setting]:
@@ -226,18 +249,16 @@ def _starts(fitted: Setting) -> list[Setting]:
     ]
 
 
-def _choose(finalists: Sequence[Trial], dev: Arm, trained_on: int, weights: UtilitySettings) -> dict[str, Setting]:
-    """The setting of each operating point: the best on train (out of fold) and dev together at its price of a call."""
-    judged = []
-    share = trained_on / (trained_on + len(dev.questions))
-    for trial in finalists:
-        value, calls = trial.worth, trial.calls
-        if dev.questions:
-            graded = grades([dev], trial.setting, weights)
-            value = share * value + (1 - share) * worth(graded)
-            calls = share * calls + (1 - share) * mean_calls(graded)
-        judged.append((value + weights.call * calls, calls, trial.setting))
-    return {
-        point: max(judged, key=lambda j: j[0] - (weights.call if price is None else price) * j[1])[2]
-        for point, price in POINT_PRICES.items()
-    }
+def _told(watch: Watch) -> tuple[Live, Stage, Advance]:
+    """What is shown while the work goes on, and the two ways to change it."""
+    live = Live()
+
+    def stage(name: str) -> None:
+        live.stage, live.done, live.of, live.started = name, 0, 0, time.monotonic()
+        watch(live)
+
+    def advance(done: int, of: int) -> None:
+        live.done, live.of = done, of
+        watch(live)
+
+    return live, stage, advance

@@ -6,6 +6,7 @@ remembers the topic it came from, so that a fold can leave its own topics out.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from program.claims import claims, statements
 from program.decisions import jsonable
 from program.evidence import first_look, interleave, rank
 from program.knowledge.source import Passage
-from program.loop import Ask, Find
+from program.loop import Ask, Find, StepFailed
 from program.rag import AgenticRAG
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
@@ -66,7 +67,8 @@ class Demonstrator:
         made: list[Demonstration] = []
         for done, question in enumerate(questions, 1):
             topic = question.topic or question.id
-            made += [Demonstration(predictor, topic, fields) for predictor, fields in self._of(question)]
+            with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
+                made += [Demonstration(predictor, topic, fields) for predictor, fields in self._of(question)]
             progress(done, len(questions))
         return thinned(made)
 

@@ -11,7 +11,8 @@ import numpy as np
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import METRICS, Grade, grade, value
 from optimize.stats import mean_interval
-from program.errors import DataError
+from program.answer import Answer
+from program.errors import BudgetStop, DataError
 from program.rag import AgenticRAG
 from program.settings import UtilitySettings
 
@@ -82,16 +83,47 @@ def evaluate(
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Evaluation:
     """Asks every question and grades the answers. Raises `DataError` when there is no question."""
+    return side_by_side([Asked(program, program)], questions, weights, progress)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A program, and what answers questions as it does: itself, or a replay of it."""
+
+    program: AgenticRAG
+    ask: Callable[[str], Answer]
+
+
+def side_by_side(
+    programs: Sequence[Asked],
+    questions: Sequence[LabelledQuestion],
+    weights: UtilitySettings | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> list[Evaluation]:
+    """Several programs on the same questions, one evaluation each.
+
+    A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
+    questions not answered by all. Raises `DataError` when there is no question.
+    """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
-    grader = Grader(program, weights or UtilitySettings())
-    grades, seconds = [], []
-    for done, question in enumerate(questions, 1):
-        answer = program(question.question)
-        grades.append(grader(question, answer))
-        seconds.append(answer.usage.seconds)
-        progress(done, len(questions))
-    return Evaluation(tuple(grades), tuple(seconds))
+    graders = [Grader(asked.program, weights or UtilitySettings()) for asked in programs]
+    rows: list[list[tuple[Grade, float]]] = []
+    failed: list[str] = []
+    try:
+        for done, question in enumerate(questions, 1):
+            answers = [asked.ask(question.question) for asked in programs]
+            try:
+                graded = [grader(question, answer) for grader, answer in zip(graders, answers, strict=True)]
+            except Exception as error:
+                failed.append(f"{question.id} ({type(error).__name__}: {error})")
+                continue
+            rows.append([(g, answer.usage.seconds) for g, answer in zip(graded, answers, strict=True)])
+            progress(done, len(questions))
+    except BudgetStop:
+        pass  # what was answered so far is sealed; its number is told with every metric
+    columns = list(zip(*rows, strict=True)) or [() for _ in programs]
+    return [Evaluation(tuple(g for g, _ in c), tuple(s for _, s in c), tuple(failed)) for c in columns]
 
 
 class Grader:

@@ -128,7 +128,7 @@ def grade(
     metrics: dict[str, float | None] = {
         "outcome_accuracy": None if question.outcome is None else float(answer.outcome == question.outcome),
         "route_accuracy": None if question.route is None else float(answer.route == question.route),
-        "routing_accuracy": _routing(question, answer),
+        "routing_accuracy": routing(question, answer),
         "source_f1": _source_f1(question.sources, answer.sources) if question.sources else None,
         "retrieval_recall": _recall(question.evidence, answer.found) if question.evidence else None,
         "context_recall": _recall(question.evidence, answer.retrieved) if question.evidence else None,
@@ -170,7 +170,7 @@ def _saved(answer: Answer) -> float | None:
     return 1 - answer.usage.asked / answer.usage.decisions if answer.usage.decisions else None
 
 
-def _routing(question: LabelledQuestion, answer: Answer) -> float | None:
+def routing(question: LabelledQuestion, answer: Answer) -> float | None:
     """1 when the route is right and, for a question that is looked up, exactly the labelled bases are chosen."""
     if question.route is None:
         return None

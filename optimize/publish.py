@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-import program as program_package
 from optimize import registry
+from optimize.choice import Choice
+from optimize.code import source_digest
 from optimize.dataset import LabelledQuestion
 from optimize.evaluation import Evaluation
 from optimize.overlap import question_digest
-from program.artifact import files_of
+from program.artifact import FRONTIER, files_of
 from program.fitting import structure_of
+from program.manifest import Manifest
 from program.manifest import read as read_manifest
-from program.parameters import Setting, read
+from program.parameters import read
 from program.rag import AgenticRAG
 from program.reference import names, resolve
 from program.settings import Project
 
 SCORES = "scores.jsonl"
+REPORT = "report.html"
 PACKAGES = (
     "dspy",
     "optuna",
@@ -53,40 +54,59 @@ class Sealing:
 
     def uncompiled(self, program: AgenticRAG, scores: Evaluation, plain: Evaluation) -> str:
         """The reference of the uncompiled program: the latest version when that holds just this, else a new one."""
-        if (found := self._already(program)) is not None:
+        if (found := self._already(program, len(scores.grades))) is not None:
             return found
-        optimizer = {"name": "none"}
-        return self._publish(program, scores, plain, {"balanced": read(program)}, "", optimizer, {})
+        as_it_is = Choice({"balanced": read(program)}, [], False, 0.0)
+        return self._publish(program, scores, plain, as_it_is, "", {"name": "none"}, {})
 
     def compiled(
         self,
         program: AgenticRAG,
         scores: Evaluation,
         plain: Evaluation,
-        points: Mapping[str, Setting],
+        choice: Choice,
         parent: str,
-        trials: int,
+        optimizer: Mapping[str, Any],
         cost: Mapping[str, Any],
+        report: bytes = b"",
     ) -> str:
         """The reference of the new version."""
-        optimizer = {"name": "ragc", "seed": self.seed, "trials": trials}
-        return self._publish(program, scores, plain, points, parent, optimizer, cost)
+        return self._publish(program, scores, plain, choice, parent, optimizer, cost, report)
 
-    def _already(self, program: AgenticRAG) -> str | None:
-        """A version of this project that holds exactly the uncompiled program, scored on the same test split."""
+    def looks(self) -> int:
+        """How often this test split was looked at by a compile, this time included, as the sealed versions tell.
+
+        The count travels with the versions, so it is the same in every copy of the repository.
+        """
+        test = self._data()["test"]["sha256"]
+        same = [m for m in self._sealed() if m.section("data").get("test", {}).get("sha256") == test]
+        compiled = [found for m in same if (found := m.section("optimizer")).get("name") == "ragc"]
+        return 1 + max([len(compiled), *(int(optimizer.get("test_looks", 0)) for optimizer in compiled)])
+
+    def sealed_from(self, study: str) -> str:
+        """The version sealed from a study before its compile was interrupted, or nothing."""
+        found = [m for m in self._sealed() if m.section("optimizer").get("study") == study]
+        return f"{self.project.name}@{found[-1].version}" if found else ""
+
+    def _sealed(self) -> list[Manifest]:
         root = self.project.artifacts
         if self.project.name not in names(root):
-            return None
+            return []
+        listed = registry.ls(self.project.name, root)
+        return [read_manifest(resolve(f"{one.name}@{one.version}", root).path) for one in listed]
+
+    def _already(self, program: AgenticRAG, scored: int) -> str | None:
+        """A version that holds exactly the uncompiled program, scored on as many questions of the same test split."""
         state = hashlib.sha256(files_of(program)["program.json"]).hexdigest()
-        for listed in registry.ls(self.project.name, root):
-            sealed = read_manifest(resolve(f"{listed.name}@{listed.version}", root).path)
+        for sealed in self._sealed():
             same_state = any(f.path == "program.json" and f.digest == f"sha256:{state}" for f in sealed.files)
             if (
                 same_state
+                and sealed.section("scores").get("utility", {}).get("n", 0) >= scored
                 and _counts(sealed.section("data")) == _counts(self._data())
                 and sealed.section("knowledge") == self._knowledge(program)
             ):
-                return f"{listed.name}@{sealed.version}"
+                return f"{self.project.name}@{sealed.version}"
         return None
 
     def _publish(
@@ -94,10 +114,11 @@ class Sealing:
         program: AgenticRAG,
         scores: Evaluation,
         plain: Evaluation,
-        points: Mapping[str, Setting],
+        choice: Choice,
         parent: str,
         optimizer: Mapping[str, Any],
         cost: Mapping[str, Any],
+        report: bytes = b"",
     ) -> str:
         rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
         fields = {
@@ -111,13 +132,19 @@ class Sealing:
             "knowledge": self._knowledge(program),
             "models": self._models(program),
             "optimizer": dict(optimizer),
-            "points": {name: dict(point) for name, point in points.items()},
+            "points": {name: dict(point) for name, point in choice.points.items()},
             "scores": {**scores.metrics(), "plain": plain.metrics()},
             "cost": dict(cost),
             "env": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
             "git": _git(self.project.folder),
         }
-        return registry.publish(self.project.name, fields, {**files_of(program), SCORES: rows}, self.project.artifacts)
+        files = {**files_of(program), SCORES: rows}
+        if choice.frontier:
+            points = [asdict(candidate) for candidate in choice.frontier]
+            files[FRONTIER] = orjson.dumps(points, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+        if report:
+            files[REPORT] = report
+        return registry.publish(self.project.name, fields, files, self.project.artifacts)
 
     def _data(self) -> dict[str, Any]:
         return {
@@ -142,16 +169,6 @@ class Sealing:
     def _models(program: AgenticRAG) -> dict[str, Any]:
         models = program.runtime.models
         return {**models.names.model_dump(), "embedder": models.embedder.digest}
-
-
-@lru_cache(maxsize=1)
-def source_digest() -> str:
-    """Identifies the code of `program`: its files' names and contents."""
-    root = Path(inspect.getfile(program_package)).parent
-    found = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"sha256:{found.hexdigest()}"
 
 
 def _counts(data: Mapping[str, Any]) -> dict[str, Any]:

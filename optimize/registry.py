@@ -96,11 +96,26 @@ def ls(name: str = "", root: Path | str | None = None) -> list[Listed]:
         for alias in reference.aliases(base, one):
             pointing.setdefault(reference.read_alias(base, one, alias)["version"], []).append(alias)
         for version in reference.versions(base, one):
-            read = manifest.read(base / one / "versions" / version)
+            read = read_while_there(base / one / "versions" / version)
+            if read is None:
+                continue
             at = tuple(pointing.get(version, ()))
             metrics = read.section("scores")
             found.append(Listed(one, version, read.digest, read.created_at, at, read.parent, metrics))
     return found
+
+
+def read_while_there(folder: Path) -> manifest.Manifest | None:
+    """A version's manifest, or None when another process has removed the whole folder since it was listed.
+
+    Raises `IntegrityError` when the folder is there and its manifest cannot be read.
+    """
+    try:
+        return manifest.read(folder)
+    except IntegrityError:
+        if folder.exists():
+            raise
+        return None
 
 
 def show(ref: str, root: Path | str | None = None) -> manifest.Manifest:
@@ -155,6 +170,8 @@ def verify_all(root: Path | str | None = None) -> list[Checked]:
             try:
                 found.append(verify(f"{name}@{selector}", base))
             except VersionError as error:
+                if reference.is_version(selector) and not (base / name / "versions" / selector).exists():
+                    continue  # removed since it was listed
                 found.append(Checked(f"{name}@{selector}", "", (error.what,), error.mend))
     return found
 

@@ -2,148 +2,249 @@
 
 A decision is recorded as its probabilities, a search as its pool of scored candidates, a text as itself. Another
 threshold, fusion weight or round cap is then arithmetic; only a branch that was never taken is performed, once.
+Questions run abreast, so that what several of them lack is performed together.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dspy
 import orjson
-from dspy.adapters.types.decision import decision_type
 
+from optimize.calls import LOCAL, Asked, Calls, Packing
+from optimize.code import source_digest
+from optimize.record import Entry, Record
+from optimize.spending import Spending
 from program.answer import Answer, Usage
-from program.deciding import client, decide_directly, decides, prompt_inputs
-from program.decisions import decode
+from program.deciding import decides, prompt_inputs, tiers
+from program.decisions import decode, jsonable
 from program.knowledge.source import Passage
-from program.loop import Find, Reply, Request, steps
-from program.models.adapter import speaking
-from program.models.cascade import consult
-from program.performing import search_arguments
+from program.loop import Ask, Find, Reply, Request, StepFailed, Steps, steps
+from program.models.cascade import settled
 from program.rag import AgenticRAG
-
-Key = tuple[Any, ...]
 
 
 @dataclass(slots=True)
-class Record:
-    """Evidence by content: what was asked of which predictor under which demonstrations, and what came back."""
+class _Run:
+    """One question on its way: the loop, what it waits for, and what it has cost."""
 
-    evidence: dict[Key, Any] = field(default_factory=dict)
-    performed: int = 0
-    replayed: int = 0
+    loop: Steps
+    path: list[str]
+    waiting: list[Request] = field(default_factory=list)
+    answer: Answer | None = None
+    calls: int = 0
+    decisions: int = 0
+    searches: int = 0
+    asked: int = 0
+    agreed: int = 0
+    entries: list[Entry] = field(default_factory=list)
 
 
 class Replay:
     """Answers questions as `program` would, from the record where it can.
 
     Reads the program's thresholds and knobs anew for each question, so a search may turn them between
-    questions; its instructions and demonstrations must stay as they are.
+    questions; its instructions and demonstrations must stay as they are. Raises `BudgetStop` when a call that
+    is needed would pass a cap.
     """
 
-    def __init__(self, program: AgenticRAG, record: Record) -> None:
+    def __init__(self, program: AgenticRAG, record: Record, spending: Spending | None = None) -> None:
         self.program = program
-        self._record = record
-        self._library = program.runtime.library
-        self._asked = 0  # decisions passed on to a cascade's second model
-        self._fingerprints = {name: _fingerprint(predictor) for name, predictor in program.named_predictors()}
+        self.record = record
+        library = program.runtime.library
+        self._packing = Packing(library)
+        self._calls = Calls(program, record, spending or Spending(), self._packing)
+        self._predictors = dict(program.named_predictors())
+        self._prints: dict[tuple[str, str], str] = {}
+        self._decides = {name: decides(predictor) for name, predictor in self._predictors.items()}
+        self._deciders = {n: tiers(program, p, {}) for n, p in self._predictors.items() if self._decides[n]}
+        self._failed: dict[Hashable, StepFailed] = {}
+        self._contents = {name: library.content_digest(name) for name in program.sources}
 
     def __call__(self, question: str) -> Answer:
-        """The answer, with the number of calls it would have cost."""
-        calls = decisions = searches = 0
-        path: list[str] = []
-        loop = steps(question, self.program, self.program.runtime.budget.max_rounds, path=path)
-        try:
-            requests = next(loop)
-            while True:
-                for request in requests:
-                    if isinstance(request, Find):
-                        searches += 1
-                    elif self._decides(request.predictor):
-                        decisions += 1
-                    else:
-                        calls += 1
-                asked = self._asked
-                replies = [self.reply(request) for request in requests]
-                calls += self._asked - asked
-                requests = loop.send(replies)
-        except StopIteration as stop:
-            answer: Answer = stop.value
-        trace = replace(answer.trace, path=tuple(path))
-        return replace(answer, usage=Usage(calls, decisions, searches), trace=trace)
+        """The answer, with what it cost when it was performed."""
+        return self.answers([question])[0]
+
+    def answers(self, questions: Sequence[str]) -> list[Answer]:
+        """The answers, in order."""
+        runs = [self._started(question) for question in questions]
+        while waiting := [run for run in runs if run.answer is None]:
+            self._obtain([request for run in waiting for request in run.waiting])
+            for run in waiting:
+                self._advance(run)
+        return [run.answer for run in runs if run.answer is not None]
 
     def reply(self, request: Request) -> Reply:
-        """The reply to one request: from the record, or performed and recorded."""
-        if isinstance(request, Find):
-            return self._found(request)
-        predictor = self.program.predictor(request.predictor)
-        model = client(self.program, predictor)
-        if not decides(predictor) or not hasattr(model, "second"):
-            return self._decode(request.predictor, self._found(request))
-        work = consult(self.program.doubt.of(request.predictor))
-        tier = next(work)
-        try:
-            while True:
-                self._asked += tier
-                tier = work.send(self._found(request, (model.first, model.second)[tier]))
-        except StopIteration as stop:
-            return self._decode(request.predictor, stop.value)
-
-    def _found(self, request: Request, model: Any = None) -> Any:
-        """What came back for a request, of one model of a cascade when given."""
-        key = self._key(request) if model is None else (*self._key(request), model.model)
-        found = self._record.evidence.get(key)
+        """The reply to one request. Raises `StepFailed` when it cannot be had."""
+        (found,) = self.replies([request])
         if found is None:
-            found = self._perform(request, model)
-            self._record.evidence[key] = found
-            self._record.performed += 1
-        else:
-            self._record.replayed += 1
+            raise next(iter(self._failed.values()))
         return found
 
-    def _key(self, request: Request) -> Key:
+    def replies(self, requests: Sequence[Request]) -> list[Reply | None]:
+        """The replies, in order, None for one that cannot be had; what the record lacks is performed together."""
+        self._obtain(requests)
+        found = [(request, self._entries(request)[-1]) for request in requests]
+        return [None if entry is None else self._decoded(request, entry) for request, entry in found]
+
+    def _started(self, question: str) -> _Run:
+        path: list[str] = []
+        run = _Run(steps(question, self.program, self.program.runtime.budget.max_rounds, path=path), path)
+        run.waiting = next(run.loop)
+        self._advance(run)
+        return run
+
+    def _advance(self, run: _Run) -> None:
+        """As far as the record goes; a request that failed is told to the loop, as a driver would."""
+        while run.answer is None:
+            found = [self._entries(request) for request in run.waiting]
+            lacking = any(None in entries for entries in found)
+            keys = [self._key(asked) for request in run.waiting for asked in self._asked(request)] if lacking else []
+            if lacking and not any(key in self._failed for key in keys):
+                return
+            try:
+                if lacking:
+                    run.waiting = run.loop.throw(next(self._failed[key] for key in keys if key in self._failed))
+                    continue
+                entries = [[entry for entry in each if entry is not None] for each in found]
+                self._count(run, entries)
+                replies = [self._decoded(r, each[-1]) for r, each in zip(run.waiting, entries, strict=True)]
+                run.waiting = run.loop.send(replies)
+            except StopIteration as stop:
+                run.answer = self._finished(run, stop.value)
+
+    def _count(self, run: _Run, found: Sequence[Sequence[Entry]]) -> None:
+        for request, entries in zip(run.waiting, found, strict=True):
+            if isinstance(request, Find):
+                run.searches += 1
+            elif self._decides[request.predictor]:
+                run.decisions += 1
+            else:
+                run.calls += 1
+            if len(entries) > 1:  # a cascade passed it on
+                first, second = ([d.value for d in self._decoded(request, entry).values()] for entry in entries)
+                run.calls += 1
+                run.asked += 1
+                run.agreed += first == second
+            run.entries += entries
+
+    @staticmethod
+    def _finished(run: _Run, answer: Answer) -> Answer:
+        spent = run.entries
+        usage = Usage(
+            run.calls, run.decisions, run.searches,
+            sum(e.tokens_in for e in spent), sum(e.tokens_out for e in spent),
+            sum(e.usd for e in spent), sum(e.seconds for e in spent), run.asked, run.agreed,
+        )  # fmt: skip
+        return replace(answer, usage=usage, trace=replace(answer.trace, path=tuple(run.path)))
+
+    def _obtain(self, requests: Sequence[Request]) -> None:
+        """Puts what these requests come to into memory: read from the file, else performed; or notes how it failed."""
+        self._failed = {}
+        while wanted := {
+            key: asked
+            for request in requests
+            for asked in self._asked(request)
+            if (key := self._key(asked)) not in self.record.kept and key not in self._failed
+        }:  # once, and once more for what a cascade passes on
+            self._fetch(wanted)
+
+    def _fetch(self, wanted: Mapping[Hashable, Asked]) -> None:
+        digests = {key: self._digest(asked) for key, asked in wanted.items()}
+        held = self.record.read(d for d in digests.values() if d is not None)
+        lacking = []
+        for key, (request, _) in wanted.items():
+            entry = held.get(digests[key] or b"")
+            if entry is None:
+                lacking.append(key)
+            elif isinstance(request, Find):
+                self.record.kept[key] = replace(entry, value=self._packing.unpacked(entry.value))
+            else:
+                self.record.kept[key] = entry
+        performed = self._calls.perform([(wanted[key], digests[key]) for key in lacking])
+        for key, found in zip(lacking, performed, strict=True):
+            if isinstance(found, Entry):
+                self.record.kept[key] = found
+            else:
+                self._failed[key] = found
+
+    def _asked(self, request: Request) -> list[Asked]:
+        """Who must be asked for the reply, as far as is known: the second of a cascade only where the first doubts."""
+        if isinstance(request, Find):
+            return [(request, None)]
+        name = request.predictor
+        first, *second = self._deciders.get(name) or tiers(self.program, self._predictors[name], request.inputs)
+        found = self.record.kept.get(self._key((request, first))) if second else None
+        if found is None or settled(found.value, self.program.doubt.of(name)):
+            return [(request, first)]
+        return [(request, first), (request, second[0])]
+
+    def _entries(self, request: Request) -> list[Entry | None]:
+        return [self.record.kept.get(self._key(asked)) for asked in self._asked(request)]
+
+    def _print(self, name: str, model: Any) -> str:
+        key = (name, str(model.model))
+        if key not in self._prints:
+            self._prints[key] = fingerprint(self.program, self._predictors[name], model)
+        return self._prints[key]
+
+    def _key(self, asked: Asked) -> Hashable:
+        request, model = asked
         if isinstance(request, Find):
             return ("find", request.query, request.sources, request.depth, request.not_before)
-        fingerprint = self._fingerprints[request.predictor]
-        return (request.predictor, fingerprint, *(_content(value) for value in request.inputs.values()))
+        return (self._print(request.predictor, model), *(_content(value) for value in request.inputs.values()))
 
-    def _perform(self, request: Request, model: Any = None) -> Any:
+    def _digest(self, asked: Asked) -> bytes | None:
+        """Names the request in the record's file, or None when what it brings may change unseen."""
+        request, model = asked
+        content: list[Any]
         if isinstance(request, Find):
-            return self._library.candidates(*search_arguments(request))
-        predictor = self.program.predictor(request.predictor)
-        inputs = prompt_inputs(request.inputs)
-        if model is not None:
-            return self.program.requests.ask(request.predictor, predictor, model, inputs)
-        if not decides(predictor):
-            lm = client(self.program, predictor, inputs)
-            with speaking(lm):
-                return dict(predictor(lm=lm, **inputs))
-        return decide_directly(self.program, request.predictor, inputs)
+            places = [self._contents.get(name, "") for name in request.sources]
+            if not all(places):
+                return None
+            content = ["find", request.query, request.sources, places, request.depth, source_digest()]
+            if request.not_before is not None:
+                content.append(request.not_before)
+        else:
+            inputs = {name: jsonable(value) for name, value in prompt_inputs(request.inputs).items()}
+            content = [self._print(request.predictor, model), inputs]
+        return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
-    def _decides(self, name: str) -> bool:
-        return decides(self.program.predictor(name))
-
-    def _decode(self, name: str, found: Any) -> Any:
-        predictor = self.program.predictor(name)
-        if not decides(predictor):
-            return found
-        return decode(found, predictor.fields)
+    def _decoded(self, request: Request, entry: Entry) -> Reply:
+        if isinstance(request, Ask) and self._decides[request.predictor]:
+            return decode(entry.value, self._predictors[request.predictor].fields)
+        return entry.value
 
 
-def _content(value: Any) -> Any:
-    """What identifies an input: a passage by its id, a list by its members."""
+def _content(value: Any) -> Hashable:
+    """What identifies an input in this process: a passage by its id and text, a list by its members."""
     if isinstance(value, Passage):
-        return value.id
+        return (value.id, value.text)
     if isinstance(value, list | tuple):
         return tuple(_content(item) for item in value)
-    return value
+    return value  # type: ignore[no-any-return]
 
 
-def _fingerprint(predictor: dspy.Predict) -> str:
-    import hashlib
+def fingerprint(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str:
+    """Identifies what answers a predictor: instructions, fields, demonstrations, wording, and the model.
 
-    outputs = {name: str(decision_type(field)) for name, field in predictor.signature.output_fields.items()}
-    content = [predictor.signature.instructions, outputs, [dict(demo) for demo in predictor.demos]]
-    packed = orjson.dumps(content, default=lambda item: item.model_dump(mode="json"))
+    A model of this project's own is identified by the code, too; another by DSPy's version, which writes the prompt.
+    """
+    local = model.model.startswith(LOCAL)
+    described = {
+        name: [str(f.annotation), (f.json_schema_extra or {}).get("desc"), (f.json_schema_extra or {}).get("prefix")]
+        for name, f in predictor.signature.fields.items()
+    }
+    wording = {name: [c.get("instructions"), c.get("criteria")] for name, c in predictor.fields.items()}
+    reader = [source_digest(), program.runtime.models.embedder.digest] if local else [dspy.__version__]
+    settings = {k: v for k, v in (model.kwargs or {}).items() if "key" not in k}
+    content = [
+        predictor.signature.instructions, described, wording, [dict(demo) for demo in predictor.demos],
+        predictor.config, model.model, settings, reader,
+    ]  # fmt: skip
+    packed = orjson.dumps(content, default=lambda item: item.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(packed, digest_size=16).hexdigest()

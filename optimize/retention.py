@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from optimize.aliases import previous
-from optimize.registry import ASIDE, locked
+from optimize.registry import ASIDE, locked, read_while_there
 from program import manifest, reference
 from program.errors import IntegrityError, VersionError
 
@@ -48,14 +48,12 @@ def gc(keep: int, name: str = "", *, force: bool = False, root: Path | str | Non
         reference.resolve(name, base)  # raises, naming what is nearest
     names = [name] if name else reference.names(base)
     named = _named_in_experiments(base) | {p for other in reference.names(base) for p in _parents(base, other)}
-    if not force:
-        return [fate for one in names for fate in _fates(base, one, keep, named)]
     found = []
     for one in names:
         with locked(base, one):
             fates = _fates(base, one, keep, named)
             folder = base / one / "versions"
-            for fate in (f for f in fates if f.goes):
+            for fate in (f for f in fates if f.goes and force):
                 aside = folder / f"{ASIDE}gone-{fate.version}"
                 (folder / fate.version).rename(aside)
                 shutil.rmtree(aside)
@@ -85,8 +83,8 @@ def _fates(base: Path, name: str, keep: int, named: set[str]) -> list[Fate]:
 
 def _parents(base: Path, name: str) -> set[str]:
     """The references that versions of `name` were compiled from."""
-    found = (manifest.read(base / name / "versions" / version).parent for version in reference.versions(base, name))
-    return {parent for parent in found if parent}
+    found = (read_while_there(base / name / "versions" / version) for version in reference.versions(base, name))
+    return {sealed.parent for sealed in found if sealed and sealed.parent}
 
 
 def _named_in_experiments(base: Path) -> set[str]:

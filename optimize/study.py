@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
+from optuna.trial import TrialState
 
-from optimize.dataset import LabelledQuestion
-from optimize.evaluation import Grader
-from optimize.metrics import Grade
-from optimize.replay import Replay
-from program.parameters import Dimension, Setting, apply, space
+from optimize.front import prices
+from optimize.journal import Journal, host
+from optimize.proposals import Proposals, within
+from optimize.scoring import Arm, Scores, Scoring
+from optimize.spending import Spending
+from optimize.trials import Trial, distributions, thawed
+from program.errors import BudgetStop
+from program.parameters import Setting, space
 from program.settings import UtilitySettings
 
-ROUTING_CREDIT = 0.1
-STARTUP = 6  # the settings a search starts from are better company than random ones
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A program (through a replay) and the questions it may be judged on: its demonstrations hold none of them."""
-
-    replay: Replay
-    questions: Sequence[LabelledQuestion]
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A setting and what it was worth: mean utility (routing credit included), and mean calls a question."""
-
-    number: int
-    setting: Setting
-    worth: float
-    calls: float
+IMPORTANT_FROM = 20  # complete trials under which nothing can be said of importances
+SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+"""A trial is judged on growing parts of the questions, the most uncertain first."""
 
 
 @dataclass(slots=True)
@@ -63,89 +49,128 @@ class Live:
 Watch = Callable[[Live], None]
 
 
-def grades(arms: Sequence[Arm], setting: Mapping[str, float], weights: UtilitySettings) -> list[Grade]:
-    """Every question graded by its arm under the setting."""
-    graded = []
-    for arm in arms:
-        apply(arm.replay.program, setting)
-        grader = Grader(arm.replay.program, weights, relevancy=False)
-        graded += [grader(question, arm.replay(question.question)) for question in arm.questions]
-    return graded
-
-
-def worth(graded: Sequence[Grade]) -> float:
-    """Mean utility, with a little credit for routing right so that ties fall to the better router."""
-    routed = [g.metrics["routing_accuracy"] or 0.0 for g in graded if g.metrics["routing_accuracy"] is not None]
-    return float(np.mean([g.utility for g in graded]) + ROUTING_CREDIT * (np.mean(routed) if routed else 0.0))
-
-
-def mean_calls(graded: Sequence[Grade]) -> float:
-    """Model calls a question."""
-    return float(np.mean([g.metrics["model_calls"] or 0.0 for g in graded]))
-
-
 class Search:
-    """An Optuna study over a program's whole space."""
+    """The trials of one study, proposed and judged by this process and by any other that joins.
+
+    What is proposed depends on the trials finished before, the seed and the worker's number alone: a search that
+    was killed goes on as if it had not been. `starts` are judged first, in full; the first is "as it is".
+    """
 
     def __init__(
-        self, arms: Sequence[Arm], weights: UtilitySettings, seed: int, storage: str | Path | None, name: str
+        self,
+        arms: Sequence[Arm],
+        weights: UtilitySettings,
+        seed: int,
+        starts: Sequence[Setting],
+        journal: Journal,
+        worker: int = 0,
     ) -> None:
         self._arms = arms
-        self._weights = weights
-        self._space = space(arms[0].replay.program)
-        self.trials: list[Trial] = []
-        optuna.logging.set_verbosity(logging.WARNING)
-        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP)
-        self.study = optuna.create_study(
-            study_name=name,
-            storage=_storage(storage),
-            sampler=sampler,
-            direction="maximize",
-            load_if_exists=True,
-        )
+        self._scoring = Scoring(arms, weights)
+        self._own = weights.call
+        self._prices = sorted(set(prices(weights.call).values()))
+        self._name = f"{host()}:{os.getpid()}"
+        self._journal = journal
+        found = space(arms[0].replay.program)
+        self._distributions = distributions(found)
+        self._starts = [within(found, start) for start in starts]
+        self._proposals = Proposals(found, self._starts, self._prices, self._own, seed, worker)
+        self._order: list[int] = []
+        optuna.logging.set_verbosity(logging.ERROR)
 
-    def run(self, starts: Sequence[Setting], trials: int, watch: Watch, live: Live, deadline: float | None) -> None:
-        """Tries the starting settings, then `trials` proposals; stops early at the deadline (monotonic seconds)."""
-        for start in starts:
-            self.study.enqueue_trial({d.name: start[d.name] for d in self._space if d.name in start})
-        live.done, live.of, live.started = 0, trials + len(starts), time.monotonic()
-        for _ in range(live.of):
-            if deadline is not None and time.monotonic() >= deadline and self.trials:
-                break
-            trial = self.study.ask()
-            setting = {d.name: _suggest(trial, d) for d in self._space}
-            found = self._try(trial.number, setting)
-            self.study.tell(trial, found.worth)
-            live.done += 1
-            live.best = max(found.worth, live.best if live.best is not None else found.worth)
-            watch(live)
+    @property
+    def trials(self) -> list[Trial]:
+        """Every trial of the study, in the order they were finished."""
+        return [thawed(frozen) for frozen in self._journal.trials()]
 
-    def best(self, n: int) -> list[Trial]:
-        """The `n` best trials, best first, no setting twice."""
-        ranked = sorted(self.trials, key=lambda t: (-t.worth, t.number))
-        return ranked[:n]
+    @property
+    def as_it_is(self) -> Setting:
+        """The first start: the program before any search."""
+        return self._starts[0]
 
-    def _try(self, number: int, setting: Setting) -> Trial:
-        graded = grades(self._arms, setting, self._weights)
-        trial = Trial(number, setting, worth(graded), mean_calls(graded))
-        self.trials.append(trial)
-        return trial
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """Questions that could not be graded, and why; they count in no trial."""
+        return self._scoring.broken
 
+    def run(self, target: int, watch: Watch, live: Live, spending: Spending) -> str:
+        """Tries settings until the study has `target` trials past its starts; the cap that stopped it, or nothing."""
+        live.of, live.started = target + len(self._starts), time.monotonic()
+        try:
+            while len(frozen := self._journal.trials()) < live.of:
+                spending.check()
+                trials = [thawed(trial) for trial in frozen]
+                start, setting = self._proposals.next(trials, frozen)
+                found = self._judged(setting, trials, start)
+                self._journal.add(found.frozen(self._distributions, self._name))
+                live.done, live.calls = len(frozen) + 1, spending.calls
+                if not found.pruned:
+                    live.best = max(found.worth, live.best if live.best is not None else found.worth)
+                watch(live)
+        except BudgetStop as stop:
+            return stop.tripped
+        return ""
 
-def _suggest(trial: optuna.Trial, dimension: Dimension) -> float:
-    if dimension.integral:
-        return int(trial.suggest_int(dimension.name, int(dimension.low), int(dimension.high)))
-    return float(
-        trial.suggest_float(dimension.name, dimension.low, dimension.high, step=dimension.step, log=dimension.log)
-    )
+    def added(self) -> int:
+        """How many of the study's trials this worker made."""
+        return sum(t.user_attrs["worker"] == self._name for t in self._journal.trials())
 
+    def complete(self) -> list[Trial]:
+        """The trials judged on every question, best first, no setting twice."""
+        ranked = sorted((t for t in self.trials if not t.pruned), key=lambda t: (-t.worth, t.number))
+        return list({tuple(sorted(t.setting.items())): t for t in reversed(ranked)}.values())[::-1]
 
-def _storage(where: str | Path | None) -> Any:
-    """A journal file for a path, a database for a URL, memory for nothing."""
-    if where is None:
-        return None
-    if isinstance(where, str):
-        return optuna.storages.RDBStorage(where)
-    where.parent.mkdir(parents=True, exist_ok=True)
-    backend = optuna.storages.journal.JournalFileBackend(str(where))
-    return optuna.storages.JournalStorage(backend)
+    def finalists(self, most: int) -> list[Trial]:
+        """The best at each price of a call, in turn, `most` in all, and always the first start."""
+        complete = self.complete()
+        ranked = [sorted(complete, key=lambda t: (-t.candidate.at(p, self._own), t.number)) for p in self._prices]
+        chosen: dict[int, Trial] = {t.number: t for t in complete if t.setting == self._starts[0]}
+        for turn in zip(*ranked, strict=True):
+            for trial in turn:
+                if len(chosen) < most:
+                    chosen.setdefault(trial.number, trial)
+        return sorted(chosen.values(), key=lambda t: (-t.worth, t.number))
+
+    def importances(self) -> dict[str, float]:
+        """Each parameter's share of the spread in utility (PED-ANOVA, Watanabe et al. 2023); empty for few trials."""
+        complete = [t for t in self._journal.trials() if t.state == TrialState.COMPLETE]
+        if len(complete) < IMPORTANT_FROM:
+            return {}
+        study = optuna.create_study(direction="maximize")
+        study.add_trials(complete)
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        found: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator)
+        return found
+
+    def scores(self, setting: Setting) -> Scores:
+        """Every training question under a setting."""
+        return self._scoring(setting)
+
+    def _judged(self, setting: Setting, trials: Sequence[Trial], start: int | None) -> Trial:
+        """The setting on growing parts of the questions, given up when it can be best at no price any more."""
+        number = len(trials)
+        if start is not None:
+            found = self._scoring(setting)
+            return Trial(number, setting, found.worth, found.calls, len(found.utility), start=start)
+        order = self._by_uncertainty()
+        best = [max(t.candidate.at(p, self._own) for t in trials if not t.pruned) for p in self._prices]
+        scores = Scores.none(len(order))
+        seen = 0
+        for share in SHARES:
+            upto = max(seen + 1, round(share * len(order)))
+            scores = scores.joined(self._scoring(setting, order[seen:upto]))
+            seen = upto
+            most = [self._scoring.most(scores, price) for price in self._prices]
+            if seen < len(order) and all(can <= had for can, had in zip(most, best, strict=True)):
+                worth = self._scoring.most(scores, self._own)
+                return Trial(number, setting, worth, scores.calls, seen, pruned=True)
+        return Trial(number, setting, scores.worth, scores.calls, seen)
+
+    def _by_uncertainty(self) -> list[int]:
+        """The questions, those on which the starts disagree or lose most in front."""
+        if not self._order:
+            table = np.array([self._scoring(s).utility for s in self._starts])
+            lost = self._scoring.ceiling(self._own) - table.max(axis=0)
+            doubt = np.nan_to_num(table.std(axis=0) + lost)
+            self._order = np.argsort(-doubt, kind="stable").tolist()
+        return self._order

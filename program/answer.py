@@ -31,12 +31,13 @@ class StoppedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """The passage behind the marker `[n]` of an answer."""
+    """The passage behind the marker `[n]` of an answer; `reason` is its way through the graph, or empty."""
 
     n: int
     source: str
     id: str
     title: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +98,14 @@ class Answer:
     version: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The stable JSON shape of `ragc ask --json`."""
+        """The stable JSON shape of `ragc ask --json`; a citation has a `reason` only where there is one."""
         usage = asdict(self.usage)
         return {
             "text": self.text,
             "outcome": self.outcome.value,
             "confidence": round(self.confidence, 4),
             "stopped_by": self.stopped_by.value,
-            "citations": [asdict(c) for c in self.citations],
+            "citations": [{k: v for k, v in asdict(c).items() if v or k != "reason"} for c in self.citations],
             "path": list(self.trace.path),
             "trace_id": self.trace.id,
             "version": self.version,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import orjson
 
@@ -14,10 +14,13 @@ from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.fitting import check_fit, check_models
 from program.following import Followed
+from program.knowledge.bases import BaseSpec
 from program.knowledge.embedder import Embedder
 from program.knowledge.generation import CURRENT
 from program.knowledge.kinds import folders, others
 from program.knowledge.library import IndexReport, Library, build_index
+from program.knowledge.rerank import Reranker
+from program.knowledge.source import Source
 from program.manifest import Manifest, verify
 from program.models.catalog import Models, open_models
 from program.parameters import apply
@@ -27,8 +30,12 @@ from program.reference import artifacts_root, names, resolve
 from program.settings import Project
 from program.trace import TraceLog
 
+if TYPE_CHECKING:
+    from program.knowledge.fanout import Fan
+
 STATE = "program.json"
 HEADS = "heads.safetensors"
+FRONTIER = "frontier.json"
 DEFAULT_POINT = "balanced"
 INDEX = "index"
 LOCAL = "local/"
@@ -45,18 +52,38 @@ def index_project(
     The engine `ray` embeds on so many workers (0: one a processor) of a Ray cluster, `local` in this process.
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
-    settings = project.settings
-    embedder = open_models(settings.models, settings.provider).embedder
+    embedder = open_models(project.settings.models, project.settings.provider).embedder
     embedder.remember_in(project.private)
-    place, url = project.private / INDEX, settings.qdrant.url
+    place, bases = project.private / INDEX, folders(project)
     if engine not in ENGINES:
         raise SettingsError(f"There is no engine {engine!r}.", f"Use one of: {', '.join(ENGINES)}.")
     if engine == "local":
-        return build_index(folders(project), place, embedder, progress, qdrant_url=url)
+        return index_bases(project, bases, place, progress)
     from program.knowledge.fanout import over_ray
 
     with over_ray(partial(Embedder, embedder.name), workers) as fan:
-        return build_index(folders(project), place, embedder, progress, qdrant_url=url, fan=fan)
+        return index_bases(project, bases, place, progress, fan)
+
+
+def index_bases(
+    project: Project,
+    bases: Sequence[BaseSpec],
+    folder: Path,
+    progress: Advance | None = None,
+    fan: Fan | None = None,
+) -> IndexReport:
+    """Indexes document bases into `folder` under the project's settings."""
+    settings = project.settings
+    return build_index(
+        bases,
+        folder,
+        open_models(settings.models, settings.provider).embedder,
+        progress,
+        qdrant_url=settings.qdrant.url,
+        keep_stop_words=settings.keyword.stop_words == "none",
+        stem=settings.keyword.stem,
+        fan=fan,
+    )
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
@@ -70,7 +97,26 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     documents, extra = folders(project), others(project, embedder)
     if documents and not (project.private / INDEX / CURRENT).is_file():
         index_project(project, progress)
-    return Library.open(documents, project.private / INDEX, embedder, extra, qdrant_url=settings.qdrant.url)
+    return open_bases(project, documents, project.private / INDEX, embedder, extra)
+
+
+def open_bases(
+    project: Project,
+    bases: Sequence[BaseSpec],
+    folder: Path,
+    embedder: Embedder | None = None,
+    extra: Sequence[Source] = (),
+) -> Library:
+    """The library of document bases indexed in `folder`, and of `extra`, under the project's settings."""
+    settings = project.settings
+    return Library.open(
+        bases,
+        folder,
+        embedder or open_models(settings.models, settings.provider).embedder,
+        extra,
+        qdrant_url=settings.qdrant.url,
+        reranker=Reranker(settings.models.rerank) if settings.models.rerank else None,
+    )
 
 
 def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:
@@ -99,6 +145,8 @@ def load(
     artifacts: str | Path | None = None,
     project: str | Path | None = None,
     point: str | None = None,
+    calls_per_question: float | None = None,
+    min_utility: float | None = None,
     progress: Advance | None = None,
     follow: Literal[False] = False,
 ) -> AgenticRAG: ...
@@ -111,6 +159,8 @@ def load(
     artifacts: str | Path | None = None,
     project: str | Path | None = None,
     point: str | None = None,
+    calls_per_question: float | None = None,
+    min_utility: float | None = None,
     progress: Advance | None = None,
     follow: Literal[True],
 ) -> Followed: ...
@@ -122,21 +172,36 @@ def load(
     artifacts: str | Path | None = None,
     project: str | Path | None = None,
     point: str | None = None,
+    calls_per_question: float | None = None,
+    min_utility: float | None = None,
     progress: Advance | None = None,
     follow: bool = False,
 ) -> AgenticRAG | Followed:
     """The compiled program that a reference names, over its project's knowledge.
 
     `artifacts` is where versions are kept (default: the environment's `RAGC_ARTIFACTS`, then `./artifacts`),
-    `project` the project folder when it is not where it was at compile time, `point` an operating point.
+    `project` the project folder when it is not where it was at compile time, `point` an operating point. Instead of a
+    point, `calls_per_question` takes the best setting of at most so many model calls, `min_utility` the one of fewest
+    calls with at least that utility, as measured when it was compiled.
     With `follow`, an alias is followed: what is returned answers with whatever version it names by then.
-    Raises `VersionError` for an unknown reference or point, `IntegrityError` when a byte of the artifact
-    changed or it does not fit this code and project, `ModelError` when a model it needs cannot be reached.
+    Raises `VersionError` for an unknown reference or point, or a wish nothing fulfils, `IntegrityError` when a byte
+    of the artifact changed or it does not fit this code and project, `ModelError` when a model it needs cannot be
+    reached.
     """
     if follow:
         root = artifacts_root(artifacts)
         return Followed(
-            reference, root, lambda: load(reference, artifacts=root, project=project, point=point, progress=progress)
+            reference,
+            root,
+            lambda: load(
+                reference,
+                artifacts=root,
+                project=project,
+                point=point,
+                calls_per_question=calls_per_question,
+                min_utility=min_utility,
+                progress=progress,
+            ),
         )
     version = resolve(reference, artifacts)
     manifest = verify(version.path, version.digest)
@@ -144,16 +209,37 @@ def load(
     check_models(manifest, opened)
     program = open_program(opened, progress=progress, version=f"{manifest.name}@{manifest.version}")
     check_fit(manifest, program, orjson.loads((manifest.folder / STATE).read_bytes()))
-    _restore(program, manifest, point or DEFAULT_POINT)
+    _restore(program, manifest)
+    if calls_per_question is None and min_utility is None:
+        apply(program, _named(manifest, point or DEFAULT_POINT))
+    elif point is None:
+        apply(program, _wanted(manifest, calls_per_question, min_utility))
+    else:
+        raise VersionError("Both a point and a wish were given.", "Give point, or calls_per_question and min_utility.")
     return program
 
 
-def open_latest(project: str | Path, *, point: str | None = None, progress: Advance | None = None) -> AgenticRAG:
-    """The latest version of a project when it has one, else its program before any compile."""
+def open_latest(
+    project: str | Path,
+    *,
+    point: str | None = None,
+    calls_per_question: float | None = None,
+    min_utility: float | None = None,
+    progress: Advance | None = None,
+) -> AgenticRAG:
+    """The latest version of a project, as `load` gives it, when it has one; else its program before any compile."""
     opened = Project.open(project)
     if opened.name in names(opened.artifacts):
         latest = f"{opened.name}@latest"
-        return load(latest, artifacts=opened.artifacts, project=opened.folder, point=point, progress=progress)
+        return load(
+            latest,
+            artifacts=opened.artifacts,
+            project=opened.folder,
+            point=point,
+            calls_per_question=calls_per_question,
+            min_utility=min_utility,
+            progress=progress,
+        )
     return open_program(opened, progress=progress)
 
 
@@ -168,13 +254,21 @@ def project_of(target: str, artifacts: str | Path | None = None) -> Project:
 def files_of(program: AgenticRAG) -> dict[str, bytes]:
     """The files that hold what was learned: state as JSON, and as safetensors the heads that were fitted so far."""
     files = {STATE: orjson.dumps(_state(program), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
+    if heads := fitted_heads(program):
+        files[HEADS] = heads
+    return files
+
+
+def fitted_heads(program: AgenticRAG) -> bytes:
+    """The heads that were fitted for the program so far, as safetensors; empty when there are none."""
     export = getattr(program.runtime.models.decide, "export_heads", None)
     heads: Mapping[str, Any] = export(program.requests.kept()) if export else {}
-    if heads:
-        from safetensors.numpy import save
+    if not heads:
+        return b""
+    from safetensors.numpy import save
 
-        files[HEADS] = save(heads)
-    return files
+    content: bytes = save(heads)
+    return content
 
 
 def _state(program: AgenticRAG) -> dict[str, Any]:
@@ -192,16 +286,35 @@ def _state(program: AgenticRAG) -> dict[str, Any]:
     return state
 
 
-def _restore(program: AgenticRAG, manifest: Manifest, point: str) -> None:
-    state = orjson.loads((manifest.folder / STATE).read_bytes())
-    program.load_state(state)
+def _named(manifest: Manifest, point: str) -> Mapping[str, float]:
+    """The setting of an operating point."""
     points: Mapping[str, Mapping[str, float]] = manifest.section("points")
     if point not in points:
         raise VersionError(
             f"{manifest.name}@{manifest.version} has no operating point {point!r}.",
             f"Use one of: {', '.join(sorted(points))}.",
         )
-    apply(program, points[point])
+    return points[point]
+
+
+def _wanted(manifest: Manifest, calls: float | None, utility: float | None) -> Mapping[str, float]:
+    """The setting of the frontier within the wishes: of most utility, or of fewest calls when utility was asked for."""
+    path = manifest.folder / FRONTIER
+    stored = orjson.loads(path.read_bytes()) if path.is_file() else []
+    fit = [p for p in stored if (calls is None or p["calls"] <= calls) and (utility is None or p["utility"] >= utility)]
+    if not fit:
+        reached = "; ".join(f"utility {p['utility']:.2f} at {p['calls']:.2f} calls" for p in stored)
+        raise VersionError(
+            f"No setting of {manifest.name}@{manifest.version} fulfils that.",
+            f"Its frontier: {reached}." if reached else "It holds no frontier: compile it again.",
+        )
+    chosen = max(fit, key=lambda p: p["utility"]) if utility is None else min(fit, key=lambda p: p["calls"])
+    found: Mapping[str, float] = chosen["setting"]
+    return found
+
+
+def _restore(program: AgenticRAG, manifest: Manifest) -> None:
+    program.load_state(orjson.loads((manifest.folder / STATE).read_bytes()))
     heads = manifest.folder / HEADS
     adopt = getattr(program.runtime.models.decide, "import_heads", None)
     if heads.is_file() and adopt is not None:

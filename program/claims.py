@@ -56,7 +56,6 @@ def cited(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation
 
     text = _MARK.sub(renumber, answer).strip()
     marks = tuple(
-        Citation(new, passages[old - 1].source, passages[old - 1].id, passages[old - 1].title)
-        for old, new in order.items()
+        Citation(new, p.source, p.id, p.title, p.reason) for old, new in order.items() for p in (passages[old - 1],)
     )
     return text, marks

@@ -31,6 +31,12 @@ def client(program: AgenticRAG, predictor: dspy.Predict, inputs: Mapping[str, An
     return models.decider(predictor.signature) if decides(predictor) else models.writer(inputs or {})
 
 
+def tiers(program: AgenticRAG, predictor: dspy.Predict, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The models that may have to be asked about these inputs: one, or both of a cascade."""
+    model = client(program, predictor, inputs)
+    return (model.first, model.second) if hasattr(model, "second") else (model,)
+
+
 def runs_here(model: Any) -> bool:
     """True for an embedded model, which cannot hang on a network."""
     return str(model.model).startswith(LOCAL) and not hasattr(model, "awaits")

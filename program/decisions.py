@@ -69,11 +69,19 @@ class Requests:
 
     def ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         """The client's evidence for these inputs."""
-        return self._request(name, predictor, client, inputs).ask(client, inputs)
+        return self.ask_many(name, predictor, client, [inputs])[0]
 
     async def aask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         """The client's evidence for these inputs, awaited."""
         return await self._request(name, predictor, client, inputs).aask(client, inputs)
+
+    def ask_many(
+        self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]
+    ) -> list[Evidence]:
+        """The client's evidence for each of several inputs, all at once when it has a `batch`."""
+        if not inputs:
+            return []
+        return self._request(name, predictor, client, inputs[0]).ask(client, inputs)
 
     def _request(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> _Request:
         request = self._kept.get(name)
@@ -110,14 +118,21 @@ class _Request:
             and _wording(predictor) == self._wording
         )
 
-    def ask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
-        return _evidence(client(state=self._with(inputs), questions=self._questions))
+    def ask(self, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Evidence]:
+        written = [_written(one) for one in inputs]
+        if (batch := getattr(client, "batch", None)) is not None:
+            found = batch(self._state, self._questions, written)
+        else:
+            found = [client(state={**self._state, "inputs": one}, questions=self._questions) for one in written]
+        return [_evidence(answers) for answers in found]
 
     async def aask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
-        return _evidence(await client.acall(state=self._with(inputs), questions=self._questions))
+        state = {**self._state, "inputs": _written(inputs)}
+        return _evidence(await client.acall(state=state, questions=self._questions))
 
-    def _with(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self._state, "inputs": {name: jsonable(value) for name, value in inputs.items()}}
+
+def _written(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: jsonable(value) for name, value in inputs.items()}
 
 
 def _evidence(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:

@@ -58,6 +58,18 @@ class ExperimentError(RagcError):
     """An online experiment cannot be started, opened or read."""
 
 
+class RecordError(RagcError):
+    """The record of calls, or a study, cannot be read or written."""
+
+
+class StudyError(RagcError):
+    """A study is unknown, or was made by another program, other questions or other settings."""
+
+
+class BudgetError(RagcError):
+    """A cap on calls, money or seconds leaves too little to do what was asked."""
+
+
 class BudgetStop(BaseException):
     """A hard cap was reached.
 

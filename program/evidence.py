@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from program.freshness import youth
 from program.knobs import Tuning
@@ -10,13 +10,39 @@ from program.knowledge.fusion import WEIGHT, fuse, ranking
 from program.knowledge.source import AUTHORITY, Passage, unique
 
 GLIMPSE = 8
+REMEMBERED = 48  # rankings of one pool
 NO_PRIOR: Mapping[str, float] = {}
+
+
+class Pool(list[Passage]):
+    """A pool that remembers its rankings: a search over settings ranks one pool thousands of times."""
+
+    def __init__(self, passages: Iterable[Passage]) -> None:
+        super().__init__(passages)
+        self._known: dict[Hashable, list[Passage]] = {}
+
+    def known(self, key: Hashable, found: Callable[[], list[Passage]]) -> list[Passage]:
+        """What was found under that key before, else what `found` gives now."""
+        if key not in self._known:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[key] = found()
+        return self._known[key]
 
 
 def first_look(pool: Sequence[Passage]) -> list[Passage]:
     """The best passages of the question's own pool, as the classifier is shown them: the same under every knob,
     so that what was learned about routing holds whatever else is turned."""
+    if isinstance(pool, Pool):
+        return pool.known("first look", lambda: fuse(pool, WEIGHT, GLIMPSE))
     return fuse(pool, WEIGHT, GLIMPSE)
+
+
+def within(pool: Sequence[Passage], sources: Sequence[str]) -> Sequence[Passage]:
+    """The passages of those sources."""
+    if isinstance(pool, Pool):
+        return pool.known(tuple(sources), lambda: Pool(p for p in pool if p.source in sources))
+    return [passage for passage in pool if passage.source in sources]
 
 
 def rank(
@@ -32,9 +58,21 @@ def rank(
     and `informal_penalty` when it is not official, and gains `base_prior` times the probability that its base is
     wanted; `timely` lets the newest gain `recency`.
     """
+    if not isinstance(pool, Pool):
+        return _ranked(pool, tuning, prior, timely, part)
+    known = tuple(prior.items()) if tuning.base_prior else ()
+    recency = tuning.recency if timely else 0.0
+    weights = (tuning.dense_weight, tuning.graph_weight, tuning.base_prior, recency)
+    knobs = (tuning.k, *weights, tuning.stale_penalty, tuning.informal_penalty)
+    return pool.known((*knobs, part, known), lambda: _ranked(pool, tuning, prior, timely, part))
+
+
+def _ranked(
+    pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float], timely: bool, part: str
+) -> list[Passage]:
     if part:
         pool = [passage for passage in pool if part in passage.scores]
-    ranked = _by_part(pool, part) if part else ranking(pool, tuning.dense_weight, len(pool))
+    ranked = _by_part(pool, part) if part else ranking(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
     if timely and tuning.recency:
         young = youth(pool)
         ranked = [(at, score + tuning.recency * young[at]) for at, score in ranked]

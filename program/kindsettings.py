@@ -35,13 +35,24 @@ class _Base(Section):
     not_: Annotated[tuple[str, ...], Field(alias="not")] = ()
 
 
-class DocumentsSettings(_Base):
+class _Files(_Base):
     """A folder of files, or one file: passages of about `chunk_tokens`, larger files skipped."""
 
-    kind: Literal["documents"] = "documents"
     path: str
     chunk_tokens: ChunkTokens = CHUNK_TOKENS
     max_megabytes: Megabytes = MAX_MEGABYTES
+
+
+class DocumentsSettings(_Files):
+    """Files whose passages are found by their text."""
+
+    kind: Literal["documents"] = "documents"
+
+
+class GraphSettings(_Files):
+    """Files whose passages are found above all by what they name."""
+
+    kind: Literal["graph"]
 
 
 class TablesSettings(_Base):
@@ -117,7 +128,13 @@ class PackageSettings(_Base):
         return kind
 
 
-BUILT_IN = {"documents": DocumentsSettings, "tables": TablesSettings, "web": WebSettings, "http": HttpSettings}
+BUILT_IN = {
+    "documents": DocumentsSettings,
+    "graph": GraphSettings,
+    "tables": TablesSettings,
+    "web": WebSettings,
+    "http": HttpSettings,
+}
 
 
 def _kind(base: Any) -> str:
@@ -127,6 +144,7 @@ def _kind(base: Any) -> str:
 
 KnowledgeSettings = Annotated[
     Annotated[DocumentsSettings, Tag("documents")]
+    | Annotated[GraphSettings, Tag("graph")]
     | Annotated[TablesSettings, Tag("tables")]
     | Annotated[WebSettings, Tag("web")]
     | Annotated[HttpSettings, Tag("http")]

@@ -10,6 +10,7 @@ import dspy
 from dspy.predict.parameter import Parameter
 
 from program.errors import IntegrityError
+from program.knowledge.fusion import GRAPH
 
 
 class Knob(Parameter):
@@ -91,6 +92,7 @@ class Tuning:
     generate_above: float
     answer_above: float
     base_prior: float
+    graph_weight: float
     only_chosen_bases: int
     look_up_unknown: int
     glimpse: int
@@ -127,6 +129,7 @@ class Policy(dspy.Module):
         self.generate_above = Knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
         self.answer_above = Knob(0.0, 0.0, 1.0, meaning="responsiveness under which a draft is withheld")
         self.base_prior = Knob(0.0, 0.0, 1.0, step=0.2, meaning="score given for how likely a passage's base is wanted")
+        self.graph_weight = Knob(GRAPH, 0.0, 1.0, step=0.1, meaning="weight of the graph over text scores in fusion")
         self.only_chosen_bases = switch(0, "search the chosen bases only, not all")
         self.look_up_unknown = switch(1, "look up what needs no look-up but could not be answered without one")
         self.glimpse = switch(1, "show the classifier a first look; off: search while it thinks")

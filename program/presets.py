@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 Values = Mapping[str, float]
 
-PLAIN: Values = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1}
+PLAIN: Values = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0}
 """Search once, write from whatever came back."""
 
 PRESETS: Mapping[str, Values] = {

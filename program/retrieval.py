@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from program.evidence import interleave, rank
+from program.evidence import interleave, rank, within
 from program.freshness import is_stale, newest_of
 from program.requests import Ask, Find, Part
 from program.state import Key, State
@@ -43,7 +43,7 @@ def search(state: State, queries: Sequence[str], bases: Mapping[str, str] | None
     new: list[Key] = [(name, query) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]
     asked = [query for _, query in new if query != state.question]
     pools = dict(zip(asked, (yield [Find(query, scope) for query in asked]), strict=True)) if asked else {}
-    pools[state.question] = [passage for passage in state.pool or () if passage.source in scope]
+    pools[state.question] = within(state.pool or (), scope)
     likely = dict(state.plan.likely)
     for key in new:
         base = (bases or {}).get(key[1], "")

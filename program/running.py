@@ -95,18 +95,18 @@ class Run:
             return reply
         spent = spent or Spending()
         predictor = self.program.predictor(request.predictor)
+        model = client(self.program, predictor, request.inputs)
         tokens_in, tokens_out = spent.tokens_in, spent.tokens_out
         if decides(predictor):
             self.meter.decisions += 1
-        elif not spent.calls and not spent.notes:
+        elif not hasattr(model, "lane"):
             totals = list(usage.values())
             tokens_in = sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals)
             tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in totals)
             self.meter.calls += 1
             self.meter.tokens_in += tokens_in
             self.meter.tokens_out += tokens_out
-        model = str(client(self.program, predictor, request.inputs).model)
-        self.steps.append(step_of(request, reply, milliseconds, (tokens_in, tokens_out), model))
+        self.steps.append(step_of(request, reply, milliseconds, (tokens_in, tokens_out), str(model.model)))
         return reply
 
     def degraded(self, source: str, error: KnowledgeError) -> None:

@@ -17,6 +17,7 @@ from program.kindsettings import (
     BUILT_IN,
     PACKAGE,
     DocumentsSettings,
+    GraphSettings,
     KnowledgeSettings,
     PackageSettings,
     TablesSettings,
@@ -37,13 +38,24 @@ Names = str | tuple[str, ...]
 
 
 class ModelSettings(_Section):
-    """Which model does what: `local/...`, any LiteLLM name, or (for `embed`) a sentence-transformers name."""
+    """Which model does what: `local/...`, any LiteLLM name, or (for `embed` and `rerank`) a sentence-transformers name.
+
+    `rerank` is a cross-encoder that reads the best passages together with the question; empty for none.
+    """
 
     decide: Names = "local/minilm"
     write: Names = "local/extract"
     embed: str = "local/minilm"
     propose: str = ""
     judge: Names = ""
+    rerank: str = ""
+
+
+class KeywordSettings(_Section):
+    """How keyword search splits text: words in any script, lower case; cut to English stems; function words or not."""
+
+    stem: bool = True
+    stop_words: Literal["english", "none"] = "english"
 
 
 class QdrantSettings(_Section):
@@ -133,6 +145,7 @@ class Settings(BaseSettings):
     artifacts: str = "artifacts"
     models: ModelSettings = ModelSettings()
     knowledge: dict[Annotated[str, Field(pattern=f"^{BASE_NAME}$")], KnowledgeSettings]
+    keyword: KeywordSettings = KeywordSettings()
     qdrant: QdrantSettings = QdrantSettings()
     study: StudySettings = StudySettings()
     budget: BudgetSettings = BudgetSettings()
@@ -212,7 +225,7 @@ class Project:
     def labelled(self) -> Path:
         return (self.folder / self.settings.labelled.path).resolve()
 
-    def place(self, base: DocumentsSettings | WebSettings | TablesSettings) -> str | Path:
+    def place(self, base: DocumentsSettings | GraphSettings | WebSettings | TablesSettings) -> str | Path:
         """Where a base's content is: a folder, or a URL; a relative SQLite path in it counts from the project."""
         if not isinstance(base, TablesSettings) or not base.url:
             return self.folder / base.path

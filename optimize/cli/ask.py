@@ -1,4 +1,4 @@
-"""`ragc search`, `ask` and `eval`: retrieval, answers, and how good they are."""
+"""`ragc ask` and `eval`: answers, and how good they are."""
 
 from __future__ import annotations
 
@@ -20,64 +20,30 @@ Point = Annotated[str, typer.Option(help="Operating point: quality, balanced or 
 
 def register(app: typer.Typer) -> None:
     """Adds the verbs."""
-    app.command()(search)
     app.command()(ask)
     app.command("eval")(evaluate)
 
 
-def opened(target: str, artifacts: str, point: str, quiet: bool) -> AgenticRAG:
+def opened(
+    target: str,
+    artifacts: str,
+    point: str,
+    quiet: bool,
+    calls_per_question: float | None = None,
+    min_utility: float | None = None,
+) -> AgenticRAG:
     """The program a target names: a version, or a project's latest version, or the project uncompiled."""
     from program.artifact import load, open_latest
 
+    wanted: dict[str, Any] = {"point": point or None}
+    wanted |= {"calls_per_question": calls_per_question, "min_utility": min_utility}
     with progress("indexing", quiet) as advance:
         if (Path(target) / "ragc.toml").is_file() or (
             Path(target).is_dir() and "@" not in target and not (Path(target) / "manifest.json").is_file()
         ):
-            return open_latest(target, point=point or None, progress=advance)
-        return load(target, artifacts=artifacts or None, point=point or None, progress=advance)
-
-
-def search(
-    project: Annotated[Path, typer.Argument(help="The project folder.")],
-    question: Annotated[str, typer.Argument(help="What to look for.")],
-    k: Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages.")] = 8,
-    strategy: Annotated[str, typer.Option(help="vector, keyword or hybrid.")] = "hybrid",
-    json: Json = False,
-) -> None:
-    """Retrieval only: the best passages for a question."""
-    from program.artifact import open_library
-    from program.errors import RagcError
-    from program.settings import Project
-
-    weights = {"vector": 1.0, "keyword": 0.0, "hybrid": 0.5, "auto": 0.5}
-    if strategy not in weights:
-        raise RagcError(f"There is no strategy {strategy!r}.", f"Use one of: {', '.join(weights)}.")
-    library = open_library(Project.open(project))
-    names = [card.name for card in library.describe()]
-    missed: dict[str, str] = {}
-    found = library.search(
-        question, names, k, weights[strategy], failed=lambda name, error: missed.update({name: str(error)})
-    )
-    for name, problem in missed.items():
-        typer.echo(f"without {name}: {problem}", err=True)
-    if json:
-        print_json(
-            [
-                {
-                    "id": p.id,
-                    "source": p.source,
-                    "title": p.title,
-                    "score": round(p.score, 4),
-                    "method": p.method,
-                    "as_of": p.as_of.isoformat() if p.as_of else None,
-                    "text": p.text,
-                }
-                for p in found
-            ]
-        )
-        return
-    rows = [[p.id, p.title, f"{p.score:.3f}", p.method] for p in found]
-    print_table(question, ["passage", "title", "score", "found by"], rows)
+            return open_latest(target, **wanted, progress=advance)
+        program: AgenticRAG = load(target, artifacts=artifacts or None, **wanted, progress=advance)
+        return program
 
 
 def ask(
@@ -86,11 +52,13 @@ def ask(
     trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, typer.Option(help="Print the answer as it is written.")] = False,
     point: Point = "",
+    calls_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many.")] = None,
+    min_utility: Annotated[float | None, typer.Option(help="The setting of fewest calls with at least this.")] = None,
     artifacts: Artifacts = "",
     json: Json = False,
 ) -> None:
     """One answer with its citations."""
-    rag = opened(target, artifacts, point, quiet=json)
+    rag = opened(target, artifacts, point, json, calls_per_question, min_utility)
     if question or sys.stdin.isatty():
         _answer(rag, question, trace, stream, json)
         return

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from optimize.compiler import Compiled
     from optimize.study import Live, Watch
 
-TRIALS = 12
 SEARCHING = "searching"
 SHOWN = (
     "correct",
@@ -35,15 +34,21 @@ SHOWN = (
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb."""
+    """Adds the verbs."""
     app.command("compile")(compile_)
+    app.command()(worker)
 
 
 def compile_(
     project: Annotated[Path, typer.Argument(help="The project folder.")],
-    trials: Annotated[int, typer.Option(min=1, help="Settings proposed by the search.")] = TRIALS,
+    trials: Annotated[int | None, typer.Option(min=1, help="Settings proposed by the search.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
-    max_seconds: Annotated[float | None, typer.Option(min=1, help="Stop searching after this long.")] = None,
+    max_calls: Annotated[int | None, typer.Option(min=1, help="Model calls, never more.")] = None,
+    max_usd: Annotated[float | None, typer.Option(min=0, help="US dollars, never more.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(min=1, help="Stop in time to be done after this long.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the last study.")] = False,
+    origin: Annotated[str, typer.Option("--from", help="The version to start from and to compare with.")] = "",
+    promote: Annotated[str, typer.Option(help="Move this alias to the version, if it is detectably better.")] = "",
     json: Json = False,
 ) -> None:
     """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
@@ -51,14 +56,49 @@ def compile_(
     from program.settings import Project
 
     opened = Project.open(project)
-    with _live(quiet=json) as watch:
-        done = compile_project(opened, trials=trials, seed=seed, max_seconds=max_seconds, watch=watch)
+    try:
+        with _live(quiet=json) as watch:
+            done = compile_project(
+                opened,
+                trials=trials,
+                seed=seed,
+                max_calls=max_calls,
+                max_usd=max_usd,
+                max_seconds=max_seconds,
+                resume=resume,
+                origin=origin,
+                watch=watch,
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; nothing is lost. Go on with: ragc compile {project} --resume", err=True)
+        raise typer.Exit(130) from None
+    if promote and done.improved:
+        from optimize.aliases import promote as move
+
+        move(done.reference, promote, reason="compiled: better", root=opened.artifacts)
     if json:
         print_json(_shape(done))
     else:
         _table(done)
     if not done.improved:
         raise typer.Exit(3)
+
+
+def worker(
+    project: Annotated[Path, typer.Argument(help="The project folder.")],
+    study: Annotated[str, typer.Option(help="The study to join; the last one when not given.")] = "",
+    json: Json = False,
+) -> None:
+    """One more process on a study that `ragc compile` began, here or on another machine."""
+    from optimize.compiler import work
+    from program.settings import Project
+
+    with _live(quiet=json) as watch:
+        added = work(Project.open(project), study, watch=watch)
+    if json:
+        print_json({"trials": added})
+    else:
+        typer.echo(f"{added} trials added")
 
 
 def _shape(done: Compiled) -> dict[str, Any]:
@@ -72,6 +112,13 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "before": done.before.metrics(),
         "trials": done.trials,
         "seconds": round(done.seconds, 1),
+        "calls": done.calls,
+        "usd": round(done.usd, 6),
+        "study": done.study,
+        "stopped_by": done.stopped_by,
+        "test_looks": done.looks,
+        "survived_folds": done.survived,
+        "not_graded": dict(done.broken),
     }
 
 
@@ -86,12 +133,20 @@ def _table(done: Compiled) -> None:
     title = (
         f"{done.reference} on {len(done.evaluation.grades)} test questions: percent or mean [95 % interval by topic]"
     )
-    print_table(title, ["metric", "plain RAG", "uncompiled", "compiled", "n"], rows)
+    print_table(title, ["metric", "plain RAG", "parent", "compiled", "n"], rows)
     gain = done.against_parent
     typer.echo(
         f"utility {gain.difference:+.3f} [{gain.ci[0]:+.3f}, {gain.ci[1]:+.3f}] over {done.parent}: {done.verdict}\n"
-        f'{done.trials} settings tried in {done.seconds:.0f} s. Ask it: ragc ask {done.reference} "your question"'
+        f"{done.trials} settings tried in {done.seconds:.0f} s, {done.calls} model calls, ${done.usd:.2f}. "
+        f"This test split was looked at {done.looks} time{'s' * (done.looks > 1)}.\n"
+        f'Ask it: ragc ask {done.reference} "your question"'
     )
+    if not done.survived:
+        typer.echo("No gain survived the folds over dev: the setting is as it was before the search.")
+    if done.stopped_by:
+        typer.echo(f"The search ended early: the cap on {done.stopped_by} was reached.")
+    for name, why in done.broken.items():
+        typer.echo(f"not graded: {name} ({why})", err=True)
 
 
 @contextmanager

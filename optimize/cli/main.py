@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from optimize.cli import ab, ask, compile_, data, project, registry, trace, versions
+from optimize.cli import ab, ask, compile_, data, project, registry, search, trace, versions
 from program.errors import RagcError
 
 DEBUG = "--debug"
@@ -23,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verbs in (project, ask, data, compile_, registry, versions, ab, trace):
+for verbs in (project, search, ask, data, compile_, registry, versions, ab, trace):
     verbs.register(app)
 
 

@@ -20,7 +20,7 @@ write = "local/extract"
 embed = "local/minilm"
 
 [knowledge.docs]               # one table for each knowledge base; its text is what the router goes by
-kind = "documents"             # documents | tables | web | http
+kind = "documents"             # documents | graph | tables | web | http
 path = "knowledge/docs"        # .md .txt .html .pdf .docx .csv .jsonl, folders too
 about = "what this knowledge base holds"
 asks = ["A question it answers?"]

@@ -12,7 +12,7 @@ from program.knowledge.chunks import TOKENS
 from program.knowledge.parse import MEGABYTES
 from program.knowledge.source import SourceCard
 
-KINDS = {"documents": "dense", "web": "web"}
+KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
 """The kinds that are folders of files, each with the `method` its passages carry."""
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")

@@ -1,17 +1,18 @@
-"""A folder of documents as a Source: hybrid search over its part of the project's index."""
+"""A folder of documents as a Source: hybrid and graph search over its part of the project's index."""
 
 from __future__ import annotations
 
 import asyncio
 
 from program.knowledge.embedder import Embedder
-from program.knowledge.fusion import PARTS, WEIGHT, fuse
+from program.knowledge.fusion import PARTS, STRATEGIES, fuse
 from program.knowledge.generation import Index
 from program.knowledge.selection import best
 from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard
+from program.knowledge.walk import Reach
 
 DEPTH = 60
-"""How many passages each of dense and keyword search brings to the pool."""
+"""How many passages each of dense and keyword search brings to the pool; the graph brings half as many."""
 
 
 class Documents:
@@ -30,13 +31,14 @@ class Documents:
     def describe(self) -> SourceCard:
         return self.card
 
-    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """The `depth` nearest and the `depth` best by BM25, each with both part scores, nearest first."""
-        return pool(self.index, self.embedder, query, depth, base=self.name, filters=filters)
+    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS, *, graph: bool = True) -> list[Passage]:
+        """The `depth` nearest, the `depth` best by BM25 and half as many by the graph (or none), nearest first."""
+        return pool(self.index, self.embedder, query, depth, base=self.name, filters=filters, graph=graph)
 
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """The best `k` by the default fusion."""
-        return fuse(self.candidates(query, max(k, DEPTH) if k > 0 else 0, filters), WEIGHT, k)
+        """The best `k` by the default fusion; for a base of kind `graph`, by the graph above all."""
+        weight, graph = STRATEGIES["graph" if self.card.kind == "graph" else "auto"]
+        return fuse(self.candidates(query, max(k, DEPTH) if k > 0 else 0, filters), weight, k, graph=graph)
 
     async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         return await asyncio.to_thread(self.search, query, k, filters)
@@ -50,29 +52,39 @@ def pool(
     *,
     base: str | None = None,
     filters: Filters = NO_FILTERS,
+    graph: bool = True,
 ) -> list[Passage]:
-    """Candidates from one base, or from all with None: `scores` holds `dense` and `keyword` for each.
+    """Candidates from one base, or from all with None: `scores` holds `dense`, `keyword` and `graph` for each.
 
-    `dense` is the cosine, `keyword` BM25 with the document frequencies of the whole project, so that scores
-    of different bases compare. `score` is the cosine, and orders the list. A blank query finds nothing.
+    `dense` is the cosine, `keyword` BM25 with the document frequencies of the whole project, `graph` from a walk
+    over the whole project, so that scores of different bases compare. `score` is the cosine, and orders the list.
+    Without `graph` its part is left out, and what only it reaches. A blank query finds nothing.
     """
     if depth <= 0 or not query.strip():
         return []
     vector = embedder.encode([query])[0]
     cosine = dict(index.vectors.search(vector, depth, base, filters))
     keyword = index.keywords.scores(query)
+    reached = index.graph_search.reach(query, vector, keyword) if graph else None
     admitted = index.selection.admitted(base, filters)
     matched = best(keyword, admitted[keyword[admitted] > 0], depth)
-    rest = [row for row in matched if row not in cosine]
+    by_text = {*cosine, *matched}
+    linked = best(reached.scores, admitted[reached.scores[admitted] > 0], (depth + 1) // 2) if reached else []
+    rest = [row for row in dict.fromkeys((*matched, *linked)) if row not in cosine]
     cosine.update(zip(rest, index.vectors.similarities(vector, rest), strict=True))
     order = sorted(cosine, key=lambda row: (-cosine[row], index.passages[row].id))
-    return [_scored(index.passages[row], cosine[row], float(keyword[row])) for row in order]
+    return [_scored(index, row, cosine[row], float(keyword[row]), reached, row in by_text) for row in order]
 
 
-def _scored(passage: Passage, cosine: float, keyword: float) -> Passage:
+def _scored(index: Index, row: int, cosine: float, keyword: float, reached: Reach | None, by_text: bool) -> Passage:
     # In a project of a few passages BM25 can fall below zero; that is no match either.
     bm25 = max(keyword, 0.0)
+    passage = index.passages[row]
     method = passage.method
     if method in PARTS:
-        method = "both" if bm25 > 0 else "dense"
-    return passage.rescored(cosine, method, {"dense": cosine, "keyword": bm25})
+        method = "graph" if not by_text else "both" if bm25 > 0 else "dense"
+    parts = {"dense": cosine, "keyword": bm25}
+    if reached is None:
+        return passage.rescored(cosine, method, parts)
+    parts["graph"] = float(reached.scores[row])
+    return passage.rescored(cosine, method, parts, index.graph_search.way(reached, row))

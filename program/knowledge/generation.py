@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from program.errors import KnowledgeError
+from program.knowledge.graph import Graph
+from program.knowledge.graph_search import GraphSearch
 from program.knowledge.keywords import Keywords
 from program.knowledge.selection import Selection
 from program.knowledge.source import Passage
@@ -27,14 +29,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FORMAT = 1
+FORMAT = 2
 CURRENT = "current.json"
 MANIFEST = "manifest.json"
 PASSAGES = "passages.jsonl"
 TERMS = "terms.json"
 KEYWORDS = "keywords.safetensors"
 VECTORS = "vectors.safetensors"
-FIELDS = ("id", "source", "title", "text", "method", "authority", "superseded_by", "link")
+ENTITIES = "entities.json"
+GRAPH = "graph.safetensors"
+FIELDS = ("id", "source", "title", "text", "method", "authority", "superseded_by", "link", "attributes")
 MEND = "Run: ragc index PROJECT"
 
 
@@ -45,6 +49,7 @@ class Index:
     passages: tuple[Passage, ...]
     matrix: NDArray[np.float32]
     keywords: Keywords
+    graph: Graph
     selection: Selection
     vectors: VectorStore
     embedder_digest: str
@@ -55,12 +60,18 @@ class Index:
         passages: Sequence[Passage],
         matrix: NDArray[np.float32],
         keywords: Keywords,
+        graph: Graph,
         embedder_digest: str,
     ) -> Index:
         """The index of these passages, searched in memory; those of one base must stand together."""
         selection = Selection(passages)
         vectors = ArrayVectors(matrix, selection)
-        return cls(tuple(passages), matrix, keywords, selection, vectors, embedder_digest)
+        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, embedder_digest)
+
+    @cached_property
+    def graph_search(self) -> GraphSearch:
+        """Walks over the graph, from what text search finds."""
+        return GraphSearch(self)
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -75,7 +86,7 @@ class Index:
     @cached_property
     def index_digest(self) -> str:
         """Identifies passages, embedder, keyword settings and format together."""
-        return index_digest(self.corpus_digest, self.embedder_digest, self.keywords.keep_stop_words)
+        return index_digest(self.corpus_digest, self.embedder_digest, self.keywords.keep_stop_words, self.keywords.stem)
 
 
 def corpus_digest(passages: Iterable[Passage]) -> str:
@@ -86,9 +97,9 @@ def corpus_digest(passages: Iterable[Passage]) -> str:
     return f"sha256:{sha.hexdigest()}"
 
 
-def index_digest(corpus: str, embedder: str, keep_stop_words: bool) -> str:
+def index_digest(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True) -> str:
     """`sha256:` and the digest of everything that an index depends on."""
-    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words])
+    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem])
     return f"sha256:{hashlib.sha256(made_of.encode()).hexdigest()}"
 
 
@@ -128,14 +139,17 @@ def write(aside: Path, index: Index) -> None:
     (aside / TERMS).write_text(json.dumps(list(index.keywords.terms)), encoding="utf-8")
     save_file(index.keywords.arrays(), aside / KEYWORDS)
     save_file({"vectors": index.matrix}, aside / VECTORS)
+    (aside / ENTITIES).write_text(json.dumps(index.graph.names, ensure_ascii=False), encoding="utf-8")
+    save_file(index.graph.arrays(), aside / GRAPH)
     manifest = {
         "format": FORMAT,
         "index_digest": index.index_digest,
         "corpus_digest": index.corpus_digest,
         "embedder_digest": index.embedder_digest,
         "keep_stop_words": index.keywords.keep_stop_words,
+        "stem": index.keywords.stem,
         "passages": len(index.passages),
-        "files": {name: _digest(aside / name) for name in (PASSAGES, TERMS, KEYWORDS, VECTORS)},
+        "files": {name: _digest(aside / name) for name in (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)},
     }
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
@@ -178,15 +192,17 @@ def read(place: Path, embedder_digest: str) -> Index:
         with (place / PASSAGES).open(encoding="utf-8") as file:
             passages = tuple(_passage(json.loads(line)) for line in file)
         terms: Sequence[str] = json.loads((place / TERMS).read_bytes())
-        keywords = Keywords.from_arrays(load_file(place / KEYWORDS), terms, manifest["keep_stop_words"])
+        split = manifest["keep_stop_words"], manifest["stem"]
+        keywords = Keywords.from_arrays(load_file(place / KEYWORDS), terms, *split)
         matrix = load_file(place / VECTORS)["vectors"]
-        if not len(passages) == len(matrix) == keywords.impacts.shape[0] == manifest["passages"]:
+        graph = Graph.from_arrays(load_file(place / GRAPH), json.loads((place / ENTITIES).read_bytes()))
+        if not len(passages) == len(matrix) == keywords.impacts.shape[0] == graph.passages == manifest["passages"]:
             raise ValueError("its parts differ in length")
     except (KnowledgeError, FileNotFoundError):
         raise
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         raise KnowledgeError(f"The index in {place} is damaged: {error}.", MEND) from error
-    return Index.of(passages, matrix, keywords, embedder_digest)
+    return Index.of(passages, matrix, keywords, graph, embedder_digest)
 
 
 def _check(manifest: Mapping[str, Any], embedder_digest: str) -> None:

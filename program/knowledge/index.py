@@ -18,10 +18,11 @@ from program.knowledge import generation
 from program.knowledge.bases import BaseSpec, check_bases
 from program.knowledge.embedder import Embedder
 from program.knowledge.generation import MEND, Index
+from program.knowledge.graph import Graph
 from program.knowledge.ingest import Skipped, link_superseded, read_spec
 from program.knowledge.keywords import Keywords
 from program.knowledge.parsedfile import ParsedFiles
-from program.knowledge.source import Passage, embedding_text
+from program.knowledge.source import Passage, embedding_text, keyword_text
 from program.knowledge.vectors import QdrantVectors, connect, open_qdrant
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def build_index(
     *,
     qdrant_url: str = "",
     keep_stop_words: bool = False,
+    stem: bool = True,
     fan: Fan | None = None,
 ) -> IndexReport:
     """Index every base into `folder` (a project's `.ragc/index`), doing only what changed.
@@ -89,6 +91,7 @@ def build_index(
                 progress,
                 qdrant_url=qdrant_url,
                 keep_stop_words=keep_stop_words,
+                stem=stem,
                 fan=fan or partial(map, embedder.encode),
             )
     except Timeout as error:
@@ -139,6 +142,7 @@ def _build(
     *,
     qdrant_url: str,
     keep_stop_words: bool,
+    stem: bool,
     fan: Fan,
 ) -> IndexReport:
     kept = ParsedFiles(folder / PARSED)
@@ -147,7 +151,7 @@ def _build(
     if not passages:
         raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
     corpus = generation.corpus_digest(passages)
-    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words)
+    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem)
     name = generation.generation_name(digest)
     previous = _current(folder)
     whole = generation.intact(folder / name)
@@ -155,8 +159,8 @@ def _build(
     if not whole:
         matrix, embedded = _embed(passages, fan, _known(folder, previous, embedder), progress)
         reused = len(passages) - embedded
-        keywords = Keywords.build([embedding_text(p) for p in passages], keep_stop_words)
-        index = Index.of(passages, matrix, keywords, embedder.digest)
+        keywords = Keywords.build([keyword_text(p) for p in passages], keep_stop_words, stem)
+        index = Index.of(passages, matrix, keywords, Graph.build(passages), embedder.digest)
         _store(folder, name, index)
     served = not qdrant_url or _serve(folder / name, embedder, qdrant_url)
     if previous != name:

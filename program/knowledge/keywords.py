@@ -33,10 +33,10 @@ STOP_WORDS = frozenset(
 )
 
 
-def words(text: str, keep_stop_words: bool = False) -> list[str]:
-    """The stems of a text's words in order, lower case, with or without function words."""
+def words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
+    """A text's words in order, lower case, cut to their stems or whole, with or without function words."""
     found = WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
-    return [_stem(w) for w in found if keep_stop_words or w not in STOP_WORDS]
+    return [_stem(w) if stem else w for w in found if keep_stop_words or w not in STOP_WORDS]
 
 
 class Keywords:
@@ -47,18 +47,21 @@ class Keywords:
     2014, "Improvements to BM25 and Language Models Examined"). Read-only once made: safe from many threads.
     """
 
-    def __init__(self, impacts: csc_array, terms: Mapping[str, int], keep_stop_words: bool = False) -> None:
+    def __init__(
+        self, impacts: csc_array, terms: Mapping[str, int], keep_stop_words: bool = False, stem: bool = True
+    ) -> None:
         self.impacts = impacts
         self.terms = terms
         self.keep_stop_words = keep_stop_words
+        self.stem = stem
 
     @classmethod
-    def build(cls, texts: Sequence[str], keep_stop_words: bool = False) -> Keywords:
+    def build(cls, texts: Sequence[str], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
         """The index of these texts, passage numbers as in the sequence."""
-        return cls.of_words([words(t, keep_stop_words) for t in texts], keep_stop_words)
+        return cls.of_words([words(t, keep_stop_words, stem) for t in texts], keep_stop_words, stem)
 
     @classmethod
-    def of_words(cls, documents: Sequence[Sequence[str]], keep_stop_words: bool = False) -> Keywords:
+    def of_words(cls, documents: Sequence[Sequence[str]], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
         """The index of texts that are already split into terms."""
         from scipy.sparse import csc_array
 
@@ -82,18 +85,22 @@ class Keywords:
             impact = f
         matrix = csc_array((impact, (row_of, column_of)), shape=(len(documents), len(terms)))
         matrix.sort_indices()
-        return cls(matrix, terms, keep_stop_words)
+        return cls(matrix, terms, keep_stop_words, stem)
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], terms: Sequence[str], keep_stop_words: bool = False
+        cls,
+        arrays: Mapping[str, NDArray[Any]],
+        terms: Sequence[str],
+        keep_stop_words: bool = False,
+        stem: bool = True,
     ) -> Keywords:
         """The index that `arrays` and `listed_terms` were taken from."""
         from scipy.sparse import csc_array
 
         parts = (arrays["data"], arrays["indices"], arrays["indptr"])
         matrix = csc_array(parts, shape=(int(arrays["texts"][0]), len(terms)))
-        return cls(matrix, {term: at for at, term in enumerate(terms)}, keep_stop_words)
+        return cls(matrix, {term: at for at, term in enumerate(terms)}, keep_stop_words, stem)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The matrix as plain arrays (data, indices, indptr and the number of texts)."""
@@ -101,9 +108,13 @@ class Keywords:
         texts = np.array([matrix.shape[0]], np.int64)
         return {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "texts": texts}
 
+    def split(self, query: str) -> list[str]:
+        """The terms of a query, split as the texts were."""
+        return words(query, self.keep_stop_words, self.stem)
+
     def scores(self, query: str) -> NDArray[np.float64]:
         """The BM25 score of every text, shape (texts,)."""
-        return self.scores_of(words(query, self.keep_stop_words))
+        return self.scores_of(self.split(query))
 
     def scores_of(self, query: Sequence[str]) -> NDArray[np.float64]:
         """The same for a query already split into terms; a term counts as often as it stands there."""

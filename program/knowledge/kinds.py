@@ -8,6 +8,7 @@ from program.errors import KnowledgeError
 from program.kindsettings import (
     SOURCES,
     DocumentsSettings,
+    GraphSettings,
     HttpSettings,
     KnowledgeSettings,
     PackageSettings,
@@ -37,7 +38,7 @@ def folders(project: Project) -> list[BaseSpec]:
             max_megabytes=base.max_megabytes,
         )
         for name, base in project.settings.knowledge.items()
-        if isinstance(base, DocumentsSettings) or (isinstance(base, WebSettings) and base.path)
+        if isinstance(base, DocumentsSettings | GraphSettings) or (isinstance(base, WebSettings) and base.path)
     ]
 
 

@@ -14,9 +14,10 @@ from program.errors import KnowledgeError
 from program.knowledge.bases import KINDS, BaseSpec, check_bases
 from program.knowledge.documents import DEPTH, Documents, pool
 from program.knowledge.embedder import Embedder
-from program.knowledge.fusion import RRF_K, WEIGHT, Method, fuse
+from program.knowledge.fusion import GRAPH, RRF_K, WEIGHT, Method, fuse
 from program.knowledge.generation import Index
 from program.knowledge.index import IndexReport, build_index, open_index
+from program.knowledge.rerank import Reranker
 from program.knowledge.source import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
 
 __all__ = ["BaseSpec", "IndexReport", "Library", "build_index"]
@@ -39,7 +40,9 @@ class Library:
         index: Index | None,
         embedder: Embedder,
         extra: Sequence[Source] = (),
+        reranker: Reranker | None = None,
     ) -> None:
+        self.reranker = reranker
         self.index = index
         self.embedder = embedder
         documents = [Documents(card, index, embedder) for card in cards] if index else []
@@ -62,15 +65,18 @@ class Library:
         extra: Sequence[Source] = (),
         *,
         qdrant_url: str = "",
+        reranker: Reranker | None = None,
     ) -> Library:
         """The library of a project indexed in `folder`; `extra` are sources made elsewhere.
+
+        A `reranker` reads the best of each document base together with the question.
 
         Raises KnowledgeError when a base is of an unknown kind or not in the index, or the index is absent,
         damaged, or made with another embedder. Without bases no index is needed.
         """
         check_bases(bases)
         index = open_index(folder, embedder, qdrant_url=qdrant_url) if bases else None
-        return cls([b.card() for b in bases], index, embedder, extra)
+        return cls([b.card() for b in bases], index, embedder, extra, reranker)
 
     @property
     def corpus_digest(self) -> str:
@@ -81,6 +87,10 @@ class Library:
     def index_digest(self) -> str:
         """Identifies the passages together with how they were indexed."""
         return self.index.index_digest if self.index else _NOTHING
+
+    def content_digest(self, name: str) -> str:
+        """Identifies what a search of that source can bring; empty when it may change unseen."""
+        return self.index_digest if name in self._indexed else str(getattr(self.sources.get(name), "digest", ""))
 
     def describe(self) -> list[SourceCard]:
         """The card of every source, in the project's order."""
@@ -105,13 +115,15 @@ class Library:
         sources: Sequence[str] | None = None,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
+        graph: bool = True,
         *,
         failed: Failed | None = None,
     ) -> list[Passage]:
         """The pooled candidates of the named sources (None: of all), each with its part scores, no id twice.
 
-        The query is embedded once however many sources are searched. A source that fails is left out, and
-        `failed` told of it; when every one fails, the first one's KnowledgeError is raised.
+        The query is embedded once, and the graph walked once (or not at all), however many sources are searched. A
+        source that fails is left out, and `failed` told of it; when every one fails, the first one's KnowledgeError
+        is raised.
         """
         names = list(sources if sources is not None else self.sources)
         for name in names:
@@ -121,7 +133,7 @@ class Library:
         errors: list[tuple[str, KnowledgeError]] = []
         for name in names:
             try:
-                found.extend(self._candidates(query, name, depth, filters))
+                found.extend(self._candidates(query, name, depth, filters, graph))
             except KnowledgeError as error:
                 errors.append((name, error))
         if errors and len(errors) == len(names):
@@ -152,12 +164,14 @@ class Library:
         *,
         method: Method = "convex",
         rrf_k: int = RRF_K,
+        graph: float = GRAPH,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
         failed: Failed | None = None,
     ) -> list[Passage]:
         """The best `k` passages of the named sources under one fusion, best first."""
-        return fuse(self.candidates(query, sources, max(k, depth), filters, failed=failed), weight, k, method, rrf_k)
+        pooled = self.candidates(query, sources, max(k, depth), filters, graph > 0, failed=failed)
+        return fuse(pooled, weight, k, method, rrf_k, graph)
 
     async def asearch(
         self,
@@ -168,32 +182,44 @@ class Library:
         *,
         method: Method = "convex",
         rrf_k: int = RRF_K,
+        graph: float = GRAPH,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
     ) -> list[Passage]:
         """`search` without holding up the event loop."""
         return await asyncio.to_thread(
-            self.search, query, sources, k, weight, method=method, rrf_k=rrf_k, depth=depth, filters=filters
+            self.search,
+            query,
+            sources,
+            k,
+            weight,
+            method=method,
+            rrf_k=rrf_k,
+            graph=graph,
+            depth=depth,
+            filters=filters,
         )
 
     def glimpse(self, query: str, k: int) -> list[Passage]:
         """The best `k` over all document sources by the default fusion: a first look before any routing."""
-        found = pool(self.index, self.embedder, query, max(k, DEPTH)) if self.index and k > 0 else []
+        found = pool(self.index, self.embedder, query, max(k, DEPTH), graph=False) if self.index and k > 0 else []
         for name, source in self.sources.items():
             if name not in self._indexed and source.describe().kind in KINDS:
-                found.extend(self._candidates(query, name, max(k, DEPTH), NO_FILTERS))
+                found.extend(self._candidates(query, name, max(k, DEPTH), NO_FILTERS, graph=False))
         return fuse(found, WEIGHT, k)
 
-    def _candidates(self, query: str, name: str, depth: int, filters: Filters) -> Sequence[Passage]:
+    def _candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         source = self.sources[name]
-        if name not in self._indexed:  # a source made elsewhere may change under us
+        if not isinstance(source, Documents):  # a source made elsewhere may change under us
             return source.candidates(query, depth, filters)
-        key = (query, name, depth, filters, self.index_digest)
+        key = (query, name, depth, filters, graph, self.index_digest)
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = tuple(source.candidates(query, depth, filters))
+        found = tuple(source.candidates(query, depth, filters, graph=graph))
+        if self.reranker is not None:
+            found = tuple(self.reranker.rerank(query, found))
         with self._lock:
             self._kept[key] = found
             while len(self._kept) > KEPT:

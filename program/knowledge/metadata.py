@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 
 import yaml
@@ -12,17 +12,25 @@ from frontmatter.default_handlers import YAMLHandler
 
 from program.knowledge.source import AUTHORITY
 
+KNOWN = frozenset("title as_of authority supersedes text contents content body _id id".split())
+"""Fields that are read as what they are; any other is an attribute."""
+LONGEST = 80  # characters of an attribute's value; a longer one is prose
+
 FENCE = YAMLHandler.FM_BOUNDARY or re.compile(r"^-{3,}\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """`supersedes` holds paths `<base>/<file>`; `warnings` are clauses without the file's name."""
+    """`supersedes` holds paths `<base>/<file>`; `warnings` are clauses without the file's name.
+
+    `attributes` holds every other short field by its name, those of a nested `metadata` as its own.
+    """
 
     title: str = ""
     as_of: date | None = None
     authority: int = AUTHORITY["reviewed"]
     supersedes: tuple[str, ...] = ()
+    attributes: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
@@ -58,8 +66,16 @@ def read(fields: Mapping[str, object]) -> Metadata:
         as_of=_date(fields.get("as_of"), warnings),
         authority=_authority(fields.get("authority"), warnings),
         supersedes=_paths(fields.get("supersedes"), warnings),
+        attributes=_attributes(fields),
         warnings=tuple(warnings),
     )
+
+
+def _attributes(fields: Mapping[str, object]) -> dict[str, str]:
+    nested = fields.get("metadata")
+    every = {**fields, **nested} if isinstance(nested, Mapping) else fields
+    found = {str(name): _text(value) for name, value in every.items() if name not in KNOWN}
+    return {name: value for name, value in found.items() if name and value and len(value) <= LONGEST}
 
 
 def day(text: str) -> date | None:

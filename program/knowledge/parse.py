@@ -109,6 +109,7 @@ def _document(
             as_of=as_of,
             authority=about.authority,
             link=link,
+            attributes=about.attributes,
         )
         for part, link in zip(parts, links, strict=True)
     )
@@ -133,6 +134,7 @@ def _records(path: str, text: str, suffix: str) -> Parsed:
             as_of=row.metadata.as_of or dated,
             authority=row.metadata.authority,
             link=f"{path}:{row.first}-{row.last}",
+            attributes=row.metadata.attributes,
         )
         for row in rows.records
     )

@@ -16,7 +16,7 @@ from program.knowledge.formats import Unreadable
 from program.knowledge.parse import Document, Parsed, parse
 from program.knowledge.source import Passage
 
-VERSION = 1
+VERSION = 2
 """Of how files are parsed: raise it when the same bytes give other passages."""
 
 _TABLE = "CREATE TABLE IF NOT EXISTS files (base TEXT, path TEXT, digest BLOB, parsed BLOB, PRIMARY KEY (base, path))"

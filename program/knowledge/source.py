@@ -16,9 +16,11 @@ class Passage:
     """A piece of evidence, citable by `id`.
 
     `id` is `<base>/<file>#<heading slug>` for documents. `score` orders the passages of one result;
-    `scores` keeps the parts it was made of (`dense`: cosine in [-1, 1], `keyword`: BM25 >= 0), so that a
-    fusion weight can be changed later without searching again. `superseded_by` names the document that
-    replaced this one, or is empty.
+    `scores` keeps the parts it was made of (`dense`: cosine in [-1, 1], `keyword`: BM25 >= 0, `graph` and
+    `rerank` in [0, 1]), so that a fusion weight can be changed later without searching again.
+    `superseded_by` names the document that replaced this one, or is empty. `attributes` are what the
+    document says of itself besides (other front matter, other fields of a record); `reason` is the way
+    through the graph by which it was reached, or empty.
     """
 
     id: str
@@ -32,9 +34,17 @@ class Passage:
     superseded_by: str = ""
     link: str = ""
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    reason: str = ""
 
-    def rescored(self, score: float, method: str | None = None, scores: Mapping[str, float] | None = None) -> Passage:
-        """The same passage under another score (and method, and parts, when given)."""
+    def rescored(
+        self,
+        score: float,
+        method: str | None = None,
+        scores: Mapping[str, float] | None = None,
+        reason: str | None = None,
+    ) -> Passage:
+        """The same passage under another score (and method, parts and reason, when given)."""
         # Spelt out: `dataclasses.replace` takes twice as long, and a search makes hundreds.
         return Passage(
             self.id,
@@ -48,6 +58,8 @@ class Passage:
             self.superseded_by,
             self.link,
             self.scores if scores is None else scores,
+            self.attributes,
+            self.reason if reason is None else reason,
         )
 
 
@@ -73,15 +85,19 @@ class SourceCard:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which passages may be returned: dates are inclusive, `min_authority` is on the scale of AUTHORITY."""
+    """Which passages may be returned: dates are inclusive, `min_authority` is on the scale of AUTHORITY.
+
+    `attributes` are pairs of a key and the value it must have, compared without case.
+    """
 
     not_before: date | None = None
     not_after: date | None = None
     min_authority: int = 0
+    attributes: tuple[tuple[str, str], ...] = ()
 
     def admits(self, passage: Passage) -> bool:
         """True when the passage passes every filter; an undated passage fails a date filter."""
-        if passage.authority < self.min_authority:
+        if passage.authority < self.min_authority or not self.has_attributes(passage.attributes):
             return False
         if self.not_before is None and self.not_after is None:
             return True
@@ -90,6 +106,10 @@ class Filters:
         return (self.not_before is None or passage.as_of >= self.not_before) and (
             self.not_after is None or passage.as_of <= self.not_after
         )
+
+    def has_attributes(self, attributes: Mapping[str, str]) -> bool:
+        """True when every wanted attribute is there with the wanted value."""
+        return all(attributes.get(key, "").casefold() == value.casefold() for key, value in self.attributes)
 
 
 NO_FILTERS = Filters()
@@ -124,3 +144,9 @@ def unique(passages: Sequence[Passage]) -> list[Passage]:
 def embedding_text(passage: Passage) -> str:
     """What is embedded of a passage, wherever it is: an index and a decider then share one vector."""
     return f"{passage.title}\n{passage.text}"
+
+
+def keyword_text(passage: Passage) -> str:
+    """What keyword search reads of a passage: the same, and its attributes' values."""
+    further = [value for value in passage.attributes.values() if value not in passage.text]
+    return "\n".join((embedding_text(passage), *further))

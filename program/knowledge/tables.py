@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sqlite3
 import threading
 import time
@@ -69,6 +70,19 @@ class Tables:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def digest(self) -> str:
+        """Identifies the rows of CSV files or an SQLite file as they are now; empty for a server's."""
+        url = _url(self._shown) if "://" in self._shown else None
+        if url is not None and url.get_backend_name() != "sqlite":
+            return ""
+        place = Path(url.database or "") if url is not None else Path(self._shown)
+        found = hashlib.sha256()
+        for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if file.is_file():
+                found.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+        return f"sha256:{found.hexdigest()}"
 
     def describe(self) -> SourceCard:
         """The card given, its tables and columns named when it says nothing of what it holds."""

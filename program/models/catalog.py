@@ -129,6 +129,18 @@ class _Opener:
         return bool(library().supports_response_schema(model=name))
 
 
+def price(model: Any, tokens_in: int, tokens_out: int) -> float:
+    """US dollars for so many tokens of a model: by its lane, else by LiteLLM's list; 0 when here or unknown."""
+    if (lane := getattr(model, "lane", None)) is not None:
+        return float(lane.price(tokens_in, tokens_out))
+    if str(model.model).startswith(LOCAL):
+        return 0.0
+    from program.models.lane import listed_price
+
+    known = listed_price(model.model) or (0.0, 0.0)
+    return known[0] * tokens_in + known[1] * tokens_out
+
+
 def open_lane(name: str, provider: ProviderSettings, role: str = "write", local: str = LOCAL_WRITER) -> Lane:
     """The process's lane to a language model under a project's terms. Raises `ModelError` for a name it cannot be."""
     if not name or name.startswith(LOCAL):

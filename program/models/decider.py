@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -52,10 +52,24 @@ class LocalDecider:
         self, state: Mapping[str, Any], questions: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, Any]]:
         """For each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": the largest}`."""
-        asked = case(state["inputs"], str(state.get("input_fields") or ""))
-        shown = self._demonstrations(state, sorted(questions))
-        blocks = self._space(shown).blocks([asked], self.embedder)[0]
-        return {n: self._answer(Question.of(n, questions), asked, blocks, shown) for n in questions}
+        return self.batch(state, questions, [state["inputs"]])[0]
+
+    def batch(
+        self,
+        state: Mapping[str, Any],
+        questions: Mapping[str, Mapping[str, Any]],
+        inputs: Sequence[Mapping[str, Any]],
+    ) -> list[dict[str, dict[str, Any]]]:
+        """The same for several inputs under one request's demonstrations, each as if asked alone."""
+        described = str(state.get("input_fields") or "")
+        cases = [case(one, described) for one in inputs]
+        shown = self._demonstrations({**state, "inputs": inputs[0]}, sorted(questions))
+        blocks = self._space(shown).blocks(cases, self.embedder)
+        put = {name: Question.of(name, questions) for name in questions}
+        return [
+            {name: self._answer(question, asked, found, shown) for name, question in put.items()}
+            for asked, found in zip(cases, blocks, strict=True)
+        ]
 
     async def acall(
         self, state: Mapping[str, Any], questions: Mapping[str, Mapping[str, Any]]

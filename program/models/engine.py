@@ -37,6 +37,7 @@ class ProviderLM(dspy.LM):
         super().__init__(
             lane.model, engine=engine, async_engine=AsyncProviderEngine(engine), cache=False, num_retries=0
         )
+        self.lane = lane
         self.adapter = adapter
 
 

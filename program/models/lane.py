@@ -64,6 +64,9 @@ class Lane:
     kept: OrderedDict[str, Reply] = field(default_factory=OrderedDict)
     warm: bool = False
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Lane:
+        return self  # copies of a model share its limits
+
     def price(self, tokens_in: int, tokens_out: int) -> float:
         """US dollars: the project's own price, else LiteLLM's, else 0."""
         terms = self.terms

@@ -60,6 +60,9 @@ def test_a_hundred_kills_leave_no_partial_version_and_no_torn_alias(tmp_path):
     export_version(publish(tmp_path / "other", "imported"), tmp_path / "v1.zip", tmp_path / "other")
     for _ in range(10):
         processes = [fork(work_until_killed, root, f"name{n}", tmp_path / "v1.zip") for n in range(10)]
+        deadline = time.monotonic() + 60
+        while not all(history(f"name{n}", root) for n in range(10)) and time.monotonic() < deadline:
+            time.sleep(0.01)
         for process in rng.sample(processes, len(processes)):
             time.sleep(rng.uniform(0, 0.02))
             os.kill(process.pid, signal.SIGKILL)

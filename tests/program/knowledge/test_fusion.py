@@ -81,7 +81,21 @@ def test_a_pool_of_one_that_matches_scores_one() -> None:
 
 
 def test_a_passage_under_another_score_is_otherwise_the_same() -> None:
-    full = Passage("i", "s", "t", "x", 0.1, "web", date(2026, 1, 2), 3, "b/new.md", "i:1-2", {"dense": 0.1})
+    full = Passage(
+        "i",
+        "s",
+        "t",
+        "x",
+        0.1,
+        "web",
+        date(2026, 1, 2),
+        3,
+        "b/new.md",
+        "i:1-2",
+        {"dense": 0.1},
+        {"team": "sales"},
+        "way",
+    )
     assert all(getattr(full, f.name) != f.default for f in fields(Passage))
     assert full.rescored(0.1) == full
     assert full.rescored(0.5, "dense", {}) == replace(full, score=0.5, method="dense", scores={})

@@ -199,7 +199,7 @@ def test_a_failed_rebuild_leaves_the_last_index(
 @pytest.mark.parametrize(
     ("spec", "complaint"),
     [
-        (BaseSpec("x", kind="graphs", path="."), "unknown kind 'graphs'.*documents, web"),
+        (BaseSpec("x", kind="graphs", path="."), "unknown kind 'graphs'.*documents, graph, web"),
         (BaseSpec("x", kind="web"), "'x' has no path"),
         (BaseSpec("a/b", path="."), "'a/b' is not a usable name"),
         (BaseSpec("product", path="."), "'product' is given twice"),

@@ -83,7 +83,7 @@ def test_a_search_without_sources_looks_into_all(library: Library) -> None:
 def test_weight_one_orders_by_cosine_and_weight_zero_by_bm25(library: Library) -> None:
     pool = library.candidates(QUESTION, ["product", "billing"])
     for weight, part in ((1.0, "dense"), (0.0, "keyword")):
-        found = library.search(QUESTION, ["product", "billing"], 20, weight)
+        found = library.search(QUESTION, ["product", "billing"], 20, weight, graph=0)
         expected = sorted((-p.scores[part], p.id) for p in pool)
         assert ids(found) == [id for _, id in expected]
 

@@ -16,7 +16,7 @@ from program.settings import FILE
 
 pytestmark = pytest.mark.xdist_group("provider")
 QUESTION = "How much water does the Merle kettle hold?"
-DOUBTS = ("route", "relevance", "sufficiency", "support", "responsive")
+DOUBTS = ("route", "relevance", "sufficiency", "contradiction", "support", "responsive")
 
 
 @pytest.fixture
@@ -81,6 +81,22 @@ def test_a_replay_asks_each_model_once_and_then_turns_doubt_as_it_likes(cascade)
     doubt(program, 1.0)
     assert replay(QUESTION).usage.calls == dear > cheap
     assert provider.calls == asked > 0
+
+
+def test_what_a_language_model_decided_is_kept_in_the_file_and_a_default_taken_for_it_is_not(cascade, tmp_path):
+    program, provider, _ = cascade
+    doubt(program, 1.0)
+
+    def calls(question):
+        record = Record(tmp_path / "record.sqlite")
+        Replay(program, record)(question)
+        return record.calls
+
+    assert calls(QUESTION) > 0
+    assert calls(QUESTION) == 0
+    provider.script = Script({"refusal": 1.0})
+    assert calls("Does the Merle come in green?") > 0
+    assert calls("Does the Merle come in green?") > 0
 
 
 def test_an_evaluation_tells_calls_saved_and_agreement(cascade):

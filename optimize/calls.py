@@ -1,0 +1,201 @@
+"""Requests of the loop performed for the record: together where a model takes many at once, counted and capped."""
+
+from __future__ import annotations
+
+import contextvars
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+from datetime import date
+from typing import Any
+
+import dspy
+
+from optimize.record import Entry, Record
+from optimize.spending import Spending
+from program.deciding import decides, prompt_inputs
+from program.decisions import evidence_of, is_direct
+from program.errors import RagcError
+from program.evidence import Pool
+from program.knowledge.library import Library
+from program.knowledge.source import Passage
+from program.loop import Ask, Find, Request, StepFailed
+from program.models.adapter import speaking
+from program.models.catalog import price
+from program.models.spending import Spending as Spent
+from program.models.spending import spending as spending_of
+from program.performing import search_arguments
+from program.rag import AgenticRAG
+
+ATTEMPTS = 4
+ABREAST = 8  # calls to a model that is not of this process
+MOST_TOKENS = 4096  # of a reply, when the model's own cap is not known
+LOCAL = "local/"
+
+Performed = Entry | StepFailed
+Asked = tuple[Request, Any]
+"""A request, and the model that is to answer it; None for a search."""
+
+
+class Calls:
+    """Performs what a record does not hold. A failed call is tried again, then told as `StepFailed`."""
+
+    def __init__(self, program: AgenticRAG, record: Record, spending: Spending, packing: Packing) -> None:
+        self._program = program
+        self._packing = packing
+        self._record = record
+        self._spending = spending
+
+    def perform(self, requests: Sequence[tuple[Asked, bytes | None]]) -> list[Performed]:
+        """What each came to, in order; `bytes` is its digest in the record, None when it has none.
+
+        Raises `BudgetStop` before the call that would pass a cap.
+        """
+        results: list[Performed | None] = [None] * len(requests)
+        groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for at, ((request, model), _) in enumerate(requests):
+            groups["" if isinstance(request, Find) else request.predictor, id(model)].append(at)
+        for (name, _), places in groups.items():
+            self._spending.check()
+            asked = [(requests[at][0][0], requests[at][1]) for at in places]
+            found = self._group(name, requests[places[0]][0][1], asked)
+            for at, one in zip(places, found, strict=True):
+                results[at] = one
+        return [r for r in results if r is not None]
+
+    def _group(self, name: str, model: Any, asked: Sequence[tuple[Request, bytes | None]]) -> list[Performed]:
+        if not name:
+            return self._kept(asked, self._searched([r for r, _ in asked if isinstance(r, Find)]))
+        predictor = self._program.predictor(name)
+        if decides(predictor) and is_direct(model) and model.model.startswith(LOCAL):
+            return self._kept(asked, self._decided(name, predictor, model, [r for r, _ in asked if isinstance(r, Ask)]))
+        if model.model.startswith(LOCAL):
+            return [self._called(name, predictor, model, r, digest) for r, digest in asked]
+        pool = ThreadPoolExecutor(ABREAST)
+        try:
+            futures = [
+                pool.submit(contextvars.copy_context().run, self._called, name, predictor, model, r, digest)
+                for r, digest in asked
+            ]
+            return [future.result() for future in futures]
+        finally:
+            pool.shutdown(cancel_futures=True)  # after a stop, calls on their way are waited for, and none is begun
+
+    def _kept(self, asked: Sequence[tuple[Request, bytes | None]], found: Sequence[Performed]) -> list[Performed]:
+        self._record.performed += len(asked)
+        new = {d: e for (_, d), e in zip(asked, found, strict=True) if d is not None and isinstance(e, Entry)}
+        if isinstance(asked[0][0], Find):
+            new = {digest: replace(entry, value=self._packing.packed(entry.value)) for digest, entry in new.items()}
+        self._record.write(new)
+        return list(found)
+
+    def _searched(self, finds: Sequence[Find]) -> list[Performed]:
+        library = self._program.runtime.library
+        library.embedder.encode([find.query for find in finds])  # in one batch; each search finds its vector kept
+        found: list[Performed] = []
+        for find in finds:
+            started = time.perf_counter()
+            try:
+                pool = library.candidates(*search_arguments(find))
+            except RagcError as error:
+                found.append(StepFailed(f"search: {error.what[:200]}"))
+                continue
+            found.append(Entry(Pool(pool), time.perf_counter() - started))
+        return found
+
+    def _decided(self, name: str, predictor: dspy.Predict, model: Any, asks: Sequence[Ask]) -> list[Performed]:
+        started = time.perf_counter()
+        inputs = [prompt_inputs(ask.inputs) for ask in asks]
+        try:
+            evidence = self._program.requests.ask_many(name, predictor, model, inputs)
+        except RagcError as error:
+            return [StepFailed(f"{name}: {error.what[:200]}")] * len(asks)
+        seconds = (time.perf_counter() - started) / max(len(asks), 1)
+        return [Entry(found, seconds) for found in evidence]
+
+    def _called(
+        self, name: str, predictor: dspy.Predict, model: Any, request: Request, digest: bytes | None
+    ) -> Performed:
+        """One call to a model that writes, or decides for money; kept the moment it is back."""
+        paid = digest is not None and not model.model.startswith(LOCAL)
+        if paid and digest is not None and (others := self._record.begin(digest)) is not None:
+            return others
+        inputs = prompt_inputs(request.inputs) if isinstance(request, Ask) else {}
+        expected = self._most(model, inputs)
+        failure = ""
+        for _ in range(ATTEMPTS):
+            self._spending.before_call(expected)
+            self._record.calls += 1
+            started = time.perf_counter()
+            spent = Spent()
+            try:
+                with spending_of() as spent, speaking(model), dspy.track_usage() as tracker:
+                    value = self._value(name, predictor, model, inputs)
+            except Exception as error:
+                self._spending.after_call(expected, spent.usd)
+                failure = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
+                continue
+            entry = self._entry(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
+            self._spending.after_call(expected, entry.usd)
+            self._record.performed += 1
+            if digest is not None and not spent.notes:  # else another model stood in, or a default was taken
+                self._record.write({digest: entry})
+            elif paid and digest is not None:
+                self._record.give_up(digest)
+            return entry
+        self._record.failed += 1
+        if paid and digest is not None:
+            self._record.give_up(digest)
+        return StepFailed(f"{name}: {failure[:200]}")
+
+    def _value(self, name: str, predictor: dspy.Predict, model: Any, inputs: dict[str, Any]) -> Any:
+        if not decides(predictor):
+            return dict(predictor(lm=model, **inputs))
+        if is_direct(model):
+            return self._program.requests.ask(name, predictor, model, inputs)
+        return evidence_of(predictor(lm=model, **inputs))
+
+    @staticmethod
+    def _entry(value: Any, model: Any, seconds: float, spent: Spent, usage: dict[str, Any]) -> Entry:
+        if hasattr(model, "lane"):
+            return Entry(value, seconds, spent.tokens_in, spent.tokens_out, spent.usd)
+        totals = list(usage.values())
+        tokens_in = sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals)
+        tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in totals)
+        return Entry(value, seconds, tokens_in, tokens_out, price(model, tokens_in, tokens_out))
+
+    def _most(self, model: Any, inputs: dict[str, Any]) -> float:
+        """The most that a call can cost, in US dollars: a token for every two characters, and the longest reply."""
+        if self._spending.caps.usd is None or model.model.startswith(LOCAL):
+            return 0.0
+        characters = 4000 + sum(len(str(value)) for value in inputs.values())
+        longest = int((model.kwargs or {}).get("max_tokens") or MOST_TOKENS)
+        return price(model, characters // 2, longest)
+
+
+class Packing:
+    """Pools of candidates as the record's file keeps them: ids and scores of what the index holds, all of the rest."""
+
+    def __init__(self, library: Library) -> None:
+        self._indexed = {passage.id: passage for passage in library.passages()}
+
+    def packed(self, pool: Sequence[Passage]) -> list[Any]:
+        """JSON for a pool."""
+        return [self._one(passage) for passage in pool]
+
+    def unpacked(self, value: Sequence[Any]) -> Pool:
+        """The pool again."""
+        return Pool(
+            Passage(**{**one, "as_of": one["as_of"] and date.fromisoformat(one["as_of"])})
+            if isinstance(one, dict)
+            else self._indexed[one[0]].rescored(one[1], one[2], one[3])
+            for one in value
+        )
+
+    def _one(self, passage: Passage) -> Any:
+        known = self._indexed.get(passage.id)
+        if known is not None and known.text == passage.text:
+            return [passage.id, passage.score, passage.method, dict(passage.scores)]
+        return {field.name: getattr(passage, field.name) for field in fields(passage)}

@@ -1,0 +1,142 @@
+"""The setting of each operating point, chosen on questions the search did not see: a gain has to survive the folds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimize.dataset import LabelledQuestion
+from optimize.front import Candidate, frontier, prices
+from optimize.preparation import Preparation, topics_apart
+from optimize.scoring import Arm, Scores, Scoring
+from optimize.stats import paired_test
+from optimize.study import Search
+from optimize.trials import Trial
+from program.errors import BudgetStop
+from program.parameters import Setting
+from program.rag import AgenticRAG
+
+FINALISTS = 12
+FRONTIER = 12
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The setting of each named point, the whole frontier, and whether a gain over "as it is" survived the folds.
+
+    `reached` is the utility of `balanced` on train (out of fold) and dev, `oracle` that of the best finalist for each
+    question: what choosing by question could add.
+    """
+
+    points: Mapping[str, Setting]
+    frontier: Sequence[Candidate]
+    survived: bool
+    gain: float
+    reached: float = 0.0
+    oracle: float = 0.0
+
+
+def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
+    """Chooses among the finalists on train (out of fold) and dev together.
+
+    By cross-validation over the topics of dev: for each fold the best setting is chosen without it and judged on it
+    against "as it is". The choice is made only if those gains are positive and exceed their standard error, taken by
+    topic; else everything stays as it is. Without dev questions, or when a cap is reached on them, the gain is that of
+    train.
+    """
+    finalists = search.finalists(FINALISTS)
+    own = ready.project.settings.utility.call
+    as_it_is = search.as_it_is
+    before = next((t for t in finalists if t.setting == as_it_is), None)
+    if before is None:
+        return Choice(dict.fromkeys(prices(own), as_it_is), [], False, 0.0)
+    train = {t.number: search.scores(t.setting) for t in finalists}
+    dev = list(ready.parts["dev"])
+    scoring = Scoring([Arm(ready.replay(final), dev)], ready.project.settings.utility)
+    held = {t.number: Scores.none(0) for t in finalists}
+    try:
+        held = {t.number: scoring(t.setting) for t in finalists} if dev else held
+    except BudgetStop:
+        dev = []
+    rows = _Rows(finalists, train, held, own)
+    gains = _out_of_fold(rows, dev, own, before) if dev else rows.difference(rows.best(own), before.number)
+    groups = [q.topic or q.id for q in dev] if dev else [q.topic or q.id for a in ready.arms for q in a.questions]
+    survived = survives(gains.tolist(), groups)
+    points = {
+        name: next(t.setting for t in finalists if t.number == (rows.best(price) if survived else before.number))
+        for name, price in prices(own).items()
+    }
+    every = [Candidate(t.setting, rows.mean(t.number, own), rows.calls(t.number)) for t in finalists]
+    chosen = rows.best(own) if survived else before.number
+    oracle = float(np.nanmean(np.max([rows.utility[t.number] for t in finalists], axis=0)))
+    return Choice(
+        points,
+        frontier(every, own)[-FRONTIER:],
+        survived,
+        float(np.nanmean(gains)),
+        rows.mean(chosen, own),
+        oracle,
+    )
+
+
+def survives(gains: Sequence[float], groups: Sequence[str]) -> bool:
+    """True when the mean gain is positive and at least its standard error, questions of one topic taken together."""
+    known = [(gain, group) for gain, group in zip(gains, groups, strict=True) if np.isfinite(gain)]
+    if not known:
+        return False
+    values, topics = zip(*known, strict=True)
+    if len(values) == 1 or len(set(topics)) == 1:
+        return bool(np.mean(values) > 0)
+    test = paired_test([0.0] * len(values), values, topics)
+    half = (test.ci[1] - test.ci[0]) / 2
+    return test.difference > 0 and test.difference >= half / 2  # a 95 % interval reaches about two standard errors
+
+
+class _Rows:
+    """Utility and calls of every finalist on every question, train first, then dev."""
+
+    def __init__(
+        self, finalists: Sequence[Trial], train: Mapping[int, Scores], held: Mapping[int, Scores], own: float
+    ) -> None:
+        self._numbers = [t.number for t in finalists]
+        self._own = own
+        self.utility = {n: np.concatenate([train[n].utility, held[n].utility]) for n in self._numbers}
+        self.spent = {n: np.concatenate([train[n].spent, held[n].spent]) for n in self._numbers}
+        self._all = np.ones(len(self.utility[self._numbers[0]]), bool)
+
+    def mean(self, number: int, price: float, on: NDArray[np.bool_] | None = None) -> float:
+        """Mean utility, a call costing `price`."""
+        values = self.utility[number] + (self._own - price) * self.spent[number]
+        return float(np.nanmean(values[self._all if on is None else on]))
+
+    def calls(self, number: int) -> float:
+        return float(np.nanmean(self.spent[number]))
+
+    def best(self, price: float, on: NDArray[np.bool_] | None = None) -> int:
+        """The finalist of most utility at that price; of equals the first."""
+        return max(self._numbers, key=lambda n: (round(self.mean(n, price, on), 12), -self._numbers.index(n)))
+
+    def difference(self, number: int, before: int) -> Floats:
+        return np.asarray(self.utility[number] - self.utility[before])
+
+
+def _out_of_fold(rows: _Rows, dev: Sequence[LabelledQuestion], own: float, before: Trial) -> Floats:
+    """The gain of each dev question under the setting chosen without its topic."""
+    questions = list(dev)
+    total = len(rows.difference(before.number, before.number))
+    first = total - len(questions)
+    gains = np.full(len(questions), np.nan)
+    for part in topics_apart(questions):
+        inside = {id(q) for q in part}
+        places = [n for n, q in enumerate(questions) if id(q) in inside]
+        others = np.ones(total, bool)
+        others[[first + n for n in places]] = False
+        gain = rows.difference(rows.best(own, others), before.number)
+        for n in places:
+            gains[n] = gain[first + n]
+    return gains

@@ -1,0 +1,105 @@
+"""`ragc search` and `eval-search`: retrieval, and how good it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from optimize.cli.show import Json, print_json, print_table, progress
+
+Strategy = Annotated[str, typer.Option(help="auto, vector, keyword, hybrid or graph.")]
+Folder = Annotated[Path, typer.Argument(help="The project folder.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs."""
+    app.command()(search)
+    app.command("eval-search")(evaluate_search)
+
+
+def shares(strategy: str) -> tuple[float, float]:
+    """What a strategy gives the dense part and the graph. Raises `SettingsError` for one that does not exist."""
+    from program.errors import SettingsError
+    from program.knowledge.fusion import STRATEGIES
+
+    if strategy not in STRATEGIES:
+        raise SettingsError(f"There is no strategy {strategy!r}.", f"Use one of: {', '.join(STRATEGIES)}.")
+    return STRATEGIES[strategy]
+
+
+def search(
+    project: Folder,
+    question: Annotated[str, typer.Argument(help="What to look for.")],
+    k: Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages.")] = 8,
+    strategy: Strategy = "auto",
+    json: Json = False,
+) -> None:
+    """Retrieval only: the best passages for a question, and the way to those that the graph reached."""
+    weight, graph = shares(strategy)
+    from program.artifact import open_library
+    from program.settings import Project
+
+    library = open_library(Project.open(project))
+    names = [card.name for card in library.describe()]
+    missed: dict[str, str] = {}
+    found = library.search(
+        question, names, k, weight, graph=graph, failed=lambda name, error: missed.update({name: str(error)})
+    )
+    for name, problem in missed.items():
+        typer.echo(f"without {name}: {problem}", err=True)
+    if json:
+        print_json(
+            [
+                {
+                    "id": p.id,
+                    "source": p.source,
+                    "title": p.title,
+                    "score": round(p.score, 4),
+                    "method": p.method,
+                    "reason": p.reason if graph else "",
+                    "as_of": p.as_of.isoformat() if p.as_of else None,
+                    "text": p.text,
+                }
+                for p in found
+            ]
+        )
+        return
+    rows = [[p.id, p.title, f"{p.score:.3f}", p.method, p.reason if graph else ""] for p in found]
+    print_table(question, ["passage", "title", "score", "found by", "way"], rows)
+
+
+def evaluate_search(
+    project: Folder,
+    beir: Annotated[Path, typer.Option(help="A folder with corpus.jsonl, queries.jsonl and qrels/test.tsv.")],
+    strategy: Strategy = "auto",
+    k: Annotated[str, typer.Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
+    json: Json = False,
+) -> None:
+    """Recall, all gold found, and nDCG on a labelled set, under the project's settings."""
+    shares(strategy)
+    from optimize import search_evaluation as se
+    from program.errors import SettingsError
+    from program.settings import Project
+
+    try:
+        depths = sorted({int(depth) for depth in k.split(",")})
+    except ValueError:
+        depths = []
+    if not depths or not 1 <= depths[0] <= depths[-1] <= 100:
+        raise SettingsError(f"-k {k!r} is no list of ranks from 1 to 100.", "Write them like -k 2,5,8,10.")
+    opened, labelled = Project.open(project), se.read_beir(beir)
+    with progress("indexing", quiet=json) as advance:
+        library = se.open_beir(opened, labelled, advance)
+    with progress("searching", quiet=json) as advance:
+        ranked = se.evaluate_search(library, labelled, strategy, max(*depths, *se.DEPTHS), advance)
+    found = se.figures(ranked, strategy, depths)
+    if json:
+        print_json(found)
+        return
+    shown = {name: value for name, value in found.items() if name not in ("strategy", "n")}
+    rows = [
+        [name, f"{value:.1f} ms" if name.endswith("_ms") else f"{100 * value:.1f} %"] for name, value in shown.items()
+    ]
+    print_table(f"{strategy} on {beir.name}: {found['n']} questions", ["figure", "value"], rows)

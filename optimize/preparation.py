@@ -1,0 +1,204 @@
+"""What a compile and its workers have in common before the search: questions, demonstrations, folds, first settings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from optimize.code import source_digest
+from optimize.dataset import LabelledQuestion, read_labelled, splits
+from optimize.demonstrations import Demonstration, Demonstrator, attach
+from optimize.labels import require_sound_labels
+from optimize.record import Record
+from optimize.replay import Replay
+from optimize.scoring import Arm
+from optimize.spending import Spending
+from optimize.thresholds import best_threshold, best_weights
+from program.artifact import index_project, load, open_program
+from program.errors import DataError
+from program.evidence import first_look
+from program.loop import Ask, Find
+from program.parameters import Setting, read, space
+from program.rag import AgenticRAG
+from program.settings import Project
+from program.signatures import BASE_PREFIX
+
+FOLDS = 4
+ROUTE = "classifier.route"
+RECORD = "record.sqlite"
+
+Stage = Callable[[str], None]
+Advance = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Routing:
+    """What the router's decisions said of labelled questions, out of fold, and what they should have said.
+
+    By output the probabilities and labels of the yes-or-no decisions; `tables` and `routes` for the route.
+    """
+
+    chances: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    truths: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    tables: list[dict[str, float]] = field(default_factory=list)
+    routes: list[str] = field(default_factory=list)
+
+    def fitted(self, start: Setting) -> Setting:
+        """Thresholds and weights, each fitted alone to its labels."""
+        found = {f"{ROUTE}:{output}": best_threshold(p, self.truths[output]) for output, p in self.chances.items()}
+        found |= {f"{ROUTE}:route={label}": w for label, w in best_weights(self.tables, self.routes).items()}
+        return {name: value for name, value in found.items() if name in start}
+
+
+@dataclass(slots=True)
+class Preparation:
+    """A project on its way to a search. `first` is the program as it is before any compile; `parent` the version it is
+    compiled from, `first` itself when none was named."""
+
+    project: Project
+    questions: Sequence[LabelledQuestion]
+    parts: Mapping[str, Sequence[LabelledQuestion]]
+    seed: int
+    first: AgenticRAG
+    parent: AgenticRAG
+    origin: str
+    record: Record
+    spending: Spending
+    demonstrations: list[Demonstration] = field(default_factory=list)
+    arms: list[Arm] = field(default_factory=list)
+    starts: list[Setting] = field(default_factory=list)
+    routing: Routing = field(default_factory=Routing)
+
+    def replay(self, program: AgenticRAG) -> Replay:
+        """The program's runs, through the project's record and under its caps."""
+        return Replay(program, self.record, self.spending)
+
+    def identity(self) -> dict[str, Any]:
+        """All that a study's trials depend on."""
+        library = self.first.runtime.library
+        settings = self.project.settings
+        return {
+            "program": source_digest(),
+            "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in space(self.first)},
+            "questions": {name: digest([q.model_dump(mode="json") for q in part]) for name, part in self.parts.items()},
+            "knowledge": {name: library.content_digest(name) for name in self.first.sources},
+            "models": {**settings.models.model_dump(), "embedder": self.first.runtime.models.embedder.digest},
+            "utility": settings.utility.model_dump(),
+            "rounds": settings.budget.max_rounds,
+            "seed": self.seed,
+            "from": self.origin,
+        }
+
+    def compiled(self) -> AgenticRAG:
+        """The program with every demonstration made."""
+        final = copy_of(self.first)
+        attach(final, self.demonstrations)
+        return final
+
+
+def open_project(
+    project: Project, seed: int, origin: str, spending: Spending, stage: Stage, advance: Advance
+) -> Preparation:
+    """The project, indexed, its labels checked and split.
+
+    `origin` is the version to start from, or empty. Raises `DataError` for labels that contradict the knowledge or
+    leave nothing to learn from.
+    """
+    stage("indexing the knowledge")
+    index_project(project, advance)
+    stage("checking the labels")
+    questions = read_labelled(project.labelled)
+    first = open_program(project)
+    require_sound_labels(project, questions)
+    parts = splits(questions, seed)
+    if not parts["train"] or not parts["test"]:
+        raise DataError(
+            f"There are {len(parts['train'])} questions to train on and {len(parts['test'])} to test on; "
+            "both are needed.",
+            "Label questions of at least three topics, so that each split gets one.",
+        )
+    parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
+    record = Record(project.private / RECORD)
+    return Preparation(project, questions, parts, seed, first, parent, origin, record, spending)
+
+
+def prepare(ready: Preparation, starts: Callable[[Setting], list[Setting]], stage: Stage, advance: Advance) -> None:
+    """Fills in demonstrations, arms and the settings to start from: as it is, with its routing fitted, and `starts`."""
+    stage("making demonstrations")
+    train = ready.parts["train"]
+    ready.demonstrations = Demonstrator(ready.first, ready.replay(ready.first)).make(train, advance)
+    ready.arms = folds(ready.first, train, ready.demonstrations, ready.replay)
+    stage("fitting thresholds")
+    as_it_is = {**read(ready.first), **read(ready.parent)}
+    ready.routing = routed(ready.arms)
+    fitted = {**as_it_is, **ready.routing.fitted(as_it_is)}
+    ready.starts = [as_it_is, fitted, *starts(fitted)]
+
+
+def copy_of(program: AgenticRAG) -> AgenticRAG:
+    """A program of its own over the same library and models."""
+    return program.deepcopy()  # type: ignore[no-any-return]
+
+
+def topics_apart(questions: Sequence[LabelledQuestion], most: int = FOLDS) -> list[list[LabelledQuestion]]:
+    """The questions in at most so many parts of about one size, no topic in two."""
+    sizes: dict[str, int] = defaultdict(int)
+    for question in questions:
+        sizes[question.topic or question.id] += 1
+    parts: list[set[str]] = [set() for _ in range(min(most, len(sizes)))]
+    for topic in sorted(sizes, key=lambda t: (-sizes[t], t)):
+        min(parts, key=lambda part: sum(sizes[t] for t in part)).add(topic)
+    return [[q for q in questions if (q.topic or q.id) in part] for part in parts]
+
+
+def folds(
+    program: AgenticRAG,
+    train: Sequence[LabelledQuestion],
+    demonstrations: Sequence[Demonstration],
+    replay: Callable[[AgenticRAG], Replay],
+) -> list[Arm]:
+    """Cross-fitting: each fold's questions are judged by a program whose demonstrations hold none of its topics.
+
+    Otherwise a decider would be asked what it was just told, and every threshold would be set for that.
+    """
+    arms = []
+    for part in topics_apart(train):
+        member = copy_of(program)
+        attach(member, demonstrations, without=frozenset(q.topic or q.id for q in part))
+        arms.append(Arm(replay(member), part))
+    return arms
+
+
+def routed(arms: Sequence[Arm]) -> Routing:
+    """The router's decisions on the labelled questions of the arms."""
+    found = Routing()
+    for arm in arms:
+        sources = arm.replay.program.sources
+        pools = arm.replay.replies([Find(question.question, sources) for question in arm.questions])
+        asks = [
+            Ask(ROUTE, {"question": question.question, "glimpse": first_look(pool or [])})
+            for question, pool in zip(arm.questions, pools, strict=True)
+        ]
+        for question, evidence in zip(arm.questions, arm.replay.replies(asks), strict=True):
+            if evidence is None:
+                continue
+            labels = {"vague": question.outcome == "clarify"} if question.outcome is not None else {}
+            if question.sources:
+                labels |= {BASE_PREFIX + name: name in question.sources for name in sources}
+            for output, label in labels.items():
+                found.chances[output].append(evidence[output].probability)
+                found.truths[output].append(label)
+            if question.route is not None:
+                found.tables.append(dict(evidence["route"].probabilities))
+                found.routes.append(question.route)
+    return found
+
+
+def digest(value: Any) -> str:
+    """The digest of a JSON value."""
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()

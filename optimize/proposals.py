@@ -1,0 +1,115 @@
+"""Which setting to try next: Optuna's TPE now and then, else a step from one of the best so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial
+
+from optimize.trials import Trial, distributions, plain
+from program.parameters import Dimension, Setting
+
+STARTUP = 6  # the settings a search starts from are better company than random ones
+TPE_EVERY = 8  # of so many proposals one is Optuna's, the others are steps from the best so far
+DECISIONS_ALONE = 0.75  # of the steps, how many move thresholds and weights only
+BACK = 0.15  # of the moves, how many put a value back to what it was
+ANYWHERE = 0.25  # of the moves, how many go anywhere in the range
+REACH = 0.15  # of a range: the standard deviation of the others
+GRAIN = 20  # of a range: settings a hair apart would open branches of their own for nothing
+MEMORY = 120  # trials that a proposal is based on: its cost grows with them
+BEST_KEPT = 60
+
+
+class Proposals:
+    """Proposes settings of a space. The same trials, seed and worker give the same proposal.
+
+    `starts` come first; `prices` are what a call may cost at the points a search is for, `own` what it does cost.
+    """
+
+    def __init__(
+        self,
+        space: Sequence[Dimension],
+        starts: Sequence[Setting],
+        prices: Sequence[float],
+        own: float,
+        seed: int,
+        worker: int,
+    ) -> None:
+        self._space = space
+        self._distributions = distributions(space)
+        self._starts = starts
+        self._prices = prices
+        self._own = own
+        self._seed = seed
+        self._worker = worker
+
+    def next(self, trials: Sequence[Trial], frozen: Sequence[FrozenTrial]) -> tuple[int | None, Setting]:
+        """The next setting, and which start it is. `frozen` are the same trials as Optuna has them."""
+        done = {trial.start for trial in trials}
+        if open_ := [n for n in range(len(self._starts)) if n not in done]:
+            start = open_[self._worker % len(open_)]  # workers begin at different ones
+            return start, self._starts[start]
+        rng = np.random.default_rng([self._seed, self._worker, len(trials)])
+        if len(trials) % TPE_EVERY == 0:
+            return None, self._tpe(trials, frozen, int(rng.integers(2**31)))
+        return None, self._step([trial for trial in trials if not trial.pruned], rng)
+
+    def _tpe(self, trials: Sequence[Trial], frozen: Sequence[FrozenTrial], seed: int) -> Setting:
+        """What Optuna's TPE proposes after the best and the latest trials."""
+        best = sorted(range(len(trials)), key=lambda n: (trials[n].pruned, -trials[n].worth, n))[:BEST_KEPT]
+        chosen = sorted({*best, *range(max(0, len(trials) - MEMORY + len(best)), len(trials))})
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP)
+        study = optuna.create_study(sampler=sampler, direction="maximize")
+        study.add_trials([frozen[n] for n in chosen])
+        found = plain(study.ask(self._distributions).params)
+        return {d.name: _coarse(d, found[d.name]) for d in self._space}
+
+    def _step(self, complete: Sequence[Trial], rng: np.random.Generator) -> Setting:
+        """One of the best settings with one or a few of its values moved, or put back to what they were."""
+        price = self._prices[int(rng.integers(len(self._prices)))]
+        ranked = sorted(complete, key=lambda t: (-t.candidate.at(price, self._own), t.number))
+        setting = dict(ranked[min(int(rng.geometric(0.4)) - 1, len(ranked) - 1)].setting)
+        # Decisions are read anew from recorded evidence; most knobs open branches, which cost a hundred times as much.
+        free = [d for d in self._space if ":" in d.name]
+        among = free if free and rng.random() < DECISIONS_ALONE else self._space
+        for at in rng.choice(len(among), size=min(int(rng.geometric(0.5)), len(among)), replace=False):
+            d = among[int(at)]
+            setting[d.name] = self._starts[0][d.name] if rng.random() < BACK else _moved(d, setting[d.name], rng)
+        return setting
+
+
+def within(space: Sequence[Dimension], setting: Mapping[str, float]) -> Setting:
+    """The setting's values of a space, each in its range and on its grid."""
+    return {d.name: _on_grid(d, setting[d.name]) for d in space}
+
+
+def _moved(d: Dimension, value: float, rng: np.random.Generator) -> float:
+    """Another value of a dimension: near the one it has, or anywhere."""
+    if d.integral:
+        return _on_grid(d, value + int(rng.choice([-1, 1])) * int(rng.integers(1, 3)))
+    low, high = (np.log(d.low), np.log(d.high)) if d.log else (d.low, d.high)
+    at = np.log(value) if d.log else value
+    drawn = rng.uniform(low, high) if rng.random() < ANYWHERE else at + rng.normal(0, REACH * (high - low))
+    return _coarse(d, float(np.exp(min(drawn, high))) if d.log else float(drawn))
+
+
+def _coarse(d: Dimension, value: float) -> float:
+    """The value on a grid of GRAIN parts of its range."""
+    if d.integral or d.step:
+        return _on_grid(d, value)
+    low, high = (np.log(d.low), np.log(d.high)) if d.log else (d.low, d.high)
+    at = np.log(max(value, d.low)) if d.log else value
+    part = (high - low) / GRAIN
+    snapped = low + part * round((min(max(float(at), low), high) - low) / part)
+    return _on_grid(d, round(float(np.exp(snapped)) if d.log else float(snapped), 6))
+
+
+def _on_grid(d: Dimension, value: float) -> float:
+    value = min(max(value, d.low), d.high)
+    if d.integral:
+        return round(value)
+    if d.step:
+        value = round(d.low + d.step * round((value - d.low) / d.step), 10)
+    return float(min(max(value, d.low), d.high))

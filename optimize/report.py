@@ -1,0 +1,152 @@
+"""`report.html`: one compile explained, in a page that needs nothing but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from optimize import charts
+from optimize.choice import Choice
+from optimize.evaluation import Evaluation
+from optimize.metrics import METRICS, Grade
+from optimize.preparation import ROUTE, Routing
+from optimize.stats import PairedResult
+from program.parameters import Setting
+
+MOST_SHOWN = 40
+LONGEST = 600
+IMPORTANT = 12
+PLAIN_NUMBERS = frozenset({"utility", "model_calls", "tokens", "usd", "answer_relevancy"})
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=False
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """All that a report tells."""
+
+    name: str
+    parent: str
+    verdict: str
+    gain: PairedResult
+    plain: Evaluation
+    before: Evaluation
+    after: Evaluation
+    choice: Choice
+    started_from: Setting
+    routing: Routing
+    importances: Mapping[str, float]
+    trials: int
+    calls: int
+    usd: float
+    seconds: float
+    looks: int
+    stopped_by: str = ""
+    broken: Mapping[str, str] = field(default_factory=dict)
+
+
+def render(story: Story) -> bytes:
+    """The page, UTF-8."""
+    chosen = story.choice.points["balanced"]
+    won, lost = _flipped(story.before.grades, story.after.grades)
+    top = sorted(story.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
+    page = _TEMPLATES.get_template("report.html.j2").render(
+        name=story.name,
+        parent=story.parent,
+        verdict=story.verdict.replace("_", " "),
+        gain=story.gain,
+        survived=story.choice.survived,
+        looks=story.looks,
+        metrics=_metrics([story.plain, story.before, story.after]),
+        frontier=Markup(_frontier(story.choice)),
+        oracle=story.choice.oracle,
+        reached=story.choice.reached,
+        importances=Markup(charts.bars(top)) if top else "",
+        trials=story.trials,
+        moved=[
+            (n, story.started_from[n], value)
+            for n, value in sorted(chosen.items())
+            if n in story.started_from and abs(value - story.started_from[n]) > 1e-9
+        ],
+        decisions=list(_decisions(story.routing, story.started_from, chosen)),
+        tags=story.after.by_tag(),
+        won=won,
+        lost=lost,
+        most=MOST_SHOWN,
+        calls=story.calls,
+        usd=story.usd,
+        seconds=story.seconds,
+        stopped_by=story.stopped_by,
+        broken=story.broken,
+    )
+    return page.encode()
+
+
+def _metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
+    rows = []
+    for name in ("utility", *METRICS):
+        measures = [e.measure(name) for e in evaluations]
+        if measures[-1] is None:
+            continue
+        scale, digits = (1, 3) if name in PLAIN_NUMBERS else (100, 1)
+        cells = [
+            "-"
+            if m is None
+            else f"{scale * m.value:.{digits}f} [{scale * m.low:.{digits}f}, {scale * m.high:.{digits}f}]"
+            for m in measures
+        ]
+        rows.append({"name": name if scale == 1 else f"{name}, %", "cells": cells, "n": measures[-1].n})
+    return rows
+
+
+def _frontier(choice: Choice) -> str:
+    names: dict[int, list[str]] = {}
+    for point, setting in choice.points.items():
+        for n, candidate in enumerate(choice.frontier):
+            if candidate.setting == setting:
+                names.setdefault(n, []).append(point)
+    marks = [charts.Mark(c.calls, c.utility, ", ".join(names.get(n, []))) for n, c in enumerate(choice.frontier)]
+    return charts.scatter(marks, "model calls a question", "utility")
+
+
+def _decisions(routing: Routing, was: Setting, now: Setting) -> Any:
+    for output, chances in sorted(routing.chances.items()):
+        truths = routing.truths[output]
+        p, y = np.asarray(chances, float), np.asarray(truths, bool)
+        name = f"{ROUTE}:{output}"
+        yield {
+            "name": output,
+            "n": len(chances),
+            "cuts": Markup(charts.cuts(p[~y].tolist(), p[y].tolist(), was.get(name, 0.5), now.get(name, 0.5))),
+            "calibration": Markup(charts.calibration(chances, truths)),
+        }
+
+
+def _flipped(before: Sequence[Grade], after: Sequence[Grade]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Questions whose word changed for the better, and for the worse."""
+    won: list[dict[str, str]] = []
+    lost: list[dict[str, str]] = []
+    for a, b in zip(before, after, strict=True):
+        if abs(b.correct - b.wrong - a.correct + a.wrong) > 0:
+            row = {
+                "question": b.question,
+                "was": _word(a),
+                "now": _word(b),
+                "before": a.answer[:LONGEST],
+                "after": b.answer[:LONGEST],
+                "before_path": " > ".join(a.path)[:LONGEST],
+                "after_path": " > ".join(b.path)[:LONGEST],
+            }
+            (won if b.correct - b.wrong > a.correct - a.wrong else lost).append(row)
+    return won, lost
+
+
+def _word(grade: Grade) -> str:
+    return "correct" if grade.correct else "wrong" if grade.wrong else "partial"

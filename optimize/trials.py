@@ -1,0 +1,76 @@
+"""A trial: a setting, what it was worth, and its two forms, ours and Optuna's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from optimize.front import Candidate
+from program.parameters import Dimension, Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A setting and what it was worth: mean utility (routing credit included), and mean calls a question.
+
+    `judged_on` counts the questions it was tried on; `pruned` when it was given up on them because it could be best at
+    no price of a call any more: `worth` is then the most it could have come to. `start` is its place among the
+    settings a search began with.
+    """
+
+    number: int
+    setting: Setting
+    worth: float
+    calls: float
+    judged_on: int
+    pruned: bool = False
+    start: int | None = None
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.setting, self.worth, self.calls)
+
+    def frozen(self, space: Mapping[str, BaseDistribution], worker: str) -> FrozenTrial:
+        """As Optuna keeps it, by whom it was judged noted."""
+        noted = {"calls": self.calls, "worker": worker}
+        return optuna.create_trial(
+            state=TrialState.PRUNED if self.pruned else TrialState.COMPLETE,
+            params=self.setting,
+            distributions=dict(space),
+            value=self.worth,
+            intermediate_values={self.judged_on: self.worth},
+            user_attrs=noted if self.start is None else {**noted, "start": self.start},
+        )
+
+
+def thawed(frozen: FrozenTrial) -> Trial:
+    """Optuna's trial as ours."""
+    return Trial(
+        frozen.number,
+        plain(frozen.params),
+        float(frozen.values[0]),
+        float(frozen.user_attrs["calls"]),
+        max(frozen.intermediate_values),
+        frozen.state == TrialState.PRUNED,
+        frozen.user_attrs.get("start"),
+    )
+
+
+def distributions(space: Sequence[Dimension]) -> dict[str, BaseDistribution]:
+    """The space as Optuna has it."""
+    return {
+        d.name: IntDistribution(int(d.low), int(d.high))
+        if d.integral
+        else FloatDistribution(d.low, d.high, log=d.log, step=d.step)
+        for d in space
+    }
+
+
+def plain(params: Mapping[str, Any]) -> Setting:
+    """Parameters as a setting."""
+    return {name: float(value) if isinstance(value, float) else int(value) for name, value in params.items()}

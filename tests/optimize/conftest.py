@@ -1,0 +1,100 @@
+"""A language model on loopback: real HTTP in OpenAI's form, scripted replies, every call counted."""
+
+import hashlib
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+_FIELD = re.compile(r"`\[\[ ## (\w+) ## \]\]`(?: \(must be formatted as a valid Python ([^)]*)\))?")
+_TEXT = re.compile(r'"text": "([^"]+)"')
+
+
+class Model(ThreadingHTTPServer):
+    """Answers each prompt by its content alone. Of equal prompts every one is counted; `fails` says which to refuse."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        self.calls = []
+        self.fails = lambda n: False
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        content = "".join(str(m["content"]) for m in body["messages"])
+        self.server.calls.append(hashlib.sha256(content.encode()).hexdigest())
+        refused = self.server.fails(len(self.server.calls))
+        message = {"role": "assistant", "content": reply(content)}
+        told = {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+            "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+        }
+        sent = json.dumps({"error": {"message": "no", "type": "bad"}} if refused else told).encode()
+        self.send_response(400 if refused else 200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, *arguments):
+        pass
+
+
+def reply(content):
+    """Every output the prompt asks for; numbers and choices follow from a digest of the prompt."""
+    asked = content[content.rindex("Respond with the corresponding output fields") :]
+    parts = []
+    for name, kind in _FIELD.findall(asked):
+        if name == "completed":
+            continue
+        share = int(hashlib.sha256((name + content).encode()).hexdigest()[:6], 16) / 0xFFFFFF
+        if kind.startswith("Noul"):
+            value = json.dumps({"noul": round(share, 3)})
+        elif kind.startswith("Choice"):
+            odds = {"direct": 0.1, "simple": round(0.2 + share / 2, 3), "complex": round(0.7 - share / 2, 3)}
+            value = json.dumps({"probabilities": odds, "confidence": 0.7})
+        elif kind.startswith("list"):
+            value = '["Merle kettle water", "Wren kettle watts"]'
+        else:
+            value = f"{(_TEXT.findall(content) or ['Nothing.'])[0]} [1]"
+        parts.append(f"[[ ## {name} ## ]]\n{value}")
+    return "\n\n".join([*parts, "[[ ## completed ## ]]"])
+
+
+@pytest.fixture
+def model():
+    """The model, serving."""
+    server = Model()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def paid_shop(own_shop, model, monkeypatch):
+    """A project all of whose decisions and texts come from the model on loopback, as from a paid one."""
+    import dspy
+
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it is looked for on the network
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("OPENAI_API_BASE", model.url)
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+    settings = own_shop / "ragc.toml"
+    named = '[models]\ndecide = "openai/gpt-4o-mini"\nwrite = "openai/gpt-4o-mini"\n\n[knowledge.product]'
+    settings.write_text(settings.read_text().replace("[knowledge.product]", named, 1))
+    return own_shop

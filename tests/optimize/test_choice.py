@@ -1,0 +1,62 @@
+"""Choosing: what beats the front, what a bound may prune, and which gains survive the folds."""
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optimize.choice import survives
+from optimize.dataset import LabelledQuestion
+from optimize.front import Candidate, frontier, prices
+from optimize.scoring import Arm, Scores, Scoring
+from program.settings import UtilitySettings
+
+OWN = 0.01
+candidates = st.lists(
+    st.tuples(st.floats(-1, 1), st.floats(0, 3)).map(lambda pair: Candidate({}, pair[0], pair[1])), min_size=1
+)
+
+
+@given(candidates, st.floats(0, 2))
+def test_whatever_a_call_costs_the_best_setting_is_on_the_frontier(every, price):
+    best = max(c.at(price, OWN) for c in every)
+    assert max(c.at(price, OWN) for c in frontier(every, OWN)) >= best - 1e-9
+
+
+@given(candidates)
+def test_on_the_frontier_more_calls_mean_more_utility(every):
+    found = frontier(every, OWN)
+    assert all(a.calls < b.calls and a.at(0, OWN) < b.at(0, OWN) for a, b in pairwise(found))
+
+
+QUESTIONS = [
+    LabelledQuestion(id="a", question="A?", outcome="answered", route="simple", facts=("x",)),
+    LabelledQuestion(id="b", question="B?", outcome="abstain", route="simple"),
+    LabelledQuestion(id="c", question="C?", facts=("x",)),
+]
+answers = st.tuples(st.sampled_from([1.0, 0.5, -0.3, -1.0]), st.sampled_from([0.0, 1.0]), st.integers(1, 4))
+
+
+@given(st.lists(answers, min_size=3, max_size=3), st.integers(0, 3), st.sampled_from(sorted(prices(OWN).values())))
+def test_what_is_known_of_a_part_bounds_what_the_whole_can_come_to(rows, known, price):
+    scoring = Scoring([Arm(None, QUESTIONS)], UtilitySettings(call=OWN))
+    worth = np.array([u - OWN * c for u, _, c in rows])
+    routed = np.array([r if q.route else np.nan for (_, r, _), q in zip(rows, QUESTIONS, strict=True)])
+    whole = Scores(worth, routed, np.array([float(c) for *_, c in rows]))
+    part = Scores(*(np.where(np.arange(3) < known, column, np.nan) for column in (worth, routed, whole.spent)))
+    reached = whole.worth + (OWN - price) * whole.calls
+    assert scoring.most(part, price) >= reached - 1e-9
+
+
+def test_a_gain_on_one_topic_alone_does_not_survive_and_one_on_most_does():
+    topics = [f"t{n // 4}" for n in range(24)]
+    alone = [1.0 if topic == "t0" else -0.1 for topic in topics]
+    most = [0.4 if n % 4 else -0.1 for n in range(24)]
+    assert not survives(alone, topics)
+    assert survives(most, topics)
+
+
+def test_no_gain_survives_when_there_is_none():
+    assert not survives([0.0] * 8, [f"t{n}" for n in range(8)])
+    assert not survives([], [])

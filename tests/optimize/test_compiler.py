@@ -1,0 +1,100 @@
+"""The compiler end to end: caps that hold, failures that are borne, interruptions that lose nothing."""
+
+import pytest
+
+from optimize.compiler import compile_project
+from program.errors import BudgetError
+from program.manifest import read, verify
+from program.reference import resolve
+from program.settings import Project
+
+
+def compile_(folder, **options):
+    return compile_project(Project.open(folder), **{"trials": 6, **options})
+
+
+def digest_of(folder, done):
+    return read(resolve(done.reference, folder / "artifacts").path).content_digest
+
+
+def test_a_second_compile_calls_nothing_and_ends_in_the_same_program(paid_shop, model):
+    first = compile_(paid_shop)
+    paid = len(model.calls)
+    second = compile_(paid_shop)
+    assert first.calls == paid > 0
+    assert (second.calls, len(model.calls)) == (0, paid)
+    assert second.reference != first.reference
+    assert digest_of(paid_shop, second) == digest_of(paid_shop, first)
+    assert (first.looks, second.looks) == (1, 2)
+
+
+def test_no_cap_on_calls_is_ever_passed_and_the_best_so_far_is_sealed(paid_shop, model):
+    done = compile_(paid_shop, max_calls=90)
+    assert len(model.calls) <= 90
+    assert done.stopped_by == "calls"
+    assert verify(resolve(done.reference, paid_shop / "artifacts").path).parent == done.parent
+
+
+def test_no_cap_on_money_is_ever_passed(paid_shop, model):
+    cost = 100 * 0.15e-6 + 10 * 0.6e-6  # of a call, at the model's list price
+    done = compile_(paid_shop, max_usd=0.0075)
+    assert 0 < done.usd <= 0.0075
+    assert done.usd == pytest.approx(len(model.calls) * cost)
+    assert done.stopped_by == "usd"
+
+
+def test_a_cap_that_does_not_reach_to_the_first_setting_is_told_and_what_was_paid_is_kept(paid_shop, model):
+    with pytest.raises(BudgetError, match="before the first setting"):
+        compile_(paid_shop, max_calls=2)
+    assert len(model.calls) <= 2
+    paid = len(model.calls)
+    done = compile_(paid_shop, resume=True)
+    assert len(model.calls) == len(set(model.calls)) == paid + done.calls
+
+
+def test_a_model_that_fails_three_calls_in_ten_is_asked_again(paid_shop, model):
+    model.fails = lambda n: n % 10 in {2, 5, 8}
+    done = compile_(paid_shop)
+    assert done.evaluation.grades
+    assert done.calls >= len(model.calls)
+
+
+def test_a_model_that_is_gone_for_a_while_costs_what_it_was_asked_then_and_no_more(paid_shop, model):
+    model.fails = lambda n: 4 <= n < 70
+    assert compile_(paid_shop).trials == 12
+
+
+def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop, monkeypatch):
+    from optimize import metrics, scoring
+
+    judge = metrics.judge
+
+    def broken(question, outcome, text):
+        if question.id in {"q1", "q5"}:
+            raise ZeroDivisionError("no share of nothing")
+        return judge(question, outcome, text)
+
+    monkeypatch.setattr(scoring, "judge", broken)
+    monkeypatch.setattr(metrics, "judge", broken)
+    done = compile_(paid_shop)
+    assert "ZeroDivisionError" in done.broken["q1"]
+    assert any("q5" in name for name in done.broken)
+    assert done.trials >= 6
+
+
+def test_a_study_made_under_other_conditions_is_refused_with_the_differences(paid_shop):
+    from program.errors import StudyError
+
+    with pytest.raises(BudgetError):
+        compile_(paid_shop, max_calls=2)
+    settings = paid_shop / "ragc.toml"
+    settings.write_text(settings.read_text() + "\n[utility]\nwrong = -2.0\n")
+    with pytest.raises(StudyError, match=r"utility\.wrong was -1\.0, is -2\.0"):
+        compile_(paid_shop, resume=True)
+
+
+def test_a_compile_from_a_version_is_compared_with_that_version(paid_shop):
+    first = compile_(paid_shop)
+    second = compile_(paid_shop, origin=first.reference)
+    assert second.parent == first.reference
+    assert second.before.measure("utility").value == pytest.approx(first.evaluation.measure("utility").value)
