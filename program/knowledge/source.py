@@ -109,7 +109,9 @@ class Filters:
 
     def has_attributes(self, attributes: Mapping[str, str]) -> bool:
         """True when every wanted attribute is there with the wanted value."""
-        return all(attributes.get(key, "").casefold() == value.casefold() for key, value in self.attributes)
+        return all(
+            key in attributes and attributes[key].casefold() == value.casefold() for key, value in self.attributes
+        )
 
 
 NO_FILTERS = Filters()

@@ -84,7 +84,7 @@ class QdrantVectors:
         return [found[row] for row in rows]
 
     def write(self, matrix: NDArray[np.float32], selection: Selection, ids: Sequence[str]) -> None:
-        """Make the collection anew; each point also carries its base, passage id, authority and day."""
+        """Make the collection anew; each point also carries what filters ask for."""
         from qdrant_client import models
 
         with reaching(self.where):
@@ -160,15 +160,20 @@ def _local(folder: Path | None) -> QdrantClient:
     return QdrantClient(path=str(folder)) if folder else QdrantClient(location=":memory:")
 
 
-def _payload(selection: Selection, ids: Sequence[str], row: int) -> dict[str, str | int]:
-    payload: dict[str, str | int] = {
+def _payload(selection: Selection, ids: Sequence[str], row: int) -> dict[str, str | int | list[str]]:
+    payload: dict[str, str | int | list[str]] = {
         "base": selection.bases[row],
         "passage": ids[row],
         "authority": int(selection.authority[row]),
+        "attributes": [_pair(key, value) for key, value in selection.attributes[row].items()],
     }
     if selection.days[row]:  # left out when undated, so that a date filter does not match
         payload["day"] = int(selection.days[row])
     return payload
+
+
+def _pair(key: str, value: str) -> str:
+    return f"{key}={value.casefold()}"
 
 
 def _conditions(base: str | None, filters: Filters) -> models.Filter | None:
@@ -177,6 +182,8 @@ def _conditions(base: str | None, filters: Filters) -> models.Filter | None:
     must: list[models.Condition] = []
     if base is not None:
         must.append(models.FieldCondition(key="base", match=models.MatchValue(value=base)))
+    for key, value in filters.attributes:
+        must.append(models.FieldCondition(key="attributes", match=models.MatchValue(value=_pair(key, value))))
     if filters.min_authority > 0:
         must.append(models.FieldCondition(key="authority", range=models.Range(gte=filters.min_authority)))
     if filters.not_before is not None or filters.not_after is not None:

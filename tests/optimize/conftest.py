@@ -66,6 +66,8 @@ def reply(content):
         elif kind.startswith("Choice"):
             odds = {"direct": 0.1, "simple": round(0.2 + share / 2, 3), "complex": round(0.7 - share / 2, 3)}
             value = json.dumps({"probabilities": odds, "confidence": 0.7})
+        elif kind.startswith("list") and kind != "list[str]":
+            value = "[]"
         elif kind.startswith("list"):
             value = '["Merle kettle water", "Wren kettle watts"]'
         else:

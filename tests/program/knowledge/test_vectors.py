@@ -16,7 +16,15 @@ from program.knowledge.vectors import ArrayVectors, QdrantVectors, VectorStore, 
 
 DAYS = [None, date(2024, 5, 1), date(2025, 6, 30), date(2026, 11, 3)]
 PASSAGES = [
-    Passage(id=f"{base}/{n}", source=base, title="t", text="x", as_of=DAYS[n % 4], authority=1 + n % 3)
+    Passage(
+        id=f"{base}/{n}",
+        source=base,
+        title="t",
+        text="x",
+        as_of=DAYS[n % 4],
+        authority=1 + n % 3,
+        attributes={"team": f"Team {n % 5}"} if n % 2 else {},
+    )
     for base in ("product", "billing", "web")
     for n in range(40)
 ]
@@ -27,6 +35,9 @@ FILTERS = [
     Filters(not_after=date(2025, 6, 30)),
     Filters(not_before=date(2024, 1, 1), not_after=date(2025, 12, 31), min_authority=2),
     Filters(not_before=date(2030, 1, 1)),
+    Filters(attributes=(("team", "team 3"),)),
+    Filters(min_authority=2, attributes=(("team", "Team 1"), ("team", "team 1"))),
+    Filters(attributes=(("city", ""),)),
 ]
 
 
