@@ -162,8 +162,11 @@ class Lane:
                             async for piece in transport.ask_streaming(call, self._seconds(spent)):
                                 begun = True
                                 if isinstance(piece, Reply):
+                                    whole = piece
                                     booked(piece)
-                                yield piece
+                                else:
+                                    yield piece
+                    yield whole  # once it is in the books
                     return
                 except CallFailed as failure:
                     failure.again = failure.again and not begun
