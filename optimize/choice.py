@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from optimize.dataset import LabelledQuestion
 from optimize.front import Candidate, frontier, prices
 from optimize.preparation import Preparation, topics_apart
 from optimize.scoring import Arm, Scores, Scoring
+from optimize.simplify import simplified
 from optimize.stats import paired_test
 from optimize.study import Search
 from optimize.trials import Trial
@@ -46,8 +47,8 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
 
     By cross-validation over the topics of dev: for each fold the best setting is chosen without it and judged on it
     against "as it is". The choice is made only if those gains are positive and exceed their standard error, taken by
-    topic; else everything stays as it is. Without dev questions, or when a cap is reached on them, the gain is that of
-    train.
+    topic; else everything stays as it is. What is chosen is then rid of every value that does no good. Without dev
+    questions, or when a cap is reached on them, the gain is that of train.
     """
     finalists = search.finalists(FINALISTS)
     own = ready.project.settings.utility.call
@@ -67,10 +68,14 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
     gains = _out_of_fold(rows, dev, own, before) if dev else rows.difference(rows.best(own), before.number)
     groups = [q.topic or q.id for q in dev] if dev else [q.topic or q.id for a in ready.arms for q in a.questions]
     survived = survives(gains.tolist(), groups)
-    points = {
-        name: next(t.setting for t in finalists if t.number == (rows.best(price) if survived else before.number))
-        for name, price in prices(own).items()
-    }
+
+    def worth(price: float) -> Callable[[Setting], float]:
+        return lambda setting: search.scores(setting).beside(scoring(setting)).at(price, own)
+
+    points = dict.fromkeys(prices(own), as_it_is)
+    if survived:
+        best = {name: next(t.setting for t in finalists if t.number == rows.best(p)) for name, p in prices(own).items()}
+        points = {name: simplified(best[name], search.fitted, worth(price)) for name, price in prices(own).items()}
     every = [Candidate(t.setting, rows.mean(t.number, own), rows.calls(t.number)) for t in finalists]
     chosen = rows.best(own) if survived else before.number
     oracle = float(np.nanmean(np.max([rows.utility[t.number] for t in finalists], axis=0)))

@@ -48,6 +48,15 @@ class Scores:
         pairs = ((self.utility, other.utility), (self.routing, other.routing), (self.spent, other.spent))
         return Scores(*(np.where(np.isnan(a), b, a) for a, b in pairs))
 
+    def beside(self, other: Scores) -> Scores:
+        """These questions and the other's."""
+        pairs = ((self.utility, other.utility), (self.routing, other.routing), (self.spent, other.spent))
+        return Scores(*(np.concatenate(pair) for pair in pairs))
+
+    def at(self, price: float, own: float) -> float:
+        """The worth when a call costs `price` instead of the project's `own`."""
+        return self.worth + (own - price) * self.calls
+
     @property
     def worth(self) -> float:
         """Mean utility and CREDIT times the share routed right."""

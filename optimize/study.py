@@ -89,6 +89,11 @@ class Search:
         return self._starts[0]
 
     @property
+    def fitted(self) -> Setting:
+        """The second start: as it is, with the thresholds that module-level labels fit."""
+        return self._starts[1]
+
+    @property
     def broken(self) -> Mapping[str, str]:
         """Questions that could not be graded, and why; they count in no trial."""
         return self._scoring.broken
