@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from datetime import timedelta
 
 from program.evidence import interleave, rank, within
 from program.freshness import is_stale, newest_of
-from program.requests import Ask, Find, Part
+from program.knowledge.source import Passage
+from program.requests import Ask, Find, Part, Reply, Request
 from program.state import Key, State
 
 NEWER = "newer"
@@ -38,17 +39,15 @@ def search_plan(state: State) -> Part:
 
 
 def search(state: State, queries: Sequence[str], bases: Mapping[str, str] | None = None, count: bool = True) -> Part:
-    """One round of searching by the strategy in use; the question's own first look is not repeated."""
+    """One round of searching by the strategy in use, with those queries that it was not given before."""
     tuning, scope, name = state.tuning, state.scope, state.strategy.name
     new: list[Key] = [(name, query) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]
-    asked = [query for _, query in new if query != state.question]
-    pools = dict(zip(asked, (yield [Find(query, scope) for query in asked]), strict=True)) if asked else {}
-    pools[state.question] = within(state.pool or (), scope)
+    pools = yield from _pools(state, [Find(query, scope) for _, query in new])
     likely = dict(state.plan.likely)
-    for key in new:
+    for key, pool in zip(new, pools, strict=True):
         base = (bases or {}).get(key[1], "")
         prior = {**likely, base: 1.0} if base else likely
-        state.ranked[key] = rank(pools[key[1]], tuning, prior, state.need.timely, state.strategy.part)
+        state.ranked[key] = rank(pool, tuning, prior, state.need.timely, state.strategy.part)
     state.new += new
     state.searched += count
     state.path.append(f"search{f' {name}' if state.order else ''}({len(new)})")
@@ -72,13 +71,23 @@ def search_claims(state: State, claims: Sequence[str]) -> Part:
 
 def _aside(state: State, name: str, finds: Sequence[Find]) -> Part:
     """A round of searching outside the strategies."""
-    pools = yield list(finds)
+    pools = yield from _pools(state, finds)
     for find, pool in zip(finds, pools, strict=True):
         key = (name, find.query)
         state.new.append(key)
         state.ranked[key] = rank(pool, state.tuning, dict(state.plan.likely), state.need.timely)
     state.searched += 1
     state.path.append(f"search {name}({len(finds)})")
+
+
+def _pools(state: State, finds: Sequence[Find]) -> Generator[list[Request], list[Reply], list[Sequence[Passage]]]:
+    """What each search found: one made before is not made again, nor is the question's own first look."""
+    first = {find for find in finds if find.query == state.question and find.not_before is None}
+    state.pools.update({find: within(state.pool or (), find.sources) for find in first})
+    new = [find for find in dict.fromkeys(finds) if find not in state.pools]
+    if new:
+        state.pools.update(zip(new, (yield [*new]), strict=True))
+    return [state.pools[find] for find in finds]
 
 
 def _follow(state: State, n: int) -> Ask:

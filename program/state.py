@@ -15,6 +15,7 @@ from program.freshness import Need
 from program.knobs import Tuning
 from program.knowledge.source import Passage
 from program.modules import Classifier, LookUp, Plan
+from program.requests import Find
 from program.strategy import ALL, Strategy
 
 UNJUDGED = Verdict(True, 1.0, 0)
@@ -38,7 +39,11 @@ class Program(Protocol):
 
 @dataclass(slots=True)
 class State:
-    """One question on its way. `new` holds the searches that no judge has seen yet."""
+    """One question on its way.
+
+    `pool` is what the question's own first look found, `pools` what each later search found; `new` holds the
+    searches that no judge has seen yet.
+    """
 
     question: str
     program: Program
@@ -51,6 +56,7 @@ class State:
     strategy: Strategy
     order: tuple[Strategy, ...] = ()
     pool: Sequence[Passage] | None = None
+    pools: dict[Find, Sequence[Passage]] = field(default_factory=dict)
     look_ups: list[LookUp] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
     ranked: dict[Key, list[Passage]] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from program.decide import rounds_left
 from program.judging import weigh
 from program.knowledge.source import Passage
 from program.requests import Ask, Reply, Request
-from program.retrieval import search_claims
+from program.retrieval import CLAIM, search_claims
 from program.state import State, share
 
 MOST_CLAIMS = 2  # looked up again, of those without support
@@ -25,7 +25,7 @@ def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[
     if len(upheld) < len(stated):
         draft = yield from _draft(state, strict=True)
         stated, upheld = yield from _checked(state, draft)
-    unsupported = [claim.bare for claim in stated if claim not in upheld][:MOST_CLAIMS]
+    unsupported = _not_looked_up(state, [claim for claim in stated if claim not in upheld])[:MOST_CLAIMS]
     if unsupported and state.tuning.search_claims and _more(state):
         before = list(state.kept)
         yield from search_claims(state, unsupported)
@@ -82,6 +82,11 @@ def _checked(state: State, draft: str) -> Generator[list[Request], list[Reply], 
 
 def _cited(kept: Sequence[Passage], claim: Claim) -> list[Passage]:
     return [kept[n - 1] for n in claim.cites if 1 <= n <= len(kept)]
+
+
+def _not_looked_up(state: State, stated: Iterable[Claim]) -> list[str]:
+    """The claims, each once, without those that an earlier draft made and that were searched for then."""
+    return [text for text in dict.fromkeys(claim.bare for claim in stated) if (CLAIM, text) not in state.ranked]
 
 
 def _more(state: State) -> bool:

@@ -109,6 +109,37 @@ def test_a_claim_that_a_further_search_supports_stays():
     assert "docs/other.md#c" in [citation.id for citation in answer.citations]
 
 
+def test_a_claim_is_looked_up_once_however_often_it_is_drafted():
+    """By the fast path first, then again once the judge has had its say; twice in each draft."""
+    program = design(
+        {
+            "classifier.route": planned("simple", sure=0.9, docs=0.9),
+            "generator.answer": {"answer": "Made up. [1] Made up. [2]"},
+            "grounder.support": {"supported": noul(0.1)},
+            "judge.missing": {"missing": "it", "next_query": ""},
+        }
+    )
+    program("What does it cost?")
+    assert "unsure" in program.path
+    assert program.path.count("generate") == 2
+    assert [find.query for find in program.found] == ["What does it cost?", "Made up."]
+    assert [note for note in program.path if note.startswith("search claim")] == ["search claim(1)"]
+
+
+def test_a_claim_that_was_a_query_before_is_not_searched_a_second_time():
+    program = design(
+        {
+            "judge.sufficiency": scores(0.2, 0.9),
+            "judge.missing": {"missing": "it", "next_query": "Made up."},
+            "generator.answer": {"answer": "Sure. [1] Made up. [2]"},
+            "grounder.support": supports("Sure"),
+        }
+    )
+    program("What does it cost?")
+    assert "search claim(1)" in program.path
+    assert [find.query for find in program.found].count("Made up.") == 1
+
+
 def test_no_round_is_left_for_the_claim_when_the_rounds_are_spent():
     program = design({"grounder.support": {"supported": noul(0.1)}}, max_rounds=1)
     answer = program("Compare the two policies.")

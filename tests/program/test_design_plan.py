@@ -102,6 +102,14 @@ def test_a_stale_page_makes_the_loop_look_for_a_newer_one():
     assert NEW.id in answer.retrieved
 
 
+def test_a_stale_page_without_a_date_does_not_repeat_the_first_look():
+    stale = passage("docs/old.md#a", "Within 14 days.", 0.9, superseded_by="docs/new.md")
+    program = design({**split("How long?")}, pool=[stale])
+    program("How long do refunds take?")
+    assert "search newer(1)" in program.path
+    assert [find.query for find in program.found].count("How long do refunds take?") == 1
+
+
 def test_a_page_of_the_year_asked_about_is_not_stale():
     old = passage("docs/old.md#a", "Within 14 days.", 0.9, as_of=date(2024, 3, 1), superseded_by="docs/new.md")
     program = design({**split("How long?")}, pool=[old])

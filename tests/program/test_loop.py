@@ -3,7 +3,7 @@
 from datetime import date
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scripted import Scripted, noul, passage, planned, route
 
@@ -170,6 +170,7 @@ SHELF = [
     st.sampled_from(["What does it cost?", "What is the latest price?", "What did it cost in 2025?"]),
     st.sampled_from(["", "try again", "try {n}"]),
 )
+@example([0.0] * 40, "simple", 3, "judge-and-ground", "What does it cost?", "")  # the same claims drafted again
 def test_whatever_the_models_say_every_design_ends_within_its_rounds_and_searches_nothing_twice(
     numbers, chosen, rounds, preset, question, rewrite
 ):
