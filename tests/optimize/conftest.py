@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-_FIELD = re.compile(r"`\[\[ ## (\w+) ## \]\]`(?: \(must be formatted as a valid Python ([^)]*)\))?")
-_TEXT = re.compile(r'"text": "([^"]+)"')
+from program.models.gateway import shared_gateway
+from program.models.script import obliging
 
 
 class Model(ThreadingHTTPServer):
@@ -33,7 +32,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = "".join(str(m["content"]) for m in body["messages"])
         self.server.calls.append(hashlib.sha256(content.encode()).hexdigest())
         refused = self.server.fails(len(self.server.calls))
-        message = {"role": "assistant", "content": reply(content)}
+        message = {"role": "assistant", "content": reply(body)}
         told = {
             "id": "1",
             "object": "chat.completion",
@@ -53,32 +52,27 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def reply(content):
-    """Every output the prompt asks for; numbers and choices follow from a digest of the prompt."""
-    asked = content[content.rindex("Respond with the corresponding output fields") :]
-    parts = []
-    for name, kind in _FIELD.findall(asked):
-        if name == "completed":
-            continue
+def reply(body):
+    """What a willing model replies, its probabilities taken from a digest of the prompt."""
+    content = json.dumps(body["messages"])
+    text = obliging(body)
+    if not text.startswith("{"):
+        return text
+    found = json.loads(text)
+    for name, value in found.items():
         share = int(hashlib.sha256((name + content).encode()).hexdigest()[:6], 16) / 0xFFFFFF
-        if kind.startswith("Noul"):
-            value = json.dumps({"noul": round(share, 3)})
-        elif kind.startswith("Choice"):
+        if isinstance(value, dict) and "probabilities" in value:
             odds = {"direct": 0.1, "simple": round(0.2 + share / 2, 3), "complex": round(0.7 - share / 2, 3)}
-            value = json.dumps({"probabilities": odds, "confidence": 0.7})
-        elif kind.startswith("list") and kind != "list[str]":
-            value = "[]"
-        elif kind.startswith("list"):
-            value = '["Merle kettle water", "Wren kettle watts"]'
-        else:
-            value = f"{(_TEXT.findall(content) or ['Nothing.'])[0]} [1]"
-        parts.append(f"[[ ## {name} ## ]]\n{value}")
-    return "\n\n".join([*parts, "[[ ## completed ## ]]"])
+            value |= {"choice": max(odds, key=odds.get), "probabilities": odds}
+        elif isinstance(value, dict):
+            value |= {"verdict": "yes" if share >= 0.5 else "no", "probability": round(share, 3)}
+    return json.dumps(found)
 
 
 @pytest.fixture
 def model():
-    """The model, serving."""
+    """The model, serving; what this process remembers of one before it is forgotten."""
+    shared_gateway.cache_clear()
     server = Model()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server

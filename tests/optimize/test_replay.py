@@ -64,7 +64,7 @@ def test_a_question_seen_before_performs_nothing(rag):
 def test_another_threshold_alone_performs_nothing(rag):
     record = Record()
     program = Replay(rag.deepcopy(), record)
-    program.program.policy.turn(fast_above=1.0)  # the way of a draft that is not judged first is another branch
+    program.program.policy.turn(fast_above=1.0, ground=1)  # a draft that is judged, and not written before it is
     program(QUESTIONS[0])
     performed = record.performed
     program.program.grounder.responsive.fields["responsive"] = {"threshold": 0.999}
