@@ -123,7 +123,7 @@ class LocalDecider:
 
     def _keys(self, state: Mapping[str, Any], questions: Mapping[str, Mapping[str, Any]]) -> set[str]:
         shown = self._demonstrations(state, sorted(questions))
-        return {key for n, put in questions.items() if (key := shown.head_key(Question(n, put))) is not None}
+        return {key for n in questions if (key := shown.head_key(Question.of(n, questions))) is not None}
 
     @cached_property
     def _reader(self) -> str:

@@ -224,6 +224,27 @@ def test_a_field_named_after_a_base_learns_where_passages_come_from(decider: Loc
     assert no["base_billing"]["noul"] < 0.3
 
 
+def test_heads_of_fields_that_stand_beside_others_are_exported_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = {
+        f"base_{name}": {"type": "noul", "instructions": f"The answer needs this knowledge base: {name}."}
+        for name in ("billing", "product")
+    }
+    demos = [
+        {"question": f"Where are the {word}?", "base_billing": bool(n % 2), "base_product": not n % 2}
+        for n, word in enumerate((*FRUIT, *TOOLS))
+    ]
+    state = _state("Where are the pears?", demos)
+    taught, other = LocalDecider(shared_embedder()), LocalDecider(shared_embedder())
+    before = taught(state, questions)
+    other.import_heads(taught.export_heads([(state, questions)]))
+
+    def no_fitting(*_: Any) -> None:
+        raise AssertionError("a head was fitted again")
+
+    monkeypatch.setattr("program.models.decider.fit_decision", no_fitting)
+    assert other(state, questions) == before
+
+
 def test_a_predictor_decides_alike_in_both_ways_of_calling_and_keeps_its_thresholds() -> None:
     predict = dspy.Predict(Shelf)
     urgent = [{"urgency": {"value": float(n % 3), "level": n % 3, "confidence": 1.0}} for n in range(20)]
