@@ -23,7 +23,7 @@ from program.knowledge.library import Library
 from program.knowledge.source import Passage
 from program.loop import Ask, Find, Request, StepFailed
 from program.models.adapter import speaking
-from program.models.catalog import price
+from program.models.catalog import LOCAL, price
 from program.models.spending import Spending as Spent
 from program.models.spending import spending as spending_of
 from program.performing import search_arguments
@@ -32,7 +32,6 @@ from program.rag import AgenticRAG
 ATTEMPTS = 4
 ABREAST = 8  # calls to a model that is not of this process
 MOST_TOKENS = 4096  # of a reply, when the model's own cap is not known
-LOCAL = "local/"
 
 Performed = Entry | StepFailed
 Asked = tuple[Request, Any]

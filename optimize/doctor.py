@@ -56,6 +56,7 @@ def _package(name: str) -> Finding:
 
 
 def _project(folder: Path) -> list[Finding]:
+    from program.models.catalog import listed
     from program.settings import Project
 
     try:
@@ -67,8 +68,7 @@ def _project(folder: Path) -> list[Finding]:
     models = project.settings.models
     named = {role: getattr(models, role) for role in ("decide", "write", "judge", "propose")}
     for role, names in named.items():
-        listed = [names] if isinstance(names, str) else names
-        found += [_model(role, name, project.settings.provider) for name in listed if name]
+        found += [_model(role, name, project.settings.provider) for name in listed(names) if name]
     labelled = project.labelled
     found.append(
         Finding(
@@ -99,9 +99,10 @@ def _base(project: Project, name: str, base: KnowledgeSettings) -> Finding:
 
 def _model(role: str, name: str, provider: ProviderSettings) -> Finding:
     """An embedded model, or a language model that is called once to see what it can do."""
-    if name.startswith("local/"):
+    from program.models.catalog import LOCAL, open_lane
+
+    if name.startswith(LOCAL):
         return Finding(True, f"{role}: {name} (embedded)")
-    from program.models.catalog import open_lane
     from program.models.probe import probe
     from program.models.transport import CallFailed, library
 

@@ -20,7 +20,6 @@ from program.design import (
     experiment_folder,
     read_design,
     read_state,
-    write_whole,
 )
 from program.errors import ExperimentError
 from program.exposures import LogReader
@@ -68,7 +67,7 @@ def start(
                 f"There is an experiment {design.id} already.", "A design never changes: choose another name."
             )
         folder.mkdir(exist_ok=True)
-        write_whole(folder / DESIGN, design.content())
+        manifest.write_whole(folder / DESIGN, design.content())
     return read_design(name, artifacts)[1]
 
 

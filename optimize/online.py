@@ -11,10 +11,11 @@ from typing import Any, Literal
 import orjson
 
 from optimize.arms import COSTS, ArmReport, Contrast, contrasts_of, measures_of, outcomes_of, unfinished_units
-from program.design import Design, State, read_design, write_whole
+from program.design import Design, State, read_design
 from program.eprocess import log_e_multinomial
 from program.errors import ExperimentError
 from program.exposures import LogReader
+from program.manifest import write_whole
 from program.safety import MISMATCH, GuardCheck, Mismatch, conclude, guard_checks, mismatch
 from program.tally import Accounting, Merged, Tally
 

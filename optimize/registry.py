@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,9 +12,9 @@ from typing import Any
 
 from program import manifest, reference
 from program.errors import IntegrityError, RagcError, SettingsError, VersionError
+from program.manifest import ASIDE
 
 LOCK = ".lock"
-ASIDE = ".tmp-"
 LOCK_SECONDS = 60.0
 GIT_FILES = {
     ".gitattributes": "* -text\nhistory.jsonl merge=union\n",
@@ -201,13 +200,7 @@ def locked(base: Path, name: str) -> Iterator[None]:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a small file whole: a reader sees the old bytes or the new ones, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    manifest.sync_folder(path.parent)
+    manifest.write_whole(path, content)
 
 
 def clear_leftovers(folder: Path) -> None:

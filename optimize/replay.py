@@ -15,7 +15,7 @@ from typing import Any
 import dspy
 import orjson
 
-from optimize.calls import LOCAL, Asked, Calls, Packing
+from optimize.calls import Asked, Calls, Packing
 from optimize.code import source_digest
 from optimize.record import Entry, Record
 from optimize.spending import Spending
@@ -25,6 +25,7 @@ from program.decisions import decode, jsonable
 from program.knowledge.source import Passage
 from program.loop import Ask, Find, Reply, Request, StepFailed, Steps, steps
 from program.models.cascade import settled
+from program.models.catalog import LOCAL
 from program.rag import AgenticRAG
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import orjson
 
 from optimize.aliases import previous
-from optimize.registry import ASIDE, locked, read_while_there
+from optimize.registry import locked, read_while_there
 from program import manifest, reference
 from program.errors import IntegrityError, VersionError
+from program.manifest import ASIDE
 
 EXPERIMENTS = "experiments"
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import orjson
 
-from optimize.registry import ASIDE, clear_leftovers, locked, write_git_files
+from optimize.registry import clear_leftovers, locked, write_git_files
 from program import manifest, reference
 from program.errors import IntegrityError, VersionError
+from program.manifest import ASIDE
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 MANIFEST_LIMIT = 64 * 2**20

@@ -22,7 +22,7 @@ from program.knowledge.library import IndexReport, Library, build_index
 from program.knowledge.rerank import Reranker
 from program.knowledge.source import Source
 from program.manifest import Manifest, verify
-from program.models.catalog import Models, open_models
+from program.models.catalog import LOCAL, Models, open_models
 from program.parameters import apply
 from program.presets import PRESETS
 from program.rag import AgenticRAG, Runtime
@@ -38,7 +38,6 @@ HEADS = "heads.safetensors"
 FRONTIER = "frontier.json"
 DEFAULT_POINT = "balanced"
 INDEX = "index"
-LOCAL = "local/"
 ENGINES = ("local", "ray")
 
 Advance = Callable[[int, int], None]

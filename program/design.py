@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +12,7 @@ from typing import Any, Literal, get_args
 import orjson
 
 from program.errors import ExperimentError, IntegrityError
-from program.manifest import digest_of
+from program.manifest import digest_of, write_whole
 from program.reference import artifacts_root, is_name
 
 DESIGN = "experiment.json"
@@ -189,16 +187,6 @@ def end(folder: Path, status: Status, reason: str) -> State:
     ended = State(status, reason, time.time())
     write_whole(folder / STATE, orjson.dumps(asdict(ended), option=_CANONICAL))
     return ended
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that a reader sees the old bytes or the new ones."""
-    aside = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
 
 
 def _design(fields: Mapping[str, Any]) -> Design:

@@ -13,6 +13,7 @@ from dspy.adapters.types.decision import decision_type
 from program.errors import IntegrityError, ModelError
 from program.knobs import Knob
 from program.manifest import Manifest
+from program.models.catalog import LOCAL, listed
 from program.parameters import space
 from program.rag import AgenticRAG
 from program.settings import Project
@@ -50,7 +51,7 @@ def check_models(manifest: Manifest, project: Project) -> None:
             f'Set [models] embed = "{then["embed"]}" in ragc.toml and run: ragc index PROJECT. {COMPILE_AGAIN}',
         )
     for role in ROLES:
-        if missing := [key for name in _named(now[role]) for key in missing_keys(name)]:
+        if missing := [key for name in listed(now[role]) for key in missing_keys(name)]:
             raise ModelError(
                 f"{version} cannot reach its model for {role}, {now[role]}: no {', '.join(missing)}.",
                 f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
@@ -64,7 +65,7 @@ def missing_keys(name: str) -> list[str]:
 
     Addresses have defaults, and cloud credentials other ways in, so that only API keys count.
     """
-    if not name or name.startswith("local/"):
+    if not name or name.startswith(LOCAL):
         return []
     from litellm import validate_environment
 
@@ -133,8 +134,3 @@ def _shown(item: Mapping[str, Any]) -> str:
         return f"knob {item['knob']}"
     fields = ", ".join(f"{name}: {kind} ({way})" for name, way, kind in item["fields"])
     return f"{item['predictor']}({fields})"
-
-
-def _named(value: Any) -> list[str]:
-    """The model names of a setting, which may be one name or a cascade of several."""
-    return [value] if isinstance(value, str) else [str(name) for name in value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,9 @@ import orjson
 
 from program.errors import IntegrityError
 from program.reference import MANIFEST, VERSION, is_name, number
+
+ASIDE = ".tmp-"
+"""What the name of a file or folder begins with until it is whole."""
 
 SCHEMA = {"major": 1, "minor": 0}
 KINDS = (".json", ".jsonl", ".safetensors", ".html")
@@ -192,6 +196,17 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
     sync_folder(folder)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file so that a reader sees the old bytes or the new ones, also after a power cut."""
+    aside = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import orjson
 
-from program.design import Design, State, read_state, write_whole
+from program.design import Design, State, read_state
 from program.exposures import LogReader
+from program.manifest import write_whole
 from program.safety import conclude, guard_checks, mismatch
 from program.tally import Tally
 

@@ -42,7 +42,7 @@ class Models:
     @property
     def english_only(self) -> bool:
         """True when an embedded model, which reads English only, takes part."""
-        return LOCAL_DECIDER in _listed(self.names.decide) or LOCAL_WRITER in _listed(self.names.write)
+        return LOCAL_DECIDER in listed(self.names.decide) or LOCAL_WRITER in listed(self.names.write)
 
     @property
     def doubts(self) -> bool:
@@ -162,12 +162,13 @@ def open_lane(name: str, provider: ProviderSettings, role: str = "write", local:
     return shared_gateway().lane(name, api_base, Terms(**terms))
 
 
-def _listed(names: Names) -> tuple[str, ...]:
+def listed(names: Names) -> tuple[str, ...]:
+    """The model names of a setting, which may be one name or a cascade of several."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _few(names: Names, role: str) -> tuple[str, ...]:
-    found = _listed(names)
+    found = listed(names)
     if not 1 <= len(found) <= 2:
         raise ModelError(f"[models] {role} lists {len(found)} models.", "Name one, or two: the cheaper one first.")
     return found
