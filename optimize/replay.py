@@ -17,11 +17,13 @@ import orjson
 
 from optimize.calls import Asked, Calls, Packing
 from optimize.code import source_digest
+from optimize.paths import Paths, Values, Watched
 from optimize.record import Entry, Record
 from optimize.spending import Spending
 from program.answer import Answer, Usage
 from program.deciding import decides, prompt_inputs, tiers
 from program.decisions import decode, jsonable
+from program.knobs import Knob
 from program.knowledge.source import Passage
 from program.loop import Ask, Find, Reply, Request, StepFailed, Steps, steps
 from program.models.cascade import settled
@@ -33,6 +35,8 @@ from program.rag import AgenticRAG
 class _Run:
     """One question on its way: the loop, what it waits for, and what it has cost."""
 
+    question: str
+    watched: Watched
     loop: Steps
     path: list[str]
     waiting: list[Request] = field(default_factory=list)
@@ -42,6 +46,7 @@ class _Run:
     searches: int = 0
     asked: int = 0
     agreed: int = 0
+    failed: bool = False
     entries: list[Entry] = field(default_factory=list)
 
 
@@ -64,6 +69,9 @@ class Replay:
         self._decides = {name: decides(predictor) for name, predictor in self._predictors.items()}
         self._deciders = {n: tiers(program, p, {}) for n, p in self._predictors.items() if self._decides[n]}
         self._failed: dict[Hashable, StepFailed] = {}
+        self._paths = Paths()
+        self._knobs = {n: p for n, p in program.named_parameters() if isinstance(p, Knob)}
+        self._thresholds = [(n, o) for n in self._deciders for o in self._predictors[n].signature.output_fields]
         self._contents = {name: library.content_digest(name) for name in program.sources}
 
     def __call__(self, question: str) -> Answer:
@@ -72,12 +80,15 @@ class Replay:
 
     def answers(self, questions: Sequence[str]) -> list[Answer]:
         """The answers, in order."""
-        runs = [self._started(question) for question in questions]
-        while waiting := [run for run in runs if run.answer is None]:
+        values = Values(self.program, self._knobs, self._thresholds)
+        known = {question: self._paths.known(question, values) for question in questions}
+        runs = {question: self._started(question, values) for question, answer in known.items() if answer is None}
+        while waiting := [run for run in runs.values() if run.answer is None]:
             self._obtain([request for run in waiting for request in run.waiting])
             for run in waiting:
                 self._advance(run)
-        return [run.answer for run in runs if run.answer is not None]
+        known |= {question: run.answer for question, run in runs.items()}
+        return [answer for question in questions if (answer := known[question]) is not None]
 
     def reply(self, request: Request) -> Reply:
         """The reply to one request. Raises `StepFailed` when it cannot be had."""
@@ -92,9 +103,11 @@ class Replay:
         found = [(request, self._entries(request)[-1]) for request in requests]
         return [None if entry is None else self._decoded(request, entry) for request, entry in found]
 
-    def _started(self, question: str) -> _Run:
+    def _started(self, question: str, values: Values) -> _Run:
         path: list[str] = []
-        run = _Run(steps(question, self.program, self.program.runtime.budget.max_rounds, path=path), path)
+        watched = Watched(self.program, values)
+        loop = steps(question, watched.seen(), self.program.runtime.budget.max_rounds, path=path)
+        run = _Run(question, watched, loop, path)
         run.waiting = next(run.loop)
         self._advance(run)
         return run
@@ -109,14 +122,17 @@ class Replay:
                 return
             try:
                 if lacking:
+                    run.failed = True
                     run.waiting = run.loop.throw(next(self._failed[key] for key in keys if key in self._failed))
                     continue
                 entries = [[entry for entry in each if entry is not None] for each in found]
                 self._count(run, entries)
-                replies = [self._decoded(r, each[-1]) for r, each in zip(run.waiting, entries, strict=True)]
+                replies = [self._watched(run, r, each[-1]) for r, each in zip(run.waiting, entries, strict=True)]
                 run.waiting = run.loop.send(replies)
             except StopIteration as stop:
                 run.answer = self._finished(run, stop.value)
+                if not run.failed:  # what failed may be had another time
+                    self._paths.add(run.question, run.watched.reads, run.answer)
 
     def _count(self, run: _Run, found: Sequence[Sequence[Entry]]) -> None:
         for request, entries in zip(run.waiting, found, strict=True):
@@ -127,7 +143,7 @@ class Replay:
             else:
                 run.calls += 1
             if len(entries) > 1:  # a cascade passed it on
-                first, second = ([d.value for d in self._decoded(request, entry).values()] for entry in entries)
+                first, second = ([d.value for d in self._watched(run, request, entry).values()] for entry in entries)
                 run.calls += 1
                 run.asked += 1
                 run.agreed += first == second
@@ -214,6 +230,14 @@ class Replay:
             inputs = {name: jsonable(value) for name, value in prompt_inputs(request.inputs).items()}
             content = [self._print(request.predictor, model), inputs]
         return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+    def _watched(self, run: _Run, request: Request, entry: Entry) -> Reply:
+        """The reply as the loop sees it: which decisions it looks at is noted."""
+        if isinstance(request, Find) or not self._decides[request.predictor]:
+            return entry.value
+        if len(self._deciders[request.predictor]) > 1:
+            run.watched.knob(f"doubt.{request.predictor.rpartition('.')[2]}")
+        return run.watched.decided(request.predictor, entry.value)
 
     def _decoded(self, request: Request, entry: Entry) -> Reply:
         if isinstance(request, Ask) and self._decides[request.predictor]:
