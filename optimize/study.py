@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import optuna
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from optimize.front import prices
 from optimize.journal import Journal, host
@@ -76,12 +76,13 @@ class Search:
         self._starts = [within(found, start) for start in starts]
         self._proposals = Proposals(found, self._starts, self._prices, self._own, seed, worker)
         self._order: list[int] = []
+        self._trials: dict[int, Trial] = {}
         optuna.logging.set_verbosity(logging.ERROR)
 
     @property
     def trials(self) -> list[Trial]:
         """Every trial of the study, in the order they were finished."""
-        return [thawed(frozen) for frozen in self._journal.trials()]
+        return self._thawed(self._journal.trials())
 
     @property
     def as_it_is(self) -> Setting:
@@ -104,7 +105,7 @@ class Search:
         try:
             while len(frozen := self._journal.trials()) < live.of:
                 spending.check()
-                trials = [thawed(trial) for trial in frozen]
+                trials = self._thawed(frozen)
                 start, setting = self._proposals.next(trials, frozen)
                 found = self._judged(setting, trials, start)
                 self._journal.add(found.frozen(self._distributions, self._name))
@@ -150,6 +151,13 @@ class Search:
     def scores(self, setting: Setting) -> Scores:
         """Every training question under a setting."""
         return self._scoring(setting)
+
+    def _thawed(self, frozen: Sequence[FrozenTrial]) -> list[Trial]:
+        """Optuna's finished trials as ours; a trial once finished never changes."""
+        for trial in frozen:
+            if trial.number not in self._trials:
+                self._trials[trial.number] = thawed(trial)
+        return [self._trials[trial.number] for trial in frozen]
 
     def _judged(self, setting: Setting, trials: Sequence[Trial], start: int | None) -> Trial:
         """The setting on growing parts of the questions, given up when it can be best at no price any more."""

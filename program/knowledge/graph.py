@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ NEIGHBOURS = 64
 """Links kept of a passage, the strongest: a graph then grows no faster than its passages."""
 
 PARTS = ("mentions", "about", "stamps", "links")
+JOINS = 100_000  # pairs of passages whose joining entity is kept
 
 
 class Graph:
@@ -43,6 +44,7 @@ class Graph:
         self.about = about
         self.stamps = stamps
         self.links = links
+        self.joining = lru_cache(maxsize=JOINS)(self._joining)
 
     @classmethod
     def build(cls, passages: Sequence[Passage]) -> Graph:
@@ -134,6 +136,11 @@ class Graph:
     def named(self, text: str) -> list[int]:
         """The entities that a text names, each once, in order."""
         return list(dict.fromkeys(self.lexicon.find(text)))
+
+    def _joining(self, one: int, other: int) -> int | None:
+        """The rarest entity that two passages share, or None."""
+        shared = np.intersect1d(self.entities(one), self.entities(other))
+        return int(shared[int(np.argmax(self.rarity[shared]))]) if len(shared) else None
 
     def entities(self, row: int) -> NDArray[np.int64]:
         """The entities that a passage names, its own subject included."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 from rapidfuzz import fuzz
 
@@ -172,12 +173,18 @@ def phrases(reading: Reading, columns: Sequence[Column]) -> Iterator[Filter]:
 
 def _inside(wanted: tuple[str, ...], column: Column) -> str:
     for value in column.values:
-        parts = list(re.finditer(r"[^\W_]+(?:['’][^\W_]+)?", value))
-        stems = tuple(stem(p.group().lower()) for p in parts)
+        stems, spans = _taken_apart(value)
         for i in range(len(stems) - len(wanted) + 1):
             if stems[i : i + len(wanted)] == wanted:
-                return value[parts[i].start() : parts[i + len(wanted) - 1].end()]
+                return value[spans[i][0] : spans[i + len(wanted) - 1][1]]
     return ""
+
+
+@lru_cache(maxsize=20_000)
+def _taken_apart(value: str) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+    """The stems of a value's words, and where each word lies in it."""
+    parts = list(re.finditer(r"[^\W_]+(?:['’][^\W_]+)?", value))
+    return tuple(stem(p.group().lower()) for p in parts), tuple(p.span() for p in parts)
 
 
 _STILL = re.compile(r"\b(?:still|yet) (?:to be |awaiting )?$", re.IGNORECASE)

@@ -90,10 +90,8 @@ class Reach:
             return None
         given = links.data[links.indptr[row] : links.indptr[row + 1]] * self.mass[rows] / self.graph.strength[rows]
         before = int(rows[int(np.argmax(given))])
-        joining = np.intersect1d(self.graph.entities(before), self.graph.entities(row))
-        if not len(joining) or not given.max() > 0:
-            return None
-        return before, int(joining[int(np.argmax(self.graph.rarity[joining]))])
+        entity = self.graph.joining(before, row)
+        return None if entity is None or not given.max() > 0 else (before, entity)
 
 
 def reach(graph: Graph, keywords: Keywords, matrix: Floats, asked: Asked, text: Floats) -> Reach:

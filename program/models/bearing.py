@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import fsum
 
 import numpy as np
@@ -40,7 +41,7 @@ NEAR = (
 _NEAR_AT = [NAMES.index(name) for name in NEAR]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Cover:
     """Which passage (row) holds which of the question's words (column), and how much that counts.
 
@@ -52,11 +53,11 @@ class _Cover:
     holds: Matrix
     rarity: float
 
-    @property
+    @cached_property
     def share(self) -> Matrix:
         return self.holds * self.weights
 
-    @property
+    @cached_property
     def cover(self) -> Matrix:
         return np.asarray(self.share.sum(1))
 
@@ -135,7 +136,11 @@ def _coverage(question: Reading, passages: Sequence[Reading], covered: _Cover, s
     named = np.array([word in question.names for word in covered.words], np.float64)
     weight = dict(zip(covered.words, weights.tolist(), strict=True))
     sentence = max(
-        (fsum(weight[w] for w in question.words & (s | p.title)) for p in passages for s in p.sentences),
+        (
+            fsum(weight[w] for w in (question.words & s) | titled)
+            for p, titled in ((p, question.words & p.title) for p in passages)
+            for s in p.sentences
+        ),
         default=0.0,
     )
     numbers, found = question.numbers, frozenset[str]().union(*(p.numbers for p in passages))
@@ -166,26 +171,46 @@ def _chains(
     question: Reading, passages: Sequence[Reading], covered: _Cover, together: Matrix, rarity: Rarity
 ) -> list[float]:
     n = len(passages)
-    link, back, shared, sentence, onward, mentions = (np.zeros((n, n)) for _ in range(6))
+    link, back, shared, sentence, onward, mentions = ([[0.0] * n for _ in range(n)] for _ in range(6))
     weight = {word: rarity(word) for p in passages for word in p.title | p.names}
     asked = dict(zip(covered.words, covered.weights.tolist(), strict=True))
+    rare = [{word for word in p.names - question.words if weight[word] > RARE} for p in passages]
+    titles = [fsum(weight[word] for word in p.title) for p in passages]
     for b, to in enumerate(passages):
         bridge = to.title - question.words
+        whole = fsum(weight[word] for word in bridge)
         for a, of in enumerate(passages):
             if a == b:
                 continue
-            new = bridge - of.title
-            back[a, b] = _weighted_share(of.title, to.body, weight)
-            shared[a, b] = fsum(weight[w] for w in (of.names & to.names) - question.words if weight[w] > RARE)
-            onward[a, b] = _weighted_share(bridge, of.body, weight)
-            link[a, b] = _weighted_share(new, of.body, weight)
+            if titles[a] and (held := of.title & to.body):
+                back[a][b] = fsum(weight[word] for word in held) / titles[a]
+            if a < b and (names := rare[a] & rare[b]):
+                shared[a][b] = shared[b][a] = fsum(weight[word] for word in names)
             if len(to.plain_title) > 2 and to.plain_title in of.plain_body:
-                mentions[a, b] = 1.0 if bridge else 0.3
-            if link[a, b]:
-                sentence[a, b] = max(
-                    fsum(asked[w] for w in question.words & (s | of.title)) * _weighted_share(new, s, weight)
-                    for s in of.sentences
+                mentions[a][b] = 1.0 if bridge else 0.3
+            met = bridge & of.body
+            if not met:
+                continue
+            onward[a][b] = fsum(weight[word] for word in met) / whole if whole else 0.0
+            new = bridge - of.title
+            link[a][b] = _weighted_share(new, of.body, weight)
+            if link[a][b]:
+                titled = question.words & of.title
+                sentence[a][b] = max(
+                    (
+                        fsum(asked[word] for word in (question.words & s) | titled) * _weighted_share(new, s, weight)
+                        for s in of.sentences
+                        if not new.isdisjoint(s)
+                    ),
+                    default=0.0,
                 )
+    found = [np.array(matrix, np.float64) for matrix in (link, back, shared, sentence, onward, mentions)]
+    return _of_chains(found, covered, together)
+
+
+def _of_chains(found: Sequence[Matrix], covered: _Cover, together: Matrix) -> list[float]:
+    link, back, shared, sentence, onward, mentions = found
+    n = len(link)
     both = covered.pairs()
     np.fill_diagonal(both, 0.0)
     sharp = link**2

@@ -18,6 +18,7 @@ from program.models.reading import GRAM_BUCKETS, Rarity, Vector, gram_vector, gr
 BLOCKS = ("meaning", "grams", "shape", "bearing", "near", "bases", "options")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
 VERSION = repr((BLOCKS, NAMES, NEAR, GRAM_BUCKETS, len(shape("")))).encode()  # heads of another version do not fit
+TEXTS_KEPT = 256
 CARD = re.compile(r"\W+")
 
 
@@ -86,6 +87,7 @@ class Space:
     bases: tuple[int, ...] = ()
     judged_against: bool = False
     _order: Mapping[int, int] = field(default_factory=dict)
+    _read: dict[str, Vector] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cases: Sequence[Case]) -> Space:
@@ -136,7 +138,7 @@ class Space:
         query, texts = vectors[case.asked], case.texts or ("",)
         blocks = {
             "meaning": np.mean([vectors[text] for text in texts], axis=0),
-            "grams": gram_vector(case.asked, self.grams),
+            "grams": self._grams(case.asked),
             "shape": np.array(shape(case.asked), np.float32),
         }
         rows = np.stack([vectors[t.embedded] for t in case.evidence]) if case.evidence else query[None, :][:0]
@@ -145,6 +147,14 @@ class Space:
         blocks["near"] = near(blocks["bearing"])
         blocks["bases"] = self._bases(case, rows @ query)
         return blocks
+
+    def _grams(self, text: str) -> Vector:
+        """The text's gram vector; a question is read anew for each passage that may help."""
+        if text not in self._read:
+            if len(self._read) >= TEXTS_KEPT:
+                self._read.clear()
+            self._read[text] = gram_vector(text, self.grams)
+        return self._read[text]
 
     def _bases(self, case: Case, sims: Vector) -> Vector:
         """For each base demonstrated: its best similarity, its lead over all, its share of the first five."""
