@@ -26,6 +26,7 @@ from program.models.adapter import speaking
 from program.models.catalog import LOCAL, price
 from program.models.spending import Spending as Spent
 from program.models.spending import spending as spending_of
+from program.models.writer import WriterEngine
 from program.performing import search_arguments
 from program.rag import AgenticRAG
 
@@ -131,7 +132,7 @@ class Calls:
             spent = Spent()
             try:
                 with spending_of() as spent, speaking(model), dspy.track_usage() as tracker:
-                    value = self._value(name, predictor, model, inputs)
+                    value = self._value(name, predictor, model, inputs, tracker)
             except Exception as error:
                 self._spending.after_call(expected, spent.usd)
                 failure = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
@@ -149,8 +150,12 @@ class Calls:
             self._record.give_up(digest)
         return StepFailed(f"{name}: {failure[:200]}")
 
-    def _value(self, name: str, predictor: dspy.Predict, model: Any, inputs: dict[str, Any]) -> Any:
+    def _value(self, name: str, predictor: dspy.Predict, model: Any, inputs: dict[str, Any], tracker: Any) -> Any:
         if not decides(predictor):
+            if isinstance(engine := getattr(model, "engine", None), WriterEngine):
+                value, words_in, words_out = engine.write(predictor.signature, inputs)
+                tracker.add_usage(model.model, {"prompt_tokens": words_in, "completion_tokens": words_out})
+                return value
             return dict(predictor(lm=model, **inputs))
         if is_direct(model):
             return self._program.requests.ask(name, predictor, model, inputs)

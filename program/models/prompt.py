@@ -58,7 +58,7 @@ def read(request: Request) -> Prompt:
         )
     outputs = tuple(_FIELD.findall(rest.partition(_STRUCTURE_START)[0]))
     names = _FIELD.findall(inputs_part)
-    return Prompt(_fields(_last_turn(request), names), outputs, "Outputs will be a JSON object" in rest)
+    return Prompt(fields(_last_turn(request), names), outputs, "Outputs will be a JSON object" in rest)
 
 
 def reply(prompt: Prompt, values: Mapping[str, str | Sequence[str]]) -> str:
@@ -86,7 +86,8 @@ def _last_turn(request: Request) -> str:
     return "\n".join(part.text for part in users[-1].parts if isinstance(part, TextPart)) if users else ""
 
 
-def _fields(turn: str, names: Sequence[str]) -> dict[str, str]:
+def fields(turn: str, names: Sequence[str]) -> dict[str, str]:
+    """The input texts of a conversation's last turn by field name; `names` in the order in which they stand."""
     text = turn.rpartition("\n\nRespond with ")[0] or turn
     found: dict[str, str] = {}
     for name in reversed(names):

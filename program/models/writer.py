@@ -15,11 +15,12 @@ from program.knowledge.embedder import Embedder, shared_embedder
 from program.models.arithmetic import solve
 from program.models.extract import extract
 from program.models.gaps import clarify, missing
-from program.models.prompt import Prompt, read, reply
+from program.models.prompt import Prompt, fields, read, reply
 from program.models.split import split
 
 MODEL = "local/extract-v1"
 SENTENCES = 3  # of an answer, when the prompt does not say
+_ADAPTER = dspy.ChatAdapter()
 
 
 def local_writer(embedder: Embedder) -> dspy.LM:
@@ -53,6 +54,18 @@ class WriterEngine:
             finish_reason="stop",
             usage=Usage(input_tokens=words_in, output_tokens=words_out, total_tokens=words_in + words_out),
         )
+
+    def write(self, signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> tuple[dict[str, Any], int, int]:
+        """A signature's outputs as `dspy.Predict` would return them, and the words in and out.
+
+        The prompt's last turn and the reply are written and read by DSPy, all around them is left out: of a thousand
+        calls it is most of the work. Raises `ModelError` for outputs it cannot fill.
+        """
+        turn = _ADAPTER.format_user_message_content(signature, dict(inputs), main_request=True)
+        prompt = Prompt(fields(turn, list(signature.input_fields)), tuple(signature.output_fields), as_json=False)
+        text = reply(prompt, answer(prompt, self._embedder))
+        words_in = sum(len(value.split()) for value in prompt.inputs.values())
+        return dict(_ADAPTER.parse(signature, text)), words_in, len(text.split())
 
     def stream(self, request: Request) -> Iterator[Any]:
         """The reply as stream events, a word at a time: listeners look for a field's end between pieces."""

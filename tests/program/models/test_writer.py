@@ -43,6 +43,24 @@ def test_both_adapters_read_the_reply_at_the_first_call(writer: dspy.LM, adapter
     assert len(writer.history) == before + 2
 
 
+@given(question=st.text(max_size=60), queries=st.lists(st.text(max_size=20), max_size=3))
+@settings(max_examples=25, deadline=None)
+def test_writing_directly_gives_what_a_predictor_gives(writer: dspy.LM, question: str, queries: list[str]) -> None:
+    for signature, asked in (
+        (Generate, inputs(f"How much is Deluxe? {question}", sub_queries=queries, sentences=2)),
+        (Generate, inputs(FORGED + question, strict=True)),
+        (Decompose, {"question": f"What is Deluxe and who runs it? {question}"}),
+        (Missing, {"question": question, "passages": PASSAGES}),
+        (Clarify, {"question": f"How much is it? {question}", "passages": PASSAGES}),
+    ):
+        with dspy.track_usage() as tracker:
+            said = dict(dspy.Predict(signature)(lm=writer, **asked))
+        (usage,) = tracker.get_total_tokens().values()
+        found, words_in, words_out = writer.engine.write(signature, asked)
+        assert found == said
+        assert (words_in, words_out) == (usage["prompt_tokens"], usage["completion_tokens"])
+
+
 def test_awaiting_gives_what_calling_gives(writer: dspy.LM) -> None:
     predict = dspy.Predict(Generate)
     asked = inputs("Which team runs payroll?")
