@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from optimize.dataset import LabelledQuestion
 from optimize.front import Candidate, frontier, prices
 from optimize.preparation import Preparation, topics_apart
-from optimize.scoring import Arm, Scores, Scoring
+from optimize.scores import Scores
+from optimize.scoring import Arm, Scoring
 from optimize.simplify import simplified
 from optimize.stats import paired_test
 from optimize.study import Search

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -21,6 +22,8 @@ from optimize.report import Story, render
 from optimize.spending import Caps, Spending
 from optimize.stats import PairedResult, paired_test
 from optimize.study import Live, Search, Watch
+from optimize.twin import can_fork
+from program.deciding import runs_here, tiers
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.parameters import Setting, apply
 from program.settings import Project
@@ -76,16 +79,18 @@ def compile_project(
     max_seconds: float | None = None,
     resume: bool = False,
     origin: str = "",
+    processes: int = 2,
     watch: Watch = lambda live: None,
 ) -> Compiled:
     """Compiles the project's program and publishes it.
 
     The parent is the version `origin`, or the uncompiled program, which the first compile publishes too. Search is on
     train, by cross-fitting over topics; the choice among the finalists is on train and dev, by folds over dev's
-    topics; test is read once, at the end. No cap is ever passed: what is best by then is sealed. With `resume` the
-    project's last study goes on where it was. Raises `DataError` for labels that contradict the knowledge or leave
-    nothing to learn from, `StudyError` for a study made under other conditions, `BudgetError` when a cap does not
-    reach to the first setting.
+    topics; test is read once, at the end. With `processes` 2 half of the search is another
+    process's work where that is possible; the version is the same to the byte. No cap is ever passed: what is best by
+    then is sealed. With `resume` the project's last study goes on where it was. Raises `DataError` for labels that
+    contradict the knowledge or leave nothing to learn from, `StudyError` for a study made under other conditions,
+    `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
     spending = Spending(caps)
@@ -111,8 +116,9 @@ def compile_project(
         ) from None
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
     stage("searching")
-    stopped_by = search.run(target, watch, live, spending)
-    return _finish(ready, search, journal, caps, stopped_by, stage, advance, live)
+    with search.abreast(spending) if processes > 1 and _can_share(ready, caps) else nullcontext():
+        stopped_by = search.run(target, watch, live, spending)
+        return _finish(ready, search, journal, caps, stopped_by, stage, advance, live)
 
 
 def _finish(
@@ -229,6 +235,19 @@ def paired(
     if not a:
         return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
     return paired_test([metric(g) for g in a], [metric(g) for g in b], [g.topic for g in a])
+
+
+def _can_share(ready: Preparation, caps: Caps) -> bool:
+    """True when a second process can do its part unseen: nothing is paid, capped, asked over a network or changing."""
+    first, settings = ready.first, ready.project.settings
+    models = [model for _, predictor in first.named_predictors() for model in tiers(first, predictor, {})]
+    return (
+        can_fork()
+        and caps == Caps()
+        and not settings.qdrant.url
+        and all(runs_here(model) for model in models)
+        and all(first.runtime.library.content_digest(name) for name in first.sources)
+    )
 
 
 def _starts(fitted: Setting) -> list[Setting]:

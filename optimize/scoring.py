@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from optimize.abreast import Abreast
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import judge, routing, utility
 from optimize.replay import Replay
+from optimize.scores import CREDIT, Floats, Scores
+from optimize.spending import Spending
 from program.answer import Answer
 from program.parameters import Setting, apply
 from program.settings import UtilitySettings
-
-CREDIT = 0.1
-"""What routing a question right is worth in a search, so that ties fall to the better router."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,44 +27,6 @@ class Arm:
 
     replay: Replay
     questions: Sequence[LabelledQuestion]
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """One number a question; NaN where it was not asked, could not be graded, or no label tells (`routing`)."""
-
-    utility: Floats
-    routing: Floats
-    spent: Floats
-
-    @classmethod
-    def none(cls, n: int) -> Scores:
-        return cls(np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan))
-
-    def joined(self, other: Scores) -> Scores:
-        """These, and the other's where these have none."""
-        pairs = ((self.utility, other.utility), (self.routing, other.routing), (self.spent, other.spent))
-        return Scores(*(np.where(np.isnan(a), b, a) for a, b in pairs))
-
-    def beside(self, other: Scores) -> Scores:
-        """These questions and the other's."""
-        pairs = ((self.utility, other.utility), (self.routing, other.routing), (self.spent, other.spent))
-        return Scores(*(np.concatenate(pair) for pair in pairs))
-
-    def at(self, price: float, own: float) -> float:
-        """The worth when a call costs `price` instead of the project's `own`."""
-        return self.worth + (own - price) * self.calls
-
-    @property
-    def worth(self) -> float:
-        """Mean utility and CREDIT times the share routed right."""
-        routed = self.routing[~np.isnan(self.routing)]
-        return float(np.nanmean(self.utility) + CREDIT * (routed.mean() if len(routed) else 0.0))
-
-    @property
-    def calls(self) -> float:
-        """Model calls a question."""
-        return float(np.nanmean(self.spent))
 
 
 class Scoring:
@@ -82,13 +42,37 @@ class Scoring:
         self._answered = np.array([float(q.outcome == "answered") for q in questions])
         self._routed = np.array([q.route is not None for q in questions])
         self._broken = np.zeros(len(questions), bool)
+        self._abreast: Abreast | None = None
         self.broken: dict[str, str] = {}
 
     def __call__(self, setting: Setting, at: Sequence[int] | None = None) -> Scores:
         """The questions at those places, or all, under a setting."""
+        places = range(len(self._places)) if at is None else at
+        scores = (self._abreast or self._scored)(setting, places)
+        if self.broken:
+            self._broken = np.array([id_ in self.broken for id_ in self._ids])
+            for column in (scores.utility, scores.routing, scores.spent):
+                column[self._broken] = np.nan
+        return scores
+
+    @contextmanager
+    def abreast(self, spending: Spending) -> Iterator[None]:
+        """Inside, every other arm is scored by a second process; what that spends is added to `spending`."""
+        far = [number % 2 == 1 for number, _ in self._places]
+        first = self._arms[0].replay
+        first.record.close()  # one for all arms; opened anew by who needs it
+        with first.program.runtime.library.embedder.without_file():
+            self._abreast = Abreast(self._scored, far, self.broken, spending)
+        try:
+            yield
+        finally:
+            self._abreast.close()
+            self._abreast = None
+
+    def _scored(self, setting: Setting, places: Sequence[int]) -> Scores:
         scores = Scores.none(len(self._places))
         groups: dict[int, list[int]] = defaultdict(list)
-        for place in range(len(self._places)) if at is None else at:
+        for place in places:
             groups[self._places[place][0]].append(place)
         for number in sorted(groups):
             arm = self._arms[number]
@@ -99,10 +83,6 @@ class Scoring:
                 if question.id not in self.broken:
                     found = self._graded(question, answer)
                     scores.utility[place], scores.routing[place], scores.spent[place] = found
-        if self.broken:
-            self._broken = np.array([id_ in self.broken for id_ in self._ids])
-            for column in (scores.utility, scores.routing, scores.spent):
-                column[self._broken] = np.nan
         return scores
 
     def ceiling(self, price: float) -> Floats:

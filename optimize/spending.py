@@ -61,6 +61,12 @@ class Spending:
             self._underway += 1
             self._reserved += usd
 
+    def add(self, calls: int, usd: float) -> None:
+        """Counts what another process of this compile has spent."""
+        with self._changed:
+            self.calls += calls
+            self.usd += usd
+
     def after_call(self, expected: float, usd: float) -> None:
         """Puts what a call did cost in the place of what it might have."""
         with self._changed:

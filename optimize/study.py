@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +16,8 @@ from optuna.trial import FrozenTrial, TrialState
 from optimize.front import prices
 from optimize.journal import Journal, host
 from optimize.proposals import Proposals, within
-from optimize.scoring import Arm, Scores, Scoring
+from optimize.scores import Scores
+from optimize.scoring import Arm, Scoring
 from optimize.spending import Spending
 from optimize.trials import Trial, distributions, thawed
 from program.errors import BudgetStop
@@ -116,6 +118,10 @@ class Search:
         except BudgetStop as stop:
             return stop.tripped
         return ""
+
+    def abreast(self, spending: Spending) -> AbstractContextManager[None]:
+        """Inside, settings are scored by two processes."""
+        return self._scoring.abreast(spending)
 
     def added(self) -> int:
         """How many of the study's trials this worker made."""

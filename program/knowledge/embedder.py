@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,20 @@ class Embedder:
         with self._lock:
             if self._file is None or self._file.path != path:
                 self._file = VectorFile(path)
+
+    @contextmanager
+    def without_file(self) -> Iterator[None]:
+        """Its file is closed inside and opened anew afterwards: what is open must not be taken through a fork."""
+        with self._lock:
+            file, self._file = self._file, None
+            if file is not None:
+                file.close()
+        try:
+            yield
+        finally:
+            if file is not None:
+                with self._lock:
+                    self._file = VectorFile(file.path)
 
     @property
     def digest(self) -> str:

@@ -37,6 +37,12 @@ class VectorFile:
         except (OSError, sqlite3.Error):
             self._db = None
 
+    def close(self) -> None:
+        """Lets go of the file; nothing is read or kept any more."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
     def get(self, texts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """The vectors of those texts that have one here."""
         if self._db is None:

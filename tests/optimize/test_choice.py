@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from optimize.choice import survives
 from optimize.dataset import LabelledQuestion
 from optimize.front import Candidate, frontier, prices
-from optimize.scoring import Arm, Scores, Scoring
+from optimize.scores import Scores
+from optimize.scoring import Arm, Scoring
 from program.settings import UtilitySettings
 
 OWN = 0.01

@@ -1,0 +1,51 @@
+"""A setting's scores, one number a question: utility, routing, calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+CREDIT = 0.1
+"""What routing a question right is worth in a search, so that ties fall to the better router."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """One number a question; NaN where it was not asked, could not be graded, or no label tells (`routing`)."""
+
+    utility: Floats
+    routing: Floats
+    spent: Floats
+
+    @classmethod
+    def none(cls, n: int) -> Scores:
+        return cls(np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan))
+
+    def joined(self, other: Scores) -> Scores:
+        """These, and the other's where these have none."""
+        pairs = ((self.utility, other.utility), (self.routing, other.routing), (self.spent, other.spent))
+        return Scores(*(np.where(np.isnan(a), b, a) for a, b in pairs))
+
+    def beside(self, other: Scores) -> Scores:
+        """These questions and the other's."""
+        pairs = ((self.utility, other.utility), (self.routing, other.routing), (self.spent, other.spent))
+        return Scores(*(np.concatenate(pair) for pair in pairs))
+
+    def at(self, price: float, own: float) -> float:
+        """The worth when a call costs `price` instead of the project's `own`."""
+        return self.worth + (own - price) * self.calls
+
+    @property
+    def worth(self) -> float:
+        """Mean utility and CREDIT times the share routed right."""
+        routed = self.routing[~np.isnan(self.routing)]
+        return float(np.nanmean(self.utility) + CREDIT * (routed.mean() if len(routed) else 0.0))
+
+    @property
+    def calls(self) -> float:
+        """Model calls a question."""
+        return float(np.nanmean(self.spent))
