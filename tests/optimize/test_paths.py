@@ -1,0 +1,51 @@
+"""Paths: a setting under which nothing is read otherwise is answered from the tree, and as it would be anew."""
+
+import numpy as np
+import pytest
+
+from optimize.record import Record
+from optimize.replay import Replay
+from program import load
+from program.parameters import apply, read, space
+
+QUESTIONS = [
+    "How much water does the Merle hold?",
+    "How many days do I have to get my money back and how many watts does the Wren draw?",
+    "Does the kettle come in green?",
+]
+
+
+@pytest.fixture(scope="module")
+def rag(compiled):
+    return load("shop@v2", artifacts=compiled / "artifacts")
+
+
+def moved(rag, settings=60):
+    """Settings each of which moves a value or two of the one before."""
+    rng = np.random.default_rng(5)
+    setting, dimensions = read(rag), space(rag)
+    for _ in range(settings):
+        for at in rng.choice(len(dimensions), size=int(rng.integers(1, 3)), replace=False):
+            d = dimensions[int(at)]
+            value = rng.integers(int(d.low), int(d.high) + 1) if d.integral else rng.uniform(d.low, d.high)
+            setting[d.name] = int(value) if d.integral else float(value)
+        yield dict(setting)
+
+
+def test_every_answer_is_that_of_a_replay_that_knows_no_path(rag):
+    record = Record()
+    kept = Replay(rag.deepcopy(), record)
+    for setting in moved(rag):
+        fresh = Replay(rag.deepcopy(), record)
+        for replay in (kept, fresh):
+            apply(replay.program, setting)
+        assert kept.answers(QUESTIONS) == fresh.answers(QUESTIONS)
+
+
+def test_a_knob_that_no_run_read_leaves_every_answer_the_very_same_object(rag):
+    replay = Replay(rag.deepcopy(), Record())
+    apply(replay.program, {**read(rag), "policy.max_rounds": 1, "policy.fresh_above": 0.0})
+    before = replay.answers(QUESTIONS)
+    apply(replay.program, {"policy.clarify_above": 0.999, "policy.search_claims": 0, "policy.min_gain": 0.123})
+    after = replay.answers(QUESTIONS)
+    assert all(one is other for one, other in zip(before, after, strict=True))
