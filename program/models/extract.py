@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from program.knowledge.embedder import Embedder
-from program.models.rivals import contradict, trusted
+from program.models.rivals import ALIKE, contradict, trusted
 from program.models.rows import row_marks, shown
 from program.models.scoring import headed, rarity, score
 from program.models.split import split
@@ -135,8 +135,11 @@ def _best(
     """The pieces from best to worst, without those that a more trusted piece contradicts."""
     order = [int(j) for j in np.argsort(-row, kind="stable")]
     kept: list[int] = []
-    for j in order[:12]:
-        rivals = [k for k in order[:12] if k != j and contradict(found[j], found[k], float(alike[j, k]))]
+    first = order[:12]
+    cosines = alike[np.ix_(first, first)].tolist()
+    for at, j in enumerate(first):
+        near = cosines[at]
+        rivals = [k for n, k in enumerate(first) if near[n] >= ALIKE and k != j and contradict(found[j], found[k])]
         if any(trust[found[k].n] > trust[found[j].n] and row[k] >= row[j] - RIVAL for k in rivals):
             continue
         if any(k in kept for k in rivals):

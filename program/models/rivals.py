@@ -21,9 +21,9 @@ _NOW = re.compile(
 _PAST = re.compile(r"\b(?:in|before|until|during|under the|of|from) (?:\w+ )?((?:19|20)\d\d)\b", re.IGNORECASE)
 
 
-def contradict(one: Unit, other: Unit, alike: float) -> bool:
-    """Same subject, other numbers: they come from different passages and share a unit, not its value."""
-    if one.n == other.n or alike < ALIKE:
+def contradict(one: Unit, other: Unit) -> bool:
+    """Other numbers for two pieces alike: they come from different passages and share a unit, not its value."""
+    if one.n == other.n:
         return False
     a, b = quantities(one.text), quantities(other.text)
     shared = {unit for unit, _ in a if unit} & {unit for unit, _ in b if unit}

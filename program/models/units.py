@@ -55,9 +55,7 @@ def render(cells: Sequence[tuple[str, str]]) -> str:
 def units(passage: Excerpt) -> tuple[Unit, ...]:
     """Everything quotable in a passage, in its order, without text that addresses a model."""
     return tuple(
-        Unit(passage.n, at, text, context, cells)
-        for at, (text, context, cells) in enumerate(_pieces(passage.title, passage.text))
-        if not _MARKER.search(text) and not _ORDER_TO_A_MODEL.search(text)
+        Unit(passage.n, at, text, context, cells) for at, text, context, cells in _pieces(passage.title, passage.text)
     )
 
 
@@ -65,8 +63,12 @@ _Piece = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 @lru_cache(maxsize=20_000)
-def _pieces(title: str, text: str) -> tuple[_Piece, ...]:
-    return tuple(_walk(title, text.splitlines()))
+def _pieces(title: str, text: str) -> tuple[tuple[int, str, str, tuple[tuple[str, str], ...]], ...]:
+    return tuple(
+        (at, text, context, cells)
+        for at, (text, context, cells) in enumerate(_walk(title, text.splitlines()))
+        if not _MARKER.search(text) and not _ORDER_TO_A_MODEL.search(text)
+    )
 
 
 def _walk(title: str, lines: Sequence[str]) -> Iterator[_Piece]:
