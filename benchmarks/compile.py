@@ -235,7 +235,8 @@ def workers(project: Project, trials: int) -> list[Figure]:
     def run(helped: bool) -> float:
         began = time.monotonic()
         known = len(list((project.private / "studies").glob("*.journal")))
-        main = [*command, "compile", str(project.folder), "--trials", str(trials), "--seed", str(1 + helped)]
+        alone = ["--seed", str(1 + helped), "--processes", "1"]
+        main = [*command, "compile", str(project.folder), "--trials", str(trials), *alone]
         first = subprocess.Popen(main, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if helped:
             while len(list((project.private / "studies").glob("*.journal"))) == known:

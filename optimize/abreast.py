@@ -8,9 +8,14 @@ import numpy as np
 import orjson
 
 from optimize.scores import Scores
-from optimize.spending import Spending
-from optimize.twin import Twin, TwinLost
+from optimize.spending import Caps, Spending
+from optimize.twin import Twin, TwinLost, can_fork
+from program.deciding import runs_here, tiers
 from program.parameters import Setting
+from program.rag import AgenticRAG
+from program.settings import Project
+
+_UNCAPPED = Caps()
 
 Scored = Callable[[Setting, Sequence[int]], Scores]
 
@@ -76,3 +81,21 @@ class Abreast:
         scores = self._scored(setting, places)
         columns = [column[places].tolist() for column in (scores.utility, scores.routing, scores.spent)]
         return orjson.dumps([columns, self._broken, self._spending.calls - calls, self._spending.usd - usd])
+
+
+def can_share(program: AgenticRAG, project: Project, caps: Caps) -> bool:
+    """True when a second process can do its part unseen: nothing is paid, capped, asked over a network or changing."""
+    library = program.runtime.library
+    return (
+        can_fork()
+        and caps == _UNCAPPED
+        and not project.settings.qdrant.url
+        and answers_here(program)
+        and all(library.content_digest(name) for name in program.sources)
+    )
+
+
+def answers_here(program: AgenticRAG) -> bool:
+    """True when every predictor's models run in this process."""
+    models = [model for _, predictor in program.named_predictors() for model in tiers(program, predictor, {})]
+    return all(runs_here(model) for model in models)

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+from optimize.abreast import answers_here, can_share
 from optimize.choice import choose
 from optimize.comparison import direction
 from optimize.evaluation import Asked, Evaluation, side_by_side
@@ -22,13 +23,13 @@ from optimize.report import Story, render
 from optimize.spending import Caps, Spending
 from optimize.stats import PairedResult, paired_test
 from optimize.study import Live, Search, Watch
-from optimize.twin import can_fork
-from program.deciding import runs_here, tiers
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.parameters import Setting, apply
 from program.settings import Project
 
-TRIALS = 150
+TRIALS = 1000
+TRIALS_ASKED = 150
+"""Settings tried by default when models of this process answer, and when others do, which take time or money."""
 SEARCH_SHARE = 0.6
 """Of each cap, what the search may use up; the rest is for choosing and for the test."""
 CHOICE_SHARE = 0.75
@@ -103,7 +104,8 @@ def compile_project(
         project, int(noted.get("seed", seed)), str(noted.get("from", origin)), spending, stage, advance
     )
     if journal is None:
-        journal = create(project, ready.identity(), {"id": uuid4().hex[:8], "trials": trials or TRIALS})
+        usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
+        journal = create(project, ready.identity(), {"id": uuid4().hex[:8], "trials": trials or usual})
     journal.expect(ready.identity())
     target = trials or int(journal.attributes["trials"])
     spending.caps = caps.reduced(SEARCH_SHARE)
@@ -116,7 +118,7 @@ def compile_project(
         ) from None
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
     stage("searching")
-    with search.abreast(spending) if processes > 1 and _can_share(ready, caps) else nullcontext():
+    with search.abreast(spending) if processes > 1 and can_share(ready.first, ready.project, caps) else nullcontext():
         stopped_by = search.run(target, watch, live, spending)
         return _finish(ready, search, journal, caps, stopped_by, stage, advance, live)
 
@@ -235,19 +237,6 @@ def paired(
     if not a:
         return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
     return paired_test([metric(g) for g in a], [metric(g) for g in b], [g.topic for g in a])
-
-
-def _can_share(ready: Preparation, caps: Caps) -> bool:
-    """True when a second process can do its part unseen: nothing is paid, capped, asked over a network or changing."""
-    first, settings = ready.first, ready.project.settings
-    models = [model for _, predictor in first.named_predictors() for model in tiers(first, predictor, {})]
-    return (
-        can_fork()
-        and caps == Caps()
-        and not settings.qdrant.url
-        and all(runs_here(model) for model in models)
-        and all(first.runtime.library.content_digest(name) for name in first.sources)
-    )
 
 
 def _starts(fitted: Setting) -> list[Setting]:

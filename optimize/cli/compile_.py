@@ -49,6 +49,7 @@ def compile_(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the last study.")] = False,
     origin: Annotated[str, typer.Option("--from", help="The version to start from and to compare with.")] = "",
     promote: Annotated[str, typer.Option(help="Move this alias to the version, if it is detectably better.")] = "",
+    processes: Annotated[int, typer.Option(min=1, max=2, help="1: no second process for half of the search.")] = 2,
     json: Json = False,
 ) -> None:
     """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
@@ -67,6 +68,7 @@ def compile_(
                 max_seconds=max_seconds,
                 resume=resume,
                 origin=origin,
+                processes=processes,
                 watch=watch,
             )
     except KeyboardInterrupt:
