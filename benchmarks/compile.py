@@ -235,8 +235,8 @@ def workers(project: Project, trials: int) -> list[Figure]:
     def run(helped: bool) -> float:
         began = time.monotonic()
         known = len(list((project.private / "studies").glob("*.journal")))
-        alone = ["--seed", str(1 + helped), "--processes", "1"]
-        main = [*command, "compile", str(project.folder), "--trials", str(trials), *alone]
+        options = ["--seed", str(1 + helped), "--processes", "1"]
+        main = [*command, "compile", str(project.folder), "--trials", str(trials), *options]
         first = subprocess.Popen(main, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if helped:
             while len(list((project.private / "studies").glob("*.journal"))) == known:
