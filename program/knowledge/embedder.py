@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from program.errors import ModelError
+from program.knowledge.contextual import Tokens, read
 from program.knowledge.vectorfile import VectorFile
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ MINILM = "local/minilm"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BATCH = 32
 MEMORY = 50_000  # vectors kept in memory: 75 MB of 384 floats
+READ = 1024  # texts kept in memory as tokens: about 0.2 MB each
 
 
 class Embedder:
@@ -35,6 +37,7 @@ class Embedder:
         self.name = name
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+        self._read: OrderedDict[tuple[str, tuple[str, ...]], list[Tokens]] = OrderedDict()
         self._file: VectorFile | None = None
 
     def remember_in(self, folder: Path) -> None:
@@ -60,6 +63,17 @@ class Embedder:
             rows = [fresh[t] if t in fresh else self._kept[t] for t in texts]
             self._keep(fresh)
         return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
+
+    def read(self, head: str, pieces: Sequence[str]) -> list[Tokens]:
+        """The tokens of each piece, read behind `head` and beside the others (`contextual.read`)."""
+        key = head, tuple(pieces)
+        with self._lock:
+            if key not in self._read:
+                self._read[key] = read(_model(self.name), head, pieces)
+                while len(self._read) > READ:
+                    self._read.popitem(last=False)
+            self._read.move_to_end(key)
+            return self._read[key]
 
     def put(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
         """Remember vectors computed earlier (an index holds them), so that they are not computed again."""
