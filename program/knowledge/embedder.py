@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from program.errors import ModelError
+from program.knowledge.contextual import Tokens, read
 from program.knowledge.minilm import DIMENSION, MiniLM
+from program.knowledge.sentencemodel import SentenceModel
 from program.knowledge.vectorfile import VectorFile
 
 if TYPE_CHECKING:
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
 MINILM = "local/minilm"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-BATCH = 32
 MEMORY = 50_000  # vectors kept in memory: 75 MB of 384 floats
+READ = 1024  # texts kept in memory as tokens: about 0.2 MB each
 
 
 class Embedder:
@@ -37,6 +39,7 @@ class Embedder:
         self.name = name
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+        self._read: OrderedDict[tuple[str, tuple[str, ...]], list[Tokens]] = OrderedDict()
         self._file: VectorFile | None = None
 
     def remember_in(self, folder: Path) -> None:
@@ -77,6 +80,17 @@ class Embedder:
             self._keep(fresh)
         return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
 
+    def read(self, head: str, pieces: Sequence[str]) -> list[Tokens]:
+        """The tokens of each piece, read behind `head` and beside the others (`contextual.read`)."""
+        key = head, tuple(pieces)
+        with self._lock:
+            if key not in self._read:
+                self._read[key] = read(_model(self.name), head, pieces)
+                while len(self._read) > READ:
+                    self._read.popitem(last=False)
+            self._read.move_to_end(key)
+            return self._read[key]
+
     def put(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
         """Remember vectors computed earlier (an index holds them), so that they are not computed again."""
         with self._lock:
@@ -84,7 +98,7 @@ class Embedder:
 
     @property
     def dimension(self) -> int:
-        return DIMENSION if self.name == MINILM else int(_model(self.name).get_embedding_dimension())
+        return DIMENSION if self.name == MINILM else _model(self.name).dimension
 
     def _keep(self, fresh: dict[str, NDArray[np.float32]]) -> None:
         self._kept.update(fresh)
@@ -103,16 +117,8 @@ class Embedder:
         return found
 
     def _compute(self, texts: list[str]) -> NDArray[np.float32]:
-        model = _model(self.name)
-        vectors = (
-            model.encode(texts)
-            if isinstance(model, MiniLM)
-            else model.encode(
-                texts, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
-            )
-        )
         # The last bits of a padded batch's vectors depend on its size; rounding makes most texts' vectors their own.
-        return np.asarray(np.round(vectors, 5), np.float32)
+        return np.asarray(np.round(_model(self.name).encode(texts), 5), np.float32)
 
 
 @lru_cache(maxsize=4)
@@ -122,22 +128,8 @@ def shared_embedder(name: str = MINILM) -> Embedder:
 
 
 @lru_cache(maxsize=4)
-def _model(name: str) -> Any:
-    if name == MINILM:
-        return MiniLM(_minilm_folder())
-    from sentence_transformers import SentenceTransformer
-    from transformers.utils.logging import disable_progress_bar, enable_progress_bar
-
-    disable_progress_bar()  # one second's work, and it would be shown amid an answer
-    try:
-        return SentenceTransformer(name, device="cpu")
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"The embedding model {name!r} cannot be loaded: {error}.",
-            'Name a sentence-transformers model or folder in [models] embed, or use "local/minilm".',
-        ) from error
-    finally:
-        enable_progress_bar()
+def _model(name: str) -> MiniLM | SentenceModel:
+    return MiniLM(_minilm_folder()) if name == MINILM else SentenceModel(name)
 
 
 def _minilm_folder() -> Path:

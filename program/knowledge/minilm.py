@@ -46,9 +46,12 @@ class MiniLM:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(LONGEST)
 
+    dimension = DIMENSION
+    room = LONGEST - 2
+
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Shape (len(texts), 384), float32, rows of unit length; batches are spread over torch's threads."""
-        rows = [self._tokenizer.encode(_readable(text)).ids for text in texts]
+        rows = [self._tokenizer.encode(_readable(text.strip())).ids for text in texts]
         lengths: dict[int, list[int]] = defaultdict(list)
         for at, row in enumerate(rows):
             lengths[len(row)].append(at)
@@ -65,14 +68,31 @@ class MiniLM:
             found[batch] = some
         return found
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each of the first 256 tokens of a text begins and ends."""
+        return list(self._tokenizer.encode(_readable(text), add_special_tokens=False).offsets)
+
+    def token_vectors(self, text: str) -> tuple[list[str], list[tuple[int, int]], NDArray[np.float32]]:
+        """The names, the places and the vectors (tokens, 384), of any length, of a text's first 254 tokens."""
+        read = self._tokenizer.encode(_readable(text))
+        with _one_thread_each():
+            states = self._run([read.ids])[0]
+        return read.tokens[1:-1], read.offsets[1:-1], states[1:-1].numpy()
+
     def _batch(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Texts of one length; a short batch is filled up with repeats."""
+        """The vectors of texts of one length."""
+        from torch.nn import functional as nn
+
+        vectors: NDArray[np.float32] = nn.normalize(self._run(rows).sum(1) / len(rows[0]), dim=1).numpy()
+        return vectors
+
+    def _run(self, rows: Sequence[Sequence[int]]) -> Any:
+        """The states (texts, tokens, 384) of texts of one length; a short batch is filled up with repeats."""
         import torch
 
         repeats = -(-FEWEST // (len(rows) * len(rows[0])))
         with torch.inference_mode():
-            vectors: NDArray[np.float32] = self._forward(torch.tensor([*rows] * repeats))[: len(rows)].numpy()
-        return vectors
+            return self._forward(torch.tensor([*rows] * repeats))[: len(rows)]
 
     def _forward(self, ids: Any) -> Any:
         from torch.nn import functional as nn
@@ -89,7 +109,7 @@ class MiniLM:
             x = self._normal(self._linear(seen, f"{layer}.attention.output.dense") + x, f"{layer}.attention.output")
             wide = nn.gelu(self._linear(x, f"{layer}.intermediate.dense"))
             x = self._normal(self._linear(wide, f"{layer}.output.dense") + x, f"{layer}.output")
-        return nn.normalize(x.sum(1) / length, dim=1)
+        return x
 
     def _linear(self, x: Any, name: str) -> Any:
         from torch.nn import functional as nn
@@ -109,7 +129,7 @@ def _parts(places: Sequence[int], size: int) -> Iterator[list[int]]:
 
 def _readable(text: str) -> str:
     """The text without half characters of UTF-16, which no tokenizer takes."""
-    return text.strip().encode("utf-8", "replace").decode()
+    return text.encode("utf-8", "replace").decode()
 
 
 def _alone() -> None:

@@ -14,22 +14,22 @@ from program.models.rows import row_marks, shown
 from program.models.scoring import headed, rarity, score
 from program.models.split import split
 from program.models.units import Unit, units
-from program.models.words import asks_person, names, people, stems
+from program.models.words import asks_person, names, people, quantities, stems
 from program.signatures import Excerpt
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NOTHING = "I found nothing about this in the knowledge."
-CLOSE = 2.2  # log-odds below the best at which a further piece is still worth saying
-CLOSE_STRICT = 0.6
-RIVAL = 1.0  # log-odds below the best at which a better authority may still replace it
+CLOSE = 3.0  # log-odds below the best at which a further piece is still worth saying
+CLOSE_STRICT = 0.8
+RIVAL = 1.4  # log-odds below the best at which a better authority may still replace it
 APART = 0.3  # how much of what a piece says to the other look-ups counts against it in this one
 # Log-odds ahead of the next free piece at which one already chosen answers this look-up too.
-SETTLED = 1.5
-ROW = 1.0  # log-odds gained by a table row that the question names, lost by its siblings
-HOP = 1.5  # log-odds gained, for each rare word shared, by the person to whom an earlier piece points
-LINK = 0.5  # log-odds gained by a piece that names what another look-up found
+SETTLED = 2.0
+ROW = 1.4  # log-odds gained by a table row that the question names, lost by its siblings
+HOP = 2.0  # log-odds gained, for each rare word shared, by the person to whom an earlier piece points
+LINK = 0.7  # log-odds gained by a piece that names what another look-up found
 
 
 def extract(
@@ -80,8 +80,7 @@ def choose(
         others = (points.sum(axis=0) - points) / (len(queries) - 1)
         points = points - APART * others
     points += ROW * row_marks(question, found)
-    vectors = embedder.encode([headed(unit) for unit in found])
-    alike = vectors @ vectors.T
+    alike = _alike(found, embedder)
     trust = trusted(question, passages)
     room = max(1, most)
     share = 1 if strict else max(1, room // len(queries))
@@ -103,6 +102,16 @@ def choose(
     if hop is None:
         return chosen
     return [*(chosen if len(chosen) < room else chosen[:-1] if room > 1 else []), hop]
+
+
+def _alike(found: Sequence[Unit], embedder: Embedder) -> NDArray[np.float32]:
+    """Shape (units, units): cosines of the units that state a quantity; 0 for the rest, which contradict nothing."""
+    stating = [j for j, unit in enumerate(found) if quantities(unit.text)]
+    alike = np.zeros((len(found), len(found)), np.float32)
+    if stating:
+        vectors = embedder.encode([headed(found[j]) for j in stating])
+        alike[np.ix_(stating, stating)] = vectors @ vectors.T
+    return alike
 
 
 def _hop(question: str, found: Sequence[Unit], chosen: Sequence[int], points: NDArray[np.float64]) -> int | None:

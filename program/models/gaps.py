@@ -13,7 +13,7 @@ from program.models.units import Unit, units
 from program.models.words import KINDS, STOP, asks_person, expected, kinds, names, people, stems
 from program.signatures import Excerpt
 
-ANSWERED = 5.0  # log-odds, up to a constant, from which a piece is taken to answer a look-up
+ANSWERED = 9.0  # log-odds, up to a constant, from which a piece is taken to answer a look-up
 UNCOVERED = 0.3  # share of a look-up's words that no passage holds from which it counts as open
 NEW_WORDS = 6  # of the nearest piece that a refocused query takes over
 OPTIONS = 4

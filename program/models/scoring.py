@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from program.knowledge.contextual import Tokens, max_sim
+from program.knowledge.contextual import rarity as token_rarity
 from program.knowledge.embedder import Embedder
 from program.models.units import Unit, split_sentences
 from program.models.words import expected, kinds, quantities, stems
@@ -16,28 +19,38 @@ from program.models.words import expected, kinds, quantities, stems
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Log-odds of holding an asked fact; fitted by logistic regression on questions of the example's development
-# topics, then rounded. The cosines are of MiniLM.
-SIMILAR = 5.0  # cosine of the piece under its heading with the look-up
-OVERALL = 2.5  # and with the whole question
-ASK = 0.5  # weight of a look-up's own sentence against the same sentence behind its story
-COVERED = 2.5  # share of the look-up's words, weighted by rarity, in the piece
-FRAMED = 1.0  # share of them in its title and introduction alone
-KIND = 1.4  # it holds a new value of the likeliest kind
-OTHER_KIND = 0.3  # it holds a value of a less likely kind
+# Log-odds of holding an asked fact; fitted by logistic regression on questions of the example's training topics, then
+# rounded. Look-up and whole question count half each where both are named.
+SIMILAR = 5.5  # cosine of the mean of the piece's tokens, read in its passage, with that of look-up and question
+MATCHED = 10.5  # mean over the tokens of look-up and question of the best cosine in the piece, by rarity
+COVERED = 3.8  # share of the look-up's words, weighted by rarity, in the piece
+FRAMED = 4.4  # share of them in its title and introduction alone
+KIND = 1.5  # it holds a new value of the likeliest kind
+OTHER_KIND = 1.3  # it holds a value of a less likely kind
 
 
 def score(question: str, queries: Sequence[str], found: Sequence[Unit], embedder: Embedder) -> NDArray[np.float64]:
-    """Shape (queries, units): log-odds, up to a constant, that a unit holds what a query asks for.
+    """Shape (queries, units): log-odds, up to a constant, that a unit holds what a query asks for."""
+    pieces = _read(found, embedder)
+    weights = token_rarity(pieces)
+    means = np.stack([piece.mean for piece in pieces]).astype(np.float64)
 
-    One call of the embedder serves them all.
-    """
-    asks = [_ask(query) for query in queries] if len(queries) > 1 else list(queries)
-    vectors = embedder.encode([question, *queries, *asks, *map(headed, found)]).astype(np.float64)
-    whole, story, bare, pieces = np.split(vectors, np.cumsum([1, len(queries), len(queries)]))
-    wanted = (1 - ASK) * story + ASK * bare
-    cosine = SIMILAR * (wanted @ pieces.T) + OVERALL * (whole @ pieces.T)
-    return np.asarray(cosine + _lexical(queries, asks, found))
+    def near(text: str) -> NDArray[np.float64]:
+        (asked,) = embedder.read("", [text])
+        return SIMILAR * (means @ asked.mean.astype(np.float64)) + MATCHED * max_sim(asked, pieces, weights)
+
+    whole = near(question)
+    rows = [(whole + (whole if query == question else near(query))) / 2 for query in queries]
+    return np.stack(rows) + _lexical(queries, found)
+
+
+def _read(found: Sequence[Unit], embedder: Embedder) -> list[Tokens]:
+    """The tokens of each unit, read in its passage."""
+    read: list[Tokens] = []
+    for _, units in groupby(found, key=lambda unit: unit.n):
+        pieces = list(units)
+        read += embedder.read(pieces[0].title, [piece.text for piece in pieces])
+    return read
 
 
 def headed(unit: Unit) -> str:
@@ -51,7 +64,8 @@ def _ask(query: str) -> str:
     return sentences[-1] if sentences else query
 
 
-def _lexical(queries: Sequence[str], asks: Sequence[str], found: Sequence[Unit]) -> NDArray[np.float64]:
+def _lexical(queries: Sequence[str], found: Sequence[Unit]) -> NDArray[np.float64]:
+    asks = [_ask(query) for query in queries] if len(queries) > 1 else queries
     weights = rarity(found)
     said = [set(stems(unit.text)) for unit in found]
     framing = [set(stems(unit.context)) - own for unit, own in zip(found, said, strict=True)]

