@@ -103,7 +103,7 @@ def compile_project(
     target = trials or int(journal.attributes["trials"])
     spending.caps = caps.reduced(SEARCH_SHARE)
     try:
-        prepare(ready, _starts, stage, advance)
+        prepare(ready, journal, _starts, stage, advance)
     except BudgetStop as stop:
         raise BudgetError(
             f"The cap on {stop.tripped} was reached before the first setting could be tried.",
@@ -132,6 +132,7 @@ def _finish(
     final = ready.compiled()
     choice = choose(ready, search, final)
     apply(final, choice.points["balanced"])
+    choice = choice.sealed()
     fit_heads(final, ready.project.private)
 
     stage("testing")
@@ -215,7 +216,7 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     spending = Spending()
     ready = open_project(project, int(noted.get("seed", 0)), str(noted.get("from", "")), spending, stage, advance)
     journal.expect(ready.identity())
-    prepare(ready, _starts, stage, advance)
+    prepare(ready, journal, _starts, stage, advance, worker=True)
     stage("searching")
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
     search.run(int(journal.attributes["trials"]), watch, live, spending)

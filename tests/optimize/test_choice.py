@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.choice import survives
 from optimize.dataset import LabelledQuestion
 from optimize.front import Candidate, frontier, prices
 from optimize.scoring import Arm, Scores, Scoring
+from optimize.survival import survives
 from program.settings import UtilitySettings
 
 OWN = 0.01
