@@ -13,10 +13,9 @@ from typing import Any
 import dspy
 import orjson
 
-from optimize.demonstrations import MOST, Demonstration, label_of, written
+from optimize.demonstrations import MOST, Demonstration, label_of, plain
 from optimize.diversity import diverse
 from program.deciding import decides, tiers
-from program.decisions import jsonable
 from program.knowledge.embedder import Embedder
 from program.models.asked import SHOWN, example
 from program.models.catalog import LOCAL
@@ -27,6 +26,7 @@ FEW = (SHOWN, SHOWN // 2)
 """Sizes of the sets for language models."""
 SMALLER = (100, 50)
 """Sizes of the diverse sets for embedded deciders, which otherwise have every one, up to MOST."""
+MUCH_SMALLER = 0.6  # of the whole, or a set is hardly another
 WORTH_ADDING = 1.25  # times as many demonstrations as are labelled
 PROMPT_CHARACTERS = 12_000  # of the demonstrations of a text
 
@@ -76,8 +76,8 @@ def gathered(
     """
     found: dict[str, Sets] = {}
     for name, predictor in program.named_predictors():
-        own = [one for one in made if one.predictor == name]
-        runs = [one for one in good if one.predictor == name]
+        own = [plain(one) for one in made if one.predictor == name]
+        runs = [plain(one) for one in good if one.predictor == name]
         asked = {str(one.fields.get("question")): one.topic for one in own}
         known = {_told(one.fields): one.topic for one in (*runs, *own)}
         had = [
@@ -99,14 +99,14 @@ def equip(
     offers: Mapping[str, Offer],
     without: frozenset[str] = frozenset(),
 ) -> None:
-    """Gives each predictor its candidates, of which it takes the first, demonstrations of the topics in `without`
-    left out."""
-    for name, predictor in program.named_predictors():
+    """Gives each predictor of `sets` its candidates, of which it takes the first, demonstrations of the topics in
+    `without` left out."""
+    for name, own in sets.items():
+        predictor, offer = program.predictor(name), offers.get(name, Offer())
         before: Candidates | None = getattr(predictor, "candidates", None)
         base = predictor.signature if before is None else before.signatures[0]
-        own, offer = sets.get(name, {}), offers.get(name, Offer())
-        kinds = [*list(own)[:1], *offer.demonstrations]
-        shown = [written(own[kind], without) for kind in kinds] or [list(predictor.demos)]
+        kinds = [next(iter(own)), *offer.demonstrations]
+        shown = [[one.fields for one in own[kind] if one.topic not in without] for kind in kinds]
         if before is not None and before.demonstrations[0] == shown[0]:
             shown[0] = before.demonstrations[0]  # the very same, so that nothing is worked out anew
         signatures = [base, *(base.with_instructions(text) for text in offer.instructions)]
@@ -119,7 +119,7 @@ def _for_heads(
 ) -> Sets:
     found = {"as it is": had or own, "labelled": own, "none": []}
     for size in SMALLER:
-        if len(own) >= 2 * size:
+        if size <= MUCH_SMALLER * len(own):
             found[f"diverse-{size}"] = diverse(own, size, embedder)
     more = [*own, *new][:MOST]
     if len(more) >= WORTH_ADDING * len(own) and len({label_of(one) for one in more}) > 1:
@@ -137,7 +137,7 @@ def _for_prompts(
     found, decision = {"as it is": had}, decides(predictor)
     outputs = predictor.signature.output_fields
     for kind, source in (("labelled", own), ("bootstrapped", runs)):
-        fit = [o for o in source if example(written([o])[0], outputs) is not None] if decision else source
+        fit = [one for one in source if example(one.fields, outputs) is not None] if decision else source
         for size in FEW:
             few = diverse(fit, size, embedder)
             if decision or sum(len(_told(one.fields)) for one in few) <= PROMPT_CHARACTERS:
@@ -162,5 +162,4 @@ def _inputs(one: Demonstration, predictor: dspy.Predict) -> dict[str, Any]:
 
 
 def _told(fields: Mapping[str, Any]) -> str:
-    plain = {name: jsonable(value) for name, value in fields.items()}
-    return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS).decode()
+    return orjson.dumps(dict(fields), option=orjson.OPT_SORT_KEYS).decode()

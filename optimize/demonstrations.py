@@ -10,7 +10,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pysbd
@@ -221,10 +221,10 @@ def label_of(demonstration: Demonstration) -> bool:
     return bool(demonstration.fields.get(LABEL.get(demonstration.predictor, ""), False))
 
 
-def written(demonstrations: Sequence[Demonstration], without: frozenset[str] = frozenset()) -> list[Fields]:
-    """Demonstrations as a predictor has them, those of the topics in `without` left out."""
-    shown = [d.fields for d in demonstrations if d.topic not in without]
-    return [{name: jsonable(value) for name, value in fields.items()} for fields in shown]
+def plain(demonstration: Demonstration) -> Demonstration:
+    """The demonstration as a predictor has it: in JSON values."""
+    fields = {name: jsonable(value) for name, value in demonstration.fields.items()}
+    return replace(demonstration, fields=fields)
 
 
 def _context(found: dict[str, list[Passage]]) -> list[Passage]:

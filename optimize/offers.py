@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from optimize.candidates import Offer, Sets, equip, gathered, learns, reads_instructions
-from optimize.demonstrations import MOST, Demonstration, written
+from optimize.demonstrations import MOST, Demonstration
 from optimize.instructions import Failure, Proposer
 from optimize.journal import Journal
 from optimize.runs import Run, bootstrapped, observed, said
@@ -43,13 +43,13 @@ def agreed(ready: Preparation, journal: Journal, worker: bool) -> None:
         runs = []
     ready.sets = gathered(ready.base, ready.demonstrations, bootstrapped(runs), ready.first.runtime.models.embedder)
     if noted is None:
-        _equip(ready, {})
+        _equip(ready, ready.sets, {})
         ready.offers = _found(ready, runs)
         journal.note(CANDIDATES, {name: offer.noted() for name, offer in sorted(ready.offers.items())})
     else:
         ready.offers = {name: Offer.read(offer) for name, offer in noted.items()}
     ready.spending.caps = before
-    _equip(ready, ready.offers)
+    _equip(ready, ready.sets, ready.offers)
 
 
 def _awaited(journal: Journal) -> Mapping[str, Any]:
@@ -74,9 +74,9 @@ def _runs(ready: Preparation) -> list[Run]:
     return observed(ready.arms) if of_use else []
 
 
-def _equip(ready: Preparation, offers: Mapping[str, Offer]) -> None:
+def _equip(ready: Preparation, sets: Mapping[str, Sets], offers: Mapping[str, Offer]) -> None:
     for arm in ready.arms:
-        equip(arm.replay.program, ready.sets, offers, frozenset(q.topic or q.id for q in arm.questions))
+        equip(arm.replay.program, sets, offers, frozenset(q.topic or q.id for q in arm.questions))
 
 
 def _found(ready: Preparation, runs: Sequence[Run]) -> dict[str, Offer]:
@@ -101,7 +101,7 @@ def _screened(ready: Preparation, name: str, sets: Sets, runs: Sequence[Run]) ->
         return Offer() if known.cases and learns(ready.base, name) else every
     if every == Offer():
         return every
-    _equip(ready, {name: every})
+    _equip(ready, {name: sets}, {name: every})
     return Offer(
         tuple(texts[place - 1] for place in known.let_in(INSTRUCTIONS, texts)),
         tuple(kinds[place - 1] for place in known.let_in(DEMONSTRATIONS, kinds)),
@@ -122,7 +122,9 @@ def _proposed(ready: Preparation, name: str, sets: Sets, known: Examples, runs: 
     if model is None or not failures:
         return []
     good: list[Demonstration] = max(sets.values(), key=len, default=[])
-    return Proposer(model, ready.record, ready.spending, ready.seed).propose(ready.base, name, written(good), failures)
+    return Proposer(model, ready.record, ready.spending, ready.seed).propose(
+        ready.base, name, [one.fields for one in good], failures
+    )
 
 
 def _failures(runs: Sequence[Run], name: str) -> list[Failure]:

@@ -84,9 +84,9 @@ class Examples:
                 continue
             gain = self.as_it_is() - self._losses(kind, place)
             mean = float(np.nanmean(gain)) if not np.isnan(gain).all() else -np.inf
-            if mean < 0:
+            if mean <= 0:
                 lost = shrinking
-            if survives(gain.tolist(), [one.topic for _, one in self.cases]):
+            elif survives(gain.tolist(), [one.topic for _, one in self.cases]):
                 gains[place] = mean
         return sorted(sorted(gains, key=lambda place: (-gains[place], place))[:MOST_LET_IN])
 
