@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class Choice:
     """The setting of each named point, the whole frontier, and whether a gain over "as it is" survived the folds.
 
     `reached` is the utility of `balanced` on train (out of fold) and dev, `oracle` that of the best finalist for each
-    question: what choosing by question could add.
+    question: what choosing by question could add. `named` has what each point is worth there.
     """
 
     points: Mapping[str, Setting]
@@ -40,6 +40,7 @@ class Choice:
     gain: float
     reached: float = 0.0
     oracle: float = 0.0
+    named: Mapping[str, Candidate] = field(default_factory=dict)
 
     def sealed(self) -> Choice:
         """Without the places of candidates: what was chosen of them is the program's own."""
@@ -90,8 +91,15 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
             points[name] = (
                 balanced if price == own else simplified(kept, {**search.fitted, **_places(kept)}, worth(price))
             )
+    try:
+        named = {
+            name: _candidate(setting, search.scores(setting).beside(scoring(setting)))
+            for name, setting in points.items()
+        }
+    except BudgetStop:
+        named = {}
     every = [Candidate(t.setting, rows.mean(t.number, own), rows.calls(t.number)) for t in finalists]
-    every = [one for one in every if _places(one.setting) == _places(points["balanced"])]
+    every = [one for one in (*named.values(), *every) if _places(one.setting) == _places(points["balanced"])]
     chosen = rows.best(own) if survived else before.number
     oracle = float(np.nanmean(np.max([rows.utility[t.number] for t in finalists], axis=0)))
     return Choice(
@@ -101,7 +109,12 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
         float(np.nanmean(gains)),
         rows.mean(chosen, own),
         oracle,
+        named,
     )
+
+
+def _candidate(setting: Setting, scores: Scores) -> Candidate:
+    return Candidate(setting, float(np.nanmean(scores.utility)), scores.calls)
 
 
 def _places(setting: Setting) -> Setting:

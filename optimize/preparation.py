@@ -26,7 +26,7 @@ from program.artifact import index_project, load, open_program
 from program.errors import DataError
 from program.evidence import first_look
 from program.loop import Ask, Find
-from program.parameters import Setting, apply, read, space
+from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG
 from program.settings import Project
 from program.signatures import BASE_PREFIX
@@ -106,6 +106,25 @@ class Preparation:
         final = copy_of(self.base)
         equip(final, self.sets, self.offers)
         return final
+
+    def given(self, setting: Setting) -> dict[str, dict[str, str]]:
+        """What a setting chose among candidates, by the name of the choice: its kind, and the instruction's text."""
+        found = {}
+        for name, at in sorted(setting.items()):
+            if not is_candidate(name):
+                continue
+            predictor, _, kind = name.partition("#")
+            offer, place = self.offers[predictor], int(at)
+            if kind == "demonstrations":
+                told = {
+                    "kind": ("as it is", *offer.demonstrations)[place],
+                    "text": f"of {len(offer.demonstrations) + 1}",
+                }
+            else:
+                now = self.base.predictor(predictor).signature.instructions
+                told = {"kind": "another" if place else "as it is", "text": (now, *offer.instructions)[place]}
+            found[name] = told
+        return found
 
 
 def open_project(

@@ -6,7 +6,7 @@ predictor has, by at least a standard error over topics. Where there are too few
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from optimize.scoring import Arm
 from optimize.survival import survives
 from program.decisions import Decision, jsonable
 from program.loop import Ask
-from program.parameters import DEMONSTRATIONS, INSTRUCTIONS, apply
+from program.parameters import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply
 
 LEAST = 8  # examples; fewer tell nothing
 PAID = 24  # examples put to a language model
@@ -51,24 +51,27 @@ class Examples:
             self._as_it_is = self._losses(DEMONSTRATIONS, 0)
         return self._as_it_is
 
-    def _losses(self, kind: str, place: int) -> Floats:
-        """The logarithmic loss of each example under one candidate; NaN where no reply could be had."""
-        found = np.full(len(self.cases), np.nan)
+    def judged(self, setting: Setting) -> Iterator[tuple[int, Ask, Mapping[str, Decision], dict[str, Any]]]:
+        """Under a setting, for each example with a reply: its place, what was asked, the reply, what it should be."""
         for arm in {id(arm): arm for arm, _ in self.cases}.values():
             mine = [n for n, (other, _) in enumerate(self.cases) if other is arm]
             program = arm.replay.program
-            apply(program, {self.name + INSTRUCTIONS: 0, self.name + DEMONSTRATIONS: 0, self.name + kind: place})
+            apply(program, setting)
             inputs = program.predictor(self.name).signature.input_fields
             fields = [self.cases[n][1].fields for n in mine]
             asks = [Ask(self.name, {name: one[name] for name in inputs}) for one in fields]
-            for n, ask, reply in zip(mine, asks, arm.replay.replies(asks), strict=True):
-                if reply is None:
-                    continue
-                wanted = {name: self.cases[n][1].fields[name] for name in reply if name in self.cases[n][1].fields}
-                found[n] = loss(reply, wanted)
-                if place == 0:
-                    self._learn(ask, reply, wanted)
-            apply(program, {self.name + kind: 0})
+            for n, one, ask, reply in zip(mine, fields, asks, arm.replay.replies(asks), strict=True):
+                if reply is not None:
+                    yield n, ask, reply, {name: one[name] for name in reply if name in one}
+
+    def _losses(self, kind: str, place: int) -> Floats:
+        """The logarithmic loss of each example under one candidate; NaN where no reply could be had."""
+        found = np.full(len(self.cases), np.nan)
+        as_it_is = {self.name + INSTRUCTIONS: 0.0, self.name + DEMONSTRATIONS: 0.0}
+        for n, ask, reply, wanted in self.judged({**as_it_is, self.name + kind: place}):
+            found[n] = loss(reply, wanted)
+            if place == 0:
+                self._learn(ask, reply, wanted)
         return found
 
     def let_in(self, kind: str, sets: Sequence[str]) -> list[int]:
