@@ -1,10 +1,12 @@
-"""The compiler beside others: DSPy's ReAnchor, a grid without replay, itself with a warm record, and with two workers.
+"""The compiler beside others: DSPy's ReAnchor, BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2,
+a grid without replay, itself with a warm record, and itself with a second worker.
 
-    python benchmarks/compile.py [--quick] [--json]
+    python benchmarks/compile.py [--quick] [--json] [--only ROW]
 
-The project is made here: documents on machines that do not exist, questions by template, one topic a machine. Both
-sides of a row have the same program, the same questions and the same utility; a side's seconds are its CPU seconds,
-which other work on the machine does not change, except with two workers, where they are seconds by the clock.
+The projects are made here: documents on machines that do not exist, questions by template, one topic a machine; another
+seed makes other machines. Both sides of a row have the same program, the same questions and the same utility; a side's
+seconds are its CPU seconds, which other work on the machine does not change, except with two workers, where they are
+seconds by the clock. A call is one decision or one text asked of a model, embedded ones included.
 """
 
 from __future__ import annotations
@@ -12,65 +14,40 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import random
+import logging
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import dspy
 import numpy as np
+from machines import make_project
+from optimizers import PEERS, Peer, calls_of, mean_utility
 
 from optimize.compiler import Compiled, compile_project
-from optimize.dataset import LabelledQuestion
-from optimize.evaluation import Grader, evaluate
-from optimize.journal import join
+from optimize.evaluation import Grader
+from optimize.journal import create, join
 from optimize.metrics import value
 from optimize.preparation import Preparation, copy_of, open_project, prepare
 from optimize.record import Record
 from optimize.replay import Replay
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Spending
-from program.parameters import apply
+from optimize.starts import starts
+from optimize.study import Live, Search
+from program import load
+from program.parameters import apply, read
 from program.rag import AgenticRAG
 from program.settings import Project
 
 Figure = dict[str, Any]
-TOML = """name = "machines"
-artifacts = "artifacts"
-[trace]
-enabled = false
-[knowledge.product]
-path = "knowledge/product"
-about = "machines: their power, weight and noise"
-[knowledge.policy]
-path = "knowledge/policy"
-about = "guarantees, returns and repairs of machines"
-"""
-FIRST = ("Quartz", "Velvet", "Amber", "Copper", "Sierra", "Meadow", "Winter", "Falcon")
-LAST = ("kettle", "loom", "drill", "printer", "lantern", "mower")
-# A wording for each machine in four, so that no question of one split is nearly one of another.
-POWER = (
-    "How many watts does the {} draw?",
-    "What power in watts is the {} rated at?",
-    "Tell me the electrical load of a {}.",
-    "When it runs, which wattage has the {}?",
-)
-BACK = (
-    "Until when may I return a {}?",
-    "How long do I have to send the {} back?",
-    "Within which time is a {} taken back?",
-    "I do not like my {}: what is the deadline for giving it back?",
-)
-UNKNOWN = (
-    "Is the {} sold in green?",
-    "Who designed the {}?",
-    "Does the {} come with batteries?",
-    "Can the {} be rented by the hour?",
-)
+QUICK_SEEDS, SEEDS = 1, 5
+TRIALS = 150
 
 
 def figure(name: str, value_: float, bar: str, n: int) -> Figure:
@@ -80,59 +57,6 @@ def figure(name: str, value_: float, bar: str, n: int) -> Figure:
     return {"figure": name, "value": round(value_, 4), "bar": bar, "holds": holds, "n": n}
 
 
-def make_project(folder: Path, machines: int) -> Project:
-    """A project of so many machines: two documents and three questions each."""
-    rng = random.Random(0)
-    names = [f"{first} {last}" for last, first in itertools.product(LAST, FIRST)][:machines]
-    rows = []
-    for n, name in enumerate(names):
-        file = name.lower().replace(" ", "-")
-        watts, kilos, days = rng.randrange(100, 3000), rng.randrange(2, 60), rng.randrange(10, 90)
-        text = (
-            f"# {name}\n## Power\nThe {name} draws {watts} watts.\n\n## Weight\nThe {name} weighs {kilos} kilograms.\n"
-        )
-        _write(folder / f"knowledge/product/{file}.md", text)
-        text = f"# {name} terms\n## Returns\nThe {name} can be sent back within {days} days of delivery.\n"
-        _write(folder / f"knowledge/policy/{file}.md", text)
-        split = ("train", "train", "dev", "test")[n % 4]
-        common = {"topic": name, "route": "simple", "split": split}
-        rows += [
-            {
-                **common,
-                "id": f"{file}-power",
-                "question": POWER[n % 4].format(name),
-                "outcome": "answered",
-                "sources": ["product"],
-                "evidence": [f"product/{file}.md#power"],
-                "facts": [f"{watts} watts"],
-            },
-            {
-                **common,
-                "id": f"{file}-back",
-                "question": BACK[n % 4].format(name),
-                "outcome": "answered",
-                "sources": ["policy"],
-                "evidence": [f"policy/{file}.md#returns"],
-                "facts": [f"{days} days"],
-            },
-            {
-                **common,
-                "id": f"{file}-green",
-                "question": UNKNOWN[n % 4].format(name),
-                "outcome": "abstain",
-                "sources": ["product"],
-            },
-        ]
-    _write(folder / "labelled.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    _write(folder / "ragc.toml", TOML)
-    return Project.open(folder)
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
 def timed(run: Callable[[], Any]) -> tuple[Any, float]:
     """What it returns, and its CPU seconds."""
     began = time.process_time()
@@ -140,32 +64,33 @@ def timed(run: Callable[[], Any]) -> tuple[Any, float]:
     return found, time.process_time() - began
 
 
-def warm(project: Project, trials: int) -> tuple[list[Figure], Compiled]:
+def warm(folder: Path, quick: bool) -> Iterator[Figure]:
     """A second compile of the same project: everything it asks is in the record."""
+    project, trials = make_project(folder, 8 if quick else 32), 20 if quick else 300
     first, cold = timed(lambda: compile_project(project, trials=trials))
     again, second = timed(lambda: compile_project(project, trials=trials))
-    return [
-        figure("warm record: CPU time of the second compile over the first's", second / cold, "<= 0.2", trials),
-        figure("warm record: model calls of the second compile", again.calls, "<= 0", trials),
-        figure(
-            "settings tried per CPU second, first compile, all of it", first.trials / cold, "reported", first.trials
-        ),
-    ], first
+    yield figure("warm record: CPU time of the second compile over the first's", second / cold, "<= 0.2", trials)
+    yield figure("warm record: model calls of the second compile", again.calls, "<= 0", trials)
+    yield figure("settings tried per CPU second, first compile, all of it", first.trials / cold, "reported", trials)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    yield figure("peak memory of both, GB", peak, "<= 3", trials)
 
 
-def prepared(project: Project) -> Preparation:
-    """The project ready to search, its record warm."""
+def prepared(project: Project, record: Record | None = None) -> Preparation:
+    """The project ready to search, its demonstrations made."""
     ready = open_project(project, 0, "", Spending(), lambda name: None, lambda done, of: None)
-    prepare(ready, lambda fitted: [fitted], lambda name: None, lambda done, of: None)
+    ready.record = record or ready.record
+    prepare(ready, create(project, ready.identity()), starts, lambda name: None, lambda done, of: None)
     return ready
 
 
-def grid(ready: Preparation, steps: int) -> list[Figure]:
+def grid(folder: Path, quick: bool) -> Iterator[Figure]:
     """Two thresholds on a grid: each setting run anew, and each read from a record."""
+    ready = prepared(make_project(folder, 8 if quick else 24))
     program = ready.compiled()
     questions = list(ready.parts["train"])
     names = ("grounder.responsive:responsive", "grounder.support:supported")
-    ticks = np.linspace(0.1, 0.9, steps)
+    ticks = np.linspace(0.1, 0.9, 4 if quick else 12)
     settings = [dict(zip(names, map(float, pair), strict=True)) for pair in itertools.product(ticks, ticks)]
     weights = ready.project.settings.utility
 
@@ -178,59 +103,89 @@ def grid(ready: Preparation, steps: int) -> list[Figure]:
     for question in questions:
         program(question.question)  # heads are fitted before either side is timed
     live, slow = timed(lambda: [anew(setting) for setting in settings])
-    replayed, quick = timed(lambda: [float(np.nanmean(scoring(setting).utility)) for setting in settings])
+    replayed, quick_ = timed(lambda: [float(np.nanmean(scoring(setting).utility)) for setting in settings])
     _, known = timed(lambda: [scoring(setting) for setting in settings])
     same = int(np.argmax(np.round(live, 9))) == int(np.argmax(np.round(replayed, 9)))
     n = len(settings)
-    return [
-        figure("grid without replay: same setting chosen", float(same), ">= 1", n),
-        figure("grid without replay: times as slow as replay, recording included", slow / quick, "reported", n),
-        figure("grid without replay: times as slow as replay of a record", slow / known, ">= 100", n),
-    ]
+    yield figure("grid without replay: same setting chosen", float(same), ">= 1", n)
+    yield figure("grid without replay: times as slow as replay, recording included", slow / quick_, "reported", n)
+    yield figure("grid without replay: times as slow as replay of a record", slow / known, ">= 100", n)
 
 
-def reanchor(ready: Preparation, ours: Compiled, limit: int) -> list[Figure]:
+def reanchor(folder: Path, quick: bool) -> Iterator[Figure]:
     """DSPy's own calibration of thresholds, on the program with its demonstrations attached."""
     from dspy.experimental import ReAnchor
 
-    program = ready.compiled()
-    weights = ready.project.settings.utility
-    by_question = {q.question: q for q in ready.questions}
-    shown: Sequence[LabelledQuestion] = ready.parts["train"][:limit]
-    grader = Grader(program, weights, relevancy=False)
-    asked = 0
+    seeds, gaps, rates, reached = QUICK_SEEDS if quick else SEEDS, [], [], []
+    for seed in range(seeds):
+        project = make_project(folder / str(seed), 8 if quick else 16, seed)
+        ready = prepared(project, Record())
+        program, shown = ready.compiled(), ready.parts["train"][: 3 if quick else None]
+        peer = Peer(ready, shown)
+        for question in shown:
+            program(question.question)
 
-    def metric(example: Any, answer: Any, trace: Any = None) -> float:
-        nonlocal asked
-        asked += 1
-        return grader(by_question[example.question], answer).utility
+        def fit(program: AgenticRAG = program, peer: Peer = peer) -> AgenticRAG:
+            with dspy.context(trace=[]):  # it reads the evidence off DSPy's own calls
+                optimizer = ReAnchor(metric=peer.metric, num_threads=1, require_cache=False)
+                return optimizer.compile(program, trainset=peer.examples(peer.shown))
 
-    examples = [dspy.Example(question=q.question).with_inputs("question") for q in shown]
-    for question in shown:
-        program(question.question)
-
-    def fit() -> AgenticRAG:
-        with dspy.context(trace=[]):  # it reads the evidence off DSPy's own calls
-            return ReAnchor(metric=metric, num_threads=1, require_cache=False).compile(program, trainset=examples)
-
-    theirs, seconds = timed(fit)
-    settings = asked / len(shown)
-    scored = evaluate(theirs, ready.parts["test"], weights)
-    mine, quick = timed(lambda: compile_project(ready.project, trials=150))
-    gap = float(np.mean([value(g, "utility") or 0.0 for g in ours.evaluation.grades])) - float(
-        np.mean([g.utility for g in scored.grades])
-    )
-    rate = (mine.trials / quick) / (settings / seconds * len(shown) / len(ready.parts["train"]))
-    return [
-        figure(f"ReAnchor (dspy {dspy.__version__}): utility on test, ours minus its", gap, ">= 0", len(scored.grades)),
-        figure("ReAnchor: settings a second, ours (warm record) over its", rate, ">= 50", int(settings)),
-        figure("ReAnchor: CPU seconds it took", seconds, "reported", int(settings)),
-    ]
+        theirs, seconds = timed(fit)
+        settings = peer.asked / len(shown)
+        mark = Scoring(ready.arms, project.settings.utility)(read(theirs)).worth
+        tried, until, searching = searched(ready, mark)
+        rates.append((tried / searching) / (settings / seconds * len(shown) / len(ready.parts["train"])))
+        reached.append(until / (seconds * len(ready.parts["train"]) / len(shown)))
+        ours = load(compile_project(project, trials=TRIALS).reference, artifacts=project.artifacts)
+        weights = project.settings.utility
+        gaps += [mean_utility(ours, ready.parts[p], weights) - mean_utility(theirs, ready.parts[p], weights)
+                 for p in ("dev", "test")]  # fmt: skip
+    named = f"ReAnchor (dspy {dspy.__version__})"
+    yield figure(f"{named}: least of ours minus its utility, dev and test", min(gaps), ">= 0", seeds)
+    yield figure(f"{named}: mean of ours minus its utility", float(np.mean(gaps)), "reported", seeds)
+    yield figure("ReAnchor: settings a CPU second, ours (cold record) over its", min(rates), ">= 50", seeds)
+    yield figure("ReAnchor: CPU time until we are as good, over its", max(reached), "<= 0.1", seeds)
 
 
-def workers(project: Project, trials: int) -> list[Figure]:
+def searched(ready: Preparation, mark: float) -> tuple[int, float, float]:
+    """Settings tried by a search, and the CPU seconds until one was worth `mark` and until the end."""
+    journal = create(ready.project, ready.identity())
+    search = Search(ready.arms, ready.project.settings.utility, 0, ready.starts, journal)
+    began, reached = time.process_time(), [float("inf")]
+
+    def watch(live: Live) -> None:
+        if live.best is not None and live.best >= mark - 1e-9:
+            reached[0] = min(reached[0], time.process_time() - began)
+
+    search.run(TRIALS, watch, Live(), Spending())
+    return len(search.trials), reached[0], time.process_time() - began
+
+
+def against(folder: Path, quick: bool, name: str, calls_bar: str) -> Iterator[Figure]:
+    """One of DSPy's optimizers of demonstrations and instructions: utility on test, and calls."""
+    seeds, gaps, shares = QUICK_SEEDS if quick else SEEDS, [], []
+    for seed in range(seeds):
+        project = make_project(folder / str(seed), 8 if quick else 16, seed)
+        with calls_of() as counted:
+            done: Compiled = compile_project(project, trials=20 if quick else TRIALS, seed=seed)
+        ready = open_project(project, 0, "", Spending(), lambda stage: None, lambda done, of: None)
+        peer = Peer(ready, ready.parts["train"])
+        theirs = PEERS[name](peer, seed, quick)
+        mine = float(np.mean([value(g, "utility") or 0.0 for g in done.evaluation.grades]))
+        gaps.append(mine - mean_utility(theirs, ready.parts["test"], project.settings.utility))
+        shares.append(counted() / peer.calls)
+    half = 2.776 * float(np.std(gaps, ddof=1)) / seeds**0.5 if seeds == SEEDS else 0.0  # t, 4 degrees of freedom
+    bar = ">= 0"
+    yield figure(f"{name}: ours minus its utility on test, mean of seeds", float(np.mean(gaps)), bar, seeds)
+    yield figure(f"{name}: lower end of its 95 % interval", float(np.mean(gaps)) - half, bar, seeds)
+    yield figure(f"{name}: calls, ours over its", max(shares), calls_bar, seeds)
+
+
+def workers(folder: Path, quick: bool) -> Iterator[Figure]:
     """The clock seconds of one process and of two to add the same number of trials to a study."""
+    project, trials = make_project(folder, 8 if quick else 32), 20 if quick else 300
     command = [sys.executable, "-m", "optimize.cli.main"]
+    compile_project(project, trials=1)  # indexed, and known to the system's own caches
 
     def run(helped: bool) -> float:
         began = time.monotonic()
@@ -242,35 +197,46 @@ def workers(project: Project, trials: int) -> list[Figure]:
             while len(list((project.private / "studies").glob("*.journal"))) == known:
                 time.sleep(0.1)
             time.sleep(1)
-            name = join(project).name
-            helper = [*command, "worker", str(project.folder), "--study", name]
+            helper = [*command, "worker", str(project.folder), "--study", join(project).name]
             subprocess.run(helper, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         first.wait()
         return time.monotonic() - began
 
     alone = run(False)
-    return [figure("two workers: clock time over one worker's", run(True) / alone, "<= 0.65", trials)]
+    yield figure("two workers: clock time over one worker's", run(True) / alone, "<= 0.65", trials)
+
+
+ROWS: dict[str, Callable[[Path, bool], Iterator[Figure]]] = {
+    "warm": warm,
+    "grid": grid,
+    "reanchor": reanchor,
+    "random-search": lambda folder, quick: against(folder, quick, "BootstrapFewShotWithRandomSearch", "<= 0.2"),
+    "optuna": lambda folder, quick: against(folder, quick, "BootstrapFewShotWithOptuna", "<= 0.2"),
+    "mipro": lambda folder, quick: against(folder, quick, "MIPROv2 light", "<= 0.3333"),
+    "workers": workers,
+}
+LONG = ("workers",)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="eight machines, few trials, no second worker")
+    parser.add_argument("--quick", action="store_true", help="eight machines, one seed, few trials, no second worker")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=ROWS, action="append", help="these rows alone")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        project = make_project(Path(folder), 8 if options.quick else 32)
-        figures, ours = warm(project, 20 if options.quick else 300)
-        ready = prepared(project)
-        figures += grid(ready, 4 if options.quick else 12)
-        figures += reanchor(ready, ours, 3 if options.quick else 48)
-        if not options.quick:
-            figures += workers(project, 300)
+    logging.disable(logging.WARNING)
+    chosen = options.only or [name for name in ROWS if not (options.quick and name in LONG)]
+    figures = []
+    for name in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            for one in ROWS[name](Path(folder), options.quick):
+                figures.append(one)
+                if not options.json:
+                    verdict = "holds" if one["holds"] else "MISSED"
+                    print(f"{one['figure']:<72} {one['value']:>10.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+                    sys.stdout.flush()
     if options.json:
         print(json.dumps(figures))
-        return
-    for one in figures:
-        verdict = "holds" if one["holds"] else "MISSED"
-        print(f"{one['figure']:<72} {one['value']:>10.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,11 @@ from optimize.preparation import Preparation, topics_apart
 from optimize.scores import Scores
 from optimize.scoring import Arm, Scoring
 from optimize.simplify import simplified
-from optimize.stats import paired_test
 from optimize.study import Search
+from optimize.survival import survives
 from optimize.trials import Trial
 from program.errors import BudgetStop
-from program.parameters import Setting
+from program.parameters import Setting, is_candidate
 from program.rag import AgenticRAG
 
 FINALISTS = 12
@@ -32,7 +32,7 @@ class Choice:
     """The setting of each named point, the whole frontier, and whether a gain over "as it is" survived the folds.
 
     `reached` is the utility of `balanced` on train (out of fold) and dev, `oracle` that of the best finalist for each
-    question: what choosing by question could add.
+    question: what choosing by question could add. `named` has what each point is worth there.
     """
 
     points: Mapping[str, Setting]
@@ -41,6 +41,15 @@ class Choice:
     gain: float
     reached: float = 0.0
     oracle: float = 0.0
+    named: Mapping[str, Candidate] = field(default_factory=dict)
+
+    def sealed(self) -> Choice:
+        """Without the places of candidates: what was chosen of them is the program's own."""
+        return replace(
+            self,
+            points={name: _values(setting) for name, setting in self.points.items()},
+            frontier=[replace(one, setting=_values(one.setting)) for one in self.frontier],
+        )
 
 
 def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
@@ -48,8 +57,9 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
 
     By cross-validation over the topics of dev: for each fold the best setting is chosen without it and judged on it
     against "as it is". The choice is made only if those gains are positive and exceed their standard error, taken by
-    topic; else everything stays as it is. What is chosen is then rid of every value that does no good. Without dev
-    questions, or when a cap is reached on them, the gain is that of train.
+    topic; else everything stays as it is. What is chosen is then rid of every value that does no good. A program holds
+    one instruction and one set of demonstrations for each predictor: those of `balanced`, which every other point and
+    the frontier keep to. Without dev questions, or when a cap is reached on them, the gain is that of train.
     """
     finalists = search.finalists(FINALISTS)
     own = ready.project.settings.utility.call
@@ -75,9 +85,22 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
 
     points = dict.fromkeys(prices(own), as_it_is)
     if survived:
-        best = {name: next(t.setting for t in finalists if t.number == rows.best(p)) for name, p in prices(own).items()}
-        points = {name: simplified(best[name], search.fitted, worth(price)) for name, price in prices(own).items()}
+        by_number = {t.number: t.setting for t in finalists}
+        balanced = simplified(by_number[rows.best(own)], search.fitted, worth(own))
+        for name, price in prices(own).items():
+            kept = {**by_number[rows.best(price)], **_places(balanced)}
+            points[name] = (
+                balanced if price == own else simplified(kept, {**search.fitted, **_places(kept)}, worth(price))
+            )
+    try:
+        named = {
+            name: _candidate(setting, search.scores(setting).beside(scoring(setting)))
+            for name, setting in points.items()
+        }
+    except BudgetStop:
+        named = {}
     every = [Candidate(t.setting, rows.mean(t.number, own), rows.calls(t.number)) for t in finalists]
+    every = [one for one in (*named.values(), *every) if _places(one.setting) == _places(points["balanced"])]
     chosen = rows.best(own) if survived else before.number
     oracle = float(np.nanmean(np.max([rows.utility[t.number] for t in finalists], axis=0)))
     return Choice(
@@ -87,20 +110,20 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
         float(np.nanmean(gains)),
         rows.mean(chosen, own),
         oracle,
+        named,
     )
 
 
-def survives(gains: Sequence[float], groups: Sequence[str]) -> bool:
-    """True when the mean gain is positive and at least its standard error, questions of one topic taken together."""
-    known = [(gain, group) for gain, group in zip(gains, groups, strict=True) if np.isfinite(gain)]
-    if not known:
-        return False
-    values, topics = zip(*known, strict=True)
-    if len(values) == 1 or len(set(topics)) == 1:
-        return bool(np.mean(values) > 0)
-    test = paired_test([0.0] * len(values), values, topics)
-    half = (test.ci[1] - test.ci[0]) / 2
-    return test.difference > 0 and test.difference >= half / 2  # a 95 % interval reaches about two standard errors
+def _candidate(setting: Setting, scores: Scores) -> Candidate:
+    return Candidate(setting, float(np.nanmean(scores.utility)), scores.calls)
+
+
+def _places(setting: Setting) -> Setting:
+    return {name: value for name, value in setting.items() if is_candidate(name)}
+
+
+def _values(setting: Setting) -> Setting:
+    return {name: value for name, value in setting.items() if not is_candidate(name)}
 
 
 class _Rows:

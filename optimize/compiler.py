@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from optimize.abreast import answers_here, can_share
+from optimize.calibration import judged
 from optimize.choice import choose
 from optimize.comparison import direction
 from optimize.evaluation import Asked, Evaluation, side_by_side
@@ -21,10 +22,11 @@ from optimize.preparation import Advance, Preparation, Stage, open_project, prep
 from optimize.publish import Sealing
 from optimize.report import Story, render
 from optimize.spending import Caps, Spending
+from optimize.starts import starts
 from optimize.stats import PairedResult, paired_test
 from optimize.study import Live, Search, Watch
 from program.errors import BudgetError, BudgetStop, StudyError
-from program.parameters import Setting, apply
+from program.parameters import apply
 from program.settings import Project
 
 TRIALS = 1000
@@ -107,10 +109,11 @@ def compile_project(
         usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
         journal = create(project, ready.identity(), {"id": uuid4().hex[:8], "trials": trials or usual})
     journal.expect(ready.identity())
+    live.study = journal.name
     target = trials or int(journal.attributes["trials"])
     spending.caps = caps.reduced(SEARCH_SHARE)
     try:
-        prepare(ready, _starts, stage, advance)
+        prepare(ready, journal, starts, stage, advance)
     except BudgetStop as stop:
         raise BudgetError(
             f"The cap on {stop.tripped} was reached before the first setting could be tried.",
@@ -139,7 +142,9 @@ def _finish(
     spending.caps = caps.reduced(CHOICE_SHARE)
     final = ready.compiled()
     choice = choose(ready, search, final)
-    apply(final, choice.points["balanced"])
+    chosen = choice.points["balanced"]
+    apply(final, chosen)
+    choice = choice.sealed()
     fit_heads(final, ready.project.private)
 
     stage("testing")
@@ -169,8 +174,10 @@ def _finish(
         before=before,
         after=after,
         choice=choice,
+        chosen=chosen,
         started_from=search.as_it_is,
-        routing=ready.routing,
+        decisions=judged(ready, chosen),
+        given=ready.given(chosen),
         importances=search.importances(),
         trials=trials,
         calls=spending.calls,
@@ -223,7 +230,7 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     spending = Spending()
     ready = open_project(project, int(noted.get("seed", 0)), str(noted.get("from", "")), spending, stage, advance)
     journal.expect(ready.identity())
-    prepare(ready, _starts, stage, advance)
+    prepare(ready, journal, starts, stage, advance, worker=True)
     stage("searching")
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
     search.run(int(journal.attributes["trials"]), watch, live, spending)
@@ -237,27 +244,6 @@ def paired(
     if not a:
         return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
     return paired_test([metric(g) for g in a], [metric(g) for g in b], [g.topic for g in a])
-
-
-def _starts(fitted: Setting) -> list[Setting]:
-    """Settings worth trying first: what usually helps, each still to prove itself.
-
-    A judge with few examples is unsure, so a low bar keeps what it only doubts.
-    """
-    fresh = {"policy.stale_penalty": 1.0, "policy.informal_penalty": 0.6}
-    lenient = {"judge.relevance:relevant": 0.05, "judge.sufficiency:sufficient": 0.2, "grounder.support:supported": 0.2}
-    full = {"policy.keep_at_most": 8, "policy.sentences": 6}
-    bold = {"grounder.responsive:responsive": 0.02}
-    once = {"policy.max_rounds": 1, "policy.base_prior": 0.2, "policy.fast_above": 1.0}
-    text = {"policy.graph_weight": 0.0}
-    honest = {"policy.look_up_unknown": 0}
-    return [
-        {**fitted, **fresh, **lenient, **bold},
-        {**fitted, **fresh, **lenient, **full, **bold},
-        {**fitted, **fresh, **lenient, **full, **bold, **once},
-        {**fitted, **fresh, **lenient, **full, **bold, **once, **text},
-        {**fitted, **fresh, **lenient, **full, **bold, **once, **text, **honest},
-    ]
 
 
 def _told(watch: Watch) -> tuple[Live, Stage, Advance]:

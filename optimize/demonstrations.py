@@ -10,7 +10,7 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pysbd
@@ -28,7 +28,7 @@ from program.signatures import BASE_PREFIX, Statement, excerpts
 
 NEGATIVES = 4
 CONTEXT = 6
-MOST = 240
+MOST = 200
 LABEL = {
     "judge.relevance": "relevant",
     "judge.sufficiency": "sufficient",
@@ -207,8 +207,7 @@ def thinned(demonstrations: Sequence[Demonstration], most: int = MOST) -> list[D
     """At most `most` of each predictor, taken evenly over the questions and in the proportion of their labels."""
     groups: dict[tuple[str, bool], list[int]] = {}
     for at, demonstration in enumerate(demonstrations):
-        label = bool(demonstration.fields.get(LABEL.get(demonstration.predictor, ""), False))
-        groups.setdefault((demonstration.predictor, label), []).append(at)
+        groups.setdefault((demonstration.predictor, label_of(demonstration)), []).append(at)
     sizes = Counter(demonstration.predictor for demonstration in demonstrations)
     kept: set[int] = set()
     for (predictor, _), places in groups.items():
@@ -217,11 +216,15 @@ def thinned(demonstrations: Sequence[Demonstration], most: int = MOST) -> list[D
     return [demonstration for at, demonstration in enumerate(demonstrations) if at in kept]
 
 
-def attach(program: AgenticRAG, demonstrations: Sequence[Demonstration], without: frozenset[str] = frozenset()) -> None:
-    """Gives each predictor its demonstrations, those of the topics in `without` left out."""
-    for called, predictor in program.named_predictors():
-        shown = [d.fields for d in demonstrations if d.predictor == called and d.topic not in without]
-        predictor.demos = [{name: jsonable(value) for name, value in fields.items()} for fields in shown]
+def label_of(demonstration: Demonstration) -> bool:
+    """What its yes-or-no decision should be; no for a predictor with several outputs."""
+    return bool(demonstration.fields.get(LABEL.get(demonstration.predictor, ""), False))
+
+
+def plain(demonstration: Demonstration) -> Demonstration:
+    """The demonstration as a predictor has it: in JSON values."""
+    fields = {name: jsonable(value) for name, value in demonstration.fields.items()}
+    return replace(demonstration, fields=fields)
 
 
 def _context(found: dict[str, list[Passage]]) -> list[Passage]:

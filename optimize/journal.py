@@ -55,7 +55,7 @@ class Journal:
 
     def __init__(self, name: str, storage: BaseStorage) -> None:
         self.name = name
-        self._storage = storage
+        self.storage = storage
         self._study = _patiently(lambda: optuna.load_study(study_name=name, storage=storage))
 
     @property

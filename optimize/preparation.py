@@ -10,10 +10,13 @@ from typing import Any
 
 import orjson
 
+from optimize.candidates import Offer, Sets, equip
 from optimize.code import source_digest
 from optimize.dataset import LabelledQuestion, read_labelled, splits
-from optimize.demonstrations import Demonstration, Demonstrator, attach
+from optimize.demonstrations import Demonstration, Demonstrator
+from optimize.journal import Journal
 from optimize.labels import require_sound_labels
+from optimize.offers import agreed
 from optimize.record import Record
 from optimize.replay import Replay
 from optimize.scoring import Arm
@@ -23,7 +26,7 @@ from program.artifact import index_project, load, open_program
 from program.errors import DataError
 from program.evidence import first_look
 from program.loop import Ask, Find
-from program.parameters import Setting, read, space
+from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG
 from program.settings import Project
 from program.signatures import BASE_PREFIX
@@ -58,7 +61,8 @@ class Routing:
 @dataclass(slots=True)
 class Preparation:
     """A project on its way to a search. `first` is the program as it is before any compile; `parent` the version it is
-    compiled from, `first` itself when none was named."""
+    compiled from, `first` itself when none was named; `base` has what `parent` learned. `sets` and `offers` are the
+    candidates of each predictor, by its name."""
 
     project: Project
     questions: Sequence[LabelledQuestion]
@@ -66,10 +70,13 @@ class Preparation:
     seed: int
     first: AgenticRAG
     parent: AgenticRAG
+    base: AgenticRAG
     origin: str
     record: Record
     spending: Spending
     demonstrations: list[Demonstration] = field(default_factory=list)
+    sets: dict[str, Sets] = field(default_factory=dict)
+    offers: dict[str, Offer] = field(default_factory=dict)
     arms: list[Arm] = field(default_factory=list)
     starts: list[Setting] = field(default_factory=list)
     routing: Routing = field(default_factory=Routing)
@@ -95,10 +102,29 @@ class Preparation:
         }
 
     def compiled(self) -> AgenticRAG:
-        """The program with every demonstration made."""
-        final = copy_of(self.first)
-        attach(final, self.demonstrations)
+        """The program with every candidate, as it is to be tested: no topic is left out."""
+        final = copy_of(self.base)
+        equip(final, self.sets, self.offers)
         return final
+
+    def given(self, setting: Setting) -> dict[str, dict[str, str]]:
+        """What a setting chose among candidates, by the name of the choice: its kind, and the instruction's text."""
+        found = {}
+        for name, at in sorted(setting.items()):
+            if not is_candidate(name):
+                continue
+            predictor, _, kind = name.partition("#")
+            offer, place = self.offers[predictor], int(at)
+            if kind == "demonstrations":
+                told = {
+                    "kind": ("as it is", *offer.demonstrations)[place],
+                    "text": f"of {len(offer.demonstrations) + 1}",
+                }
+            else:
+                now = self.base.predictor(predictor).signature.instructions
+                told = {"kind": "another" if place else "as it is", "text": (now, *offer.instructions)[place]}
+            found[name] = told
+        return found
 
 
 def open_project(
@@ -124,20 +150,42 @@ def open_project(
         )
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
     record = Record(project.private / RECORD)
-    return Preparation(project, questions, parts, seed, first, parent, origin, record, spending)
+    base = successor(first, parent)
+    return Preparation(project, questions, parts, seed, first, parent, base, origin, record, spending)
 
 
-def prepare(ready: Preparation, starts: Callable[[Setting], list[Setting]], stage: Stage, advance: Advance) -> None:
-    """Fills in demonstrations, arms and the settings to start from: as it is, with its routing fitted, and `starts`."""
+def prepare(
+    ready: Preparation,
+    journal: Journal,
+    starts: Callable[[Setting], list[Setting]],
+    stage: Stage,
+    advance: Advance,
+    worker: bool = False,
+) -> None:
+    """Fills in demonstrations, arms, candidates and the settings to start from: as it is, with its routing fitted,
+    and `starts`."""
     stage("making demonstrations")
     train = ready.parts["train"]
     ready.demonstrations = Demonstrator(ready.first, ready.replay(ready.first)).make(train, advance)
-    ready.arms = folds(ready.first, train, ready.demonstrations, ready.replay)
+    ready.arms = [Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(train)]
+    stage("choosing candidates")
+    agreed(ready, journal, worker)
     stage("fitting thresholds")
-    as_it_is = {**read(ready.first), **read(ready.parent)}
+    as_it_is = read(ready.arms[0].replay.program)
     ready.routing = routed(ready.arms)
     fitted = {**as_it_is, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
+
+
+def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
+    """The first program with what its parent learned: instructions, demonstrations, thresholds and knobs."""
+    base = copy_of(first)
+    apply(base, read(parent))
+    for name, learned in parent.named_predictors():
+        predictor = base.predictor(name)
+        predictor.signature = predictor.signature.with_instructions(learned.signature.instructions)
+        predictor.demos = list(learned.demos)
+    return base
 
 
 def copy_of(program: AgenticRAG) -> AgenticRAG:
@@ -146,7 +194,11 @@ def copy_of(program: AgenticRAG) -> AgenticRAG:
 
 
 def topics_apart(questions: Sequence[LabelledQuestion], most: int = FOLDS) -> list[list[LabelledQuestion]]:
-    """The questions in at most so many parts of about one size, no topic in two."""
+    """The questions in at most so many parts of about one size, no topic in two.
+
+    For cross-fitting: each part is judged by a program whose demonstrations hold none of its topics. Otherwise a
+    decider would be asked what it was just told, and every threshold would be set for that.
+    """
     sizes: dict[str, int] = defaultdict(int)
     for question in questions:
         sizes[question.topic or question.id] += 1
@@ -154,24 +206,6 @@ def topics_apart(questions: Sequence[LabelledQuestion], most: int = FOLDS) -> li
     for topic in sorted(sizes, key=lambda t: (-sizes[t], t)):
         min(parts, key=lambda part: sum(sizes[t] for t in part)).add(topic)
     return [[q for q in questions if (q.topic or q.id) in part] for part in parts]
-
-
-def folds(
-    program: AgenticRAG,
-    train: Sequence[LabelledQuestion],
-    demonstrations: Sequence[Demonstration],
-    replay: Callable[[AgenticRAG], Replay],
-) -> list[Arm]:
-    """Cross-fitting: each fold's questions are judged by a program whose demonstrations hold none of its topics.
-
-    Otherwise a decider would be asked what it was just told, and every threshold would be set for that.
-    """
-    arms = []
-    for part in topics_apart(train):
-        member = copy_of(program)
-        attach(member, demonstrations, without=frozenset(q.topic or q.id for q in part))
-        arms.append(Arm(replay(member), part))
-    return arms
 
 
 def routed(arms: Sequence[Arm]) -> Routing:

@@ -51,10 +51,23 @@ class Proposals:
         if open_ := [n for n in range(len(self._starts)) if n not in done]:
             start = open_[self._worker % len(open_)]  # workers begin at different ones
             return start, self._starts[start]
+        if untried := self._untried(trials):
+            return None, self._best(trials) | dict([untried[self._worker % len(untried)]])
         rng = np.random.default_rng([self._seed, self._worker, len(trials)])
         if len(trials) % TPE_EVERY == 0:
             return None, self._tpe(trials, frozen, int(rng.integers(2**31)))
         return None, self._step([trial for trial in trials if not trial.pruned], rng)
+
+    def _untried(self, trials: Sequence[Trial]) -> list[tuple[str, float]]:
+        """The candidates that no trial had yet: a step would come upon one in hundreds."""
+        nominal = [d for d in self._space if d.nominal]
+        seen = {(d.name, trial.setting[d.name]) for trial in trials for d in nominal}
+        every = [(d.name, n) for d in nominal for n in range(int(d.low), int(d.high) + 1)]
+        return [one for one in every if one not in seen]
+
+    def _best(self, trials: Sequence[Trial]) -> Setting:
+        """The best setting so far."""
+        return max((t for t in trials if not t.pruned), key=lambda t: (t.worth, -t.number)).setting
 
     def _tpe(self, trials: Sequence[Trial], frozen: Sequence[FrozenTrial], seed: int) -> Setting:
         """What Optuna's TPE proposes after the best and the latest trials."""
@@ -87,6 +100,8 @@ def within(space: Sequence[Dimension], setting: Mapping[str, float]) -> Setting:
 
 def _moved(d: Dimension, value: float, rng: np.random.Generator) -> float:
     """Another value of a dimension: near the one it has, or anywhere."""
+    if d.nominal:
+        return int(value + rng.integers(1, int(d.high) + 1)) % (int(d.high) + 1)
     if d.integral:
         return _on_grid(d, value + int(rng.choice([-1, 1])) * int(rng.integers(1, 3)))
     low, high = (np.log(d.low), np.log(d.high)) if d.log else (d.low, d.high)

@@ -54,8 +54,8 @@ class Replay:
     """Answers questions as `program` would, from the record where it can.
 
     Reads the program's thresholds and knobs anew for each question, so a search may turn them between
-    questions; its instructions and demonstrations must stay as they are. Raises `BudgetStop` when a call that
-    is needed would pass a cap.
+    questions; its instructions and demonstrations may be exchanged for others of its candidates, which stay as they
+    are. Raises `BudgetStop` when a call that is needed would pass a cap.
     """
 
     def __init__(self, program: AgenticRAG, record: Record, spending: Spending | None = None) -> None:
@@ -65,7 +65,7 @@ class Replay:
         self._packing = Packing(library)
         self._calls = Calls(program, record, spending or Spending(), self._packing)
         self._predictors = dict(program.named_predictors())
-        self._prints: dict[tuple[str, str], str] = {}
+        self._prints: dict[tuple[str, str, int, int], tuple[str, Any, Any]] = {}
         self._decides = {name: decides(predictor) for name, predictor in self._predictors.items()}
         self._deciders = {n: tiers(program, p, {}) for n, p in self._predictors.items() if self._decides[n]}
         self._failed: dict[Hashable, StepFailed] = {}
@@ -204,10 +204,12 @@ class Replay:
         return [self.record.kept.get(self._key(asked)) for asked in self._asked(request)]
 
     def _print(self, name: str, model: Any) -> str:
-        key = (name, str(model.model))
+        predictor = self._predictors[name]
+        key = (name, str(model.model), id(predictor.signature), id(predictor.demos))
         if key not in self._prints:
-            self._prints[key] = fingerprint(self.program, self._predictors[name], model)
-        return self._prints[key]
+            print_ = fingerprint(self.program, predictor, model)
+            self._prints[key] = (print_, predictor.signature, predictor.demos)  # kept, so that no other takes their ids
+        return self._prints[key][0]
 
     def _key(self, asked: Asked) -> Hashable:
         request, model = asked
@@ -264,7 +266,8 @@ def fingerprint(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str
         name: [str(f.annotation), (f.json_schema_extra or {}).get("desc"), (f.json_schema_extra or {}).get("prefix")]
         for name, f in predictor.signature.fields.items()
     }
-    wording = {name: [c.get("instructions"), c.get("criteria")] for name, c in predictor.fields.items()}
+    worded = {name: [c.get("instructions"), c.get("criteria")] for name, c in predictor.fields.items()}
+    wording = {name: words for name, words in worded.items() if any(words)}  # a threshold alone says nothing
     reader = [source_digest(), program.runtime.models.embedder.digest] if local else [dspy.__version__]
     settings = {k: v for k, v in (model.kwargs or {}).items() if "key" not in k}
     content = [

@@ -12,12 +12,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from optimize import charts
+from optimize.calibration import Judged
 from optimize.choice import Choice
 from optimize.evaluation import Evaluation
 from optimize.metrics import METRICS, Grade
-from optimize.preparation import ROUTE, Routing
 from optimize.stats import PairedResult
-from program.parameters import Setting
+from program.parameters import Setting, is_candidate
 
 MOST_SHOWN = 40
 LONGEST = 600
@@ -30,7 +30,10 @@ _TEMPLATES = Environment(
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """All that a report tells."""
+    """All that a report tells.
+
+    `chosen` is the setting of `balanced`, candidates included; `given` has, by predictor, what was chosen of them.
+    """
 
     name: str
     parent: str
@@ -40,8 +43,10 @@ class Story:
     before: Evaluation
     after: Evaluation
     choice: Choice
+    chosen: Setting
     started_from: Setting
-    routing: Routing
+    decisions: Sequence[Judged]
+    given: Mapping[str, Mapping[str, str]]
     importances: Mapping[str, float]
     trials: int
     calls: int
@@ -54,7 +59,7 @@ class Story:
 
 def render(story: Story) -> bytes:
     """The page, UTF-8."""
-    chosen = story.choice.points["balanced"]
+    chosen = story.chosen
     won, lost = _flipped(story.before.grades, story.after.grades)
     top = sorted(story.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
     page = _TEMPLATES.get_template("report.html.j2").render(
@@ -73,9 +78,10 @@ def render(story: Story) -> bytes:
         moved=[
             (n, story.started_from[n], value)
             for n, value in sorted(chosen.items())
-            if n in story.started_from and abs(value - story.started_from[n]) > 1e-9
+            if n in story.started_from and abs(value - story.started_from[n]) > 1e-9 and not is_candidate(n)
         ],
-        decisions=list(_decisions(story.routing, story.started_from, chosen)),
+        given=story.given,
+        decisions=[_decision(one, story.started_from, chosen) for one in story.decisions],
         tags=story.after.by_tag(),
         won=won,
         lost=lost,
@@ -107,26 +113,29 @@ def _metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
 
 
 def _frontier(choice: Choice) -> str:
-    names: dict[int, list[str]] = {}
-    for point, setting in choice.points.items():
-        for n, candidate in enumerate(choice.frontier):
-            if candidate.setting == setting:
-                names.setdefault(n, []).append(point)
-    marks = [charts.Mark(c.calls, c.utility, ", ".join(names.get(n, []))) for n, c in enumerate(choice.frontier)]
+    """The frontier, and the named points on it; points of one place share its mark."""
+    names: dict[tuple[float, float], list[str]] = {}
+    for point, candidate in choice.named.items():
+        names.setdefault((candidate.calls, candidate.utility), []).append(point)
+    places = dict.fromkeys([*names, *((c.calls, c.utility) for c in choice.frontier)])
+    marks = [charts.Mark(*place, ", ".join(names.get(place, []))) for place in places]
     return charts.scatter(marks, "model calls a question", "utility")
 
 
-def _decisions(routing: Routing, was: Setting, now: Setting) -> Any:
-    for output, chances in sorted(routing.chances.items()):
-        truths = routing.truths[output]
-        p, y = np.asarray(chances, float), np.asarray(truths, bool)
-        name = f"{ROUTE}:{output}"
-        yield {
-            "name": output,
-            "n": len(chances),
-            "cuts": Markup(charts.cuts(p[~y].tolist(), p[y].tolist(), was.get(name, 0.5), now.get(name, 0.5))),
-            "calibration": Markup(charts.calibration(chances, truths)),
-        }
+def _decision(one: Judged, was: Setting, now: Setting) -> dict[str, Any]:
+    p, y = np.asarray(one.chances, float), np.asarray(one.truths, bool)
+    before, after = was.get(one.parameter, 0.5), now.get(one.parameter, 0.5)
+    drawn = Markup(charts.cuts(p[~y].tolist(), p[y].tolist(), before, after)) if one.cut else ""
+    return {
+        "name": one.parameter,
+        "n": len(p),
+        "cuts": drawn,
+        "before": before,
+        "after": after,
+        "right_before": float(np.mean((p >= before) == y)),
+        "right_after": float(np.mean((p >= after) == y)),
+        "calibration": Markup(charts.calibration(one.chances, one.truths)),
+    }
 
 
 def _flipped(before: Sequence[Grade], after: Sequence[Grade]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:

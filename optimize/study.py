@@ -34,6 +34,7 @@ class Live:
     """What a search has to show while it runs."""
 
     stage: str = ""
+    study: str = ""
     done: int = 0
     of: int = 0
     best: float | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from optimize.front import Candidate
@@ -63,12 +63,15 @@ def thawed(frozen: FrozenTrial) -> Trial:
 
 def distributions(space: Sequence[Dimension]) -> dict[str, BaseDistribution]:
     """The space as Optuna has it."""
-    return {
-        d.name: IntDistribution(int(d.low), int(d.high))
-        if d.integral
-        else FloatDistribution(d.low, d.high, log=d.log, step=d.step)
-        for d in space
-    }
+    return {d.name: _distribution(d) for d in space}
+
+
+def _distribution(d: Dimension) -> BaseDistribution:
+    if d.nominal:
+        return CategoricalDistribution(range(int(d.low), int(d.high) + 1))
+    if d.integral:
+        return IntDistribution(int(d.low), int(d.high))
+    return FloatDistribution(d.low, d.high, log=d.log, step=d.step)
 
 
 def plain(params: Mapping[str, Any]) -> Setting:

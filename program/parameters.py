@@ -1,11 +1,11 @@
-"""The parameters of a program, found by walking it: every knob, every decision's threshold or weights.
+"""The parameters of a program, found by walking it: every knob, every decision's threshold or weights, every candidate.
 
 There is no list of parameters anywhere else; a knob is searched from the day it is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -16,14 +16,16 @@ from program.knobs import Knob
 
 LEAST, MOST = 0.02, 0.98
 LIGHTEST, HEAVIEST = 0.25, 4.0
+INSTRUCTIONS, DEMONSTRATIONS = "#instructions", "#demonstrations"
 
 Setting = dict[str, float]
-"""A value for each parameter, by name: `policy.k`, `judge.relevance:relevant`, `classifier.route:route=simple`."""
+"""A value for each parameter, by name: `policy.k`, `judge.relevance:relevant`, `classifier.route:route=simple`,
+`generator.answer#instructions`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One parameter's name, range and scale."""
+    """One parameter's name, range and scale; `nominal` numbers are names, of which none is nearer than another."""
 
     name: str
     low: float
@@ -31,6 +33,36 @@ class Dimension:
     integral: bool = False
     log: bool = False
     step: float | None = None
+    nominal: bool = False
+
+
+@dataclass(slots=True)
+class Candidates:
+    """What a predictor may be given: signatures that differ in their instructions, and sets of demonstrations.
+
+    A search puts one on a predictor, as its `candidates`. It is never saved: what is chosen from it is the
+    predictor's own from then on.
+    """
+
+    signatures: Sequence[Any]
+    demonstrations: Sequence[list[dict[str, Any]]]
+    signature: int = 0
+    shown: int = 0
+
+    def choose(self, predictor: dspy.Predict) -> None:
+        """Gives the predictor what was chosen."""
+        predictor.signature = self.signatures[self.signature]
+        predictor.demos = self.demonstrations[self.shown]
+
+    def dimensions(self, name: str) -> list[Dimension]:
+        """One for each kind of which there is a choice."""
+        sizes = ((INSTRUCTIONS, len(self.signatures)), (DEMONSTRATIONS, len(self.demonstrations)))
+        return [Dimension(name + kind, 0, n - 1, integral=True, nominal=True) for kind, n in sizes if n > 1]
+
+
+def is_candidate(name: str) -> bool:
+    """True for the name of a choice among candidates, which a sealed program no longer has."""
+    return name.endswith((INSTRUCTIONS, DEMONSTRATIONS))
 
 
 def space(program: dspy.Module) -> list[Dimension]:
@@ -43,6 +75,8 @@ def space(program: dspy.Module) -> list[Dimension]:
             )
         elif isinstance(parameter, dspy.Predict):
             found += _decisions(name, parameter)
+            if candidates := getattr(parameter, "candidates", None):
+                found += candidates.dimensions(name)
     return found
 
 
@@ -60,6 +94,9 @@ def read(program: dspy.Module) -> Setting:
                     setting[dimension.name] = config.get("threshold", 0.5)
                 else:
                     setting[dimension.name] = config.get("weights", {}).get(label, 1.0)
+            if candidates := getattr(parameter, "candidates", None):
+                at = {INSTRUCTIONS: candidates.signature, DEMONSTRATIONS: candidates.shown}
+                setting |= {d.name: at["#" + d.name.rpartition("#")[2]] for d in candidates.dimensions(name)}
     return setting
 
 
@@ -79,6 +116,10 @@ def apply(program: dspy.Module, setting: Mapping[str, float]) -> None:
                     config["threshold"] = float(setting[dimension.name])
                 else:
                     config.setdefault("weights", {})[label] = float(setting[dimension.name])
+            if candidates := getattr(parameter, "candidates", None):
+                candidates.signature = int(setting.get(name + INSTRUCTIONS, candidates.signature))
+                candidates.shown = int(setting.get(name + DEMONSTRATIONS, candidates.shown))
+                candidates.choose(parameter)
 
 
 def _decisions(name: str, predictor: dspy.Predict) -> list[Dimension]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from optimize.cli.show import Json, number, percent, print_json, print_table
 if TYPE_CHECKING:
     from optimize.compiler import Compiled
     from optimize.study import Live, Watch
+    from program.settings import Project
 
 SEARCHING = "searching"
 SHOWN = (
@@ -50,6 +51,7 @@ def compile_(
     origin: Annotated[str, typer.Option("--from", help="The version to start from and to compare with.")] = "",
     promote: Annotated[str, typer.Option(help="Move this alias to the version, if it is detectably better.")] = "",
     processes: Annotated[int, typer.Option(min=1, max=2, help="1: no second process for half of the search.")] = 2,
+    watch: Annotated[bool, typer.Option("--watch", help="Show the study in optuna-dashboard meanwhile.")] = False,
     json: Json = False,
 ) -> None:
     """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
@@ -58,7 +60,7 @@ def compile_(
 
     opened = Project.open(project)
     try:
-        with _live(quiet=json) as watch:
+        with _live(quiet=json) as told, _shown(opened, watch) as shown:
             done = compile_project(
                 opened,
                 trials=trials,
@@ -69,7 +71,7 @@ def compile_(
                 resume=resume,
                 origin=origin,
                 processes=processes,
-                watch=watch,
+                watch=lambda live: (shown(live), told(live))[1],
             )
     except KeyboardInterrupt:
         typer.echo(f"stopped; nothing is lost. Go on with: ragc compile {project} --resume", err=True)
@@ -149,6 +151,29 @@ def _table(done: Compiled) -> None:
         typer.echo(f"The search ended early: the cap on {done.stopped_by} was reached.")
     for name, why in done.broken.items():
         typer.echo(f"not graded: {name} ({why})", err=True)
+
+
+@contextmanager
+def _shown(project: Project, wanted: bool) -> Iterator[Watch]:
+    """With --watch, opens optuna-dashboard as soon as the study has a name, and closes it at the end."""
+    if not wanted:
+        yield lambda live: None
+        return
+    import webbrowser
+
+    from optimize.dashboard import dashboard, require_dashboard
+
+    require_dashboard()
+    with ExitStack() as stack:
+        opened: list[str] = []
+
+        def show(live: Live) -> None:
+            if live.study and not opened:
+                opened.append(stack.enter_context(dashboard(project, live.study)))
+                typer.echo(f"the study, while it is searched: {opened[0]}", err=True)
+                webbrowser.open(opened[0])
+
+        yield show
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any
 
 from program.models.fence import DATA_RULE, shown
@@ -18,7 +18,7 @@ State = Mapping[str, Any]
 Questions = Mapping[str, Mapping[str, Any]]
 Answers = dict[str, dict[str, Any]]
 
-SHOWN = 6  # demonstrations in a prompt
+SHOWN = 8  # demonstrations in a prompt
 SHOWN_CHARACTERS = 1200  # of each
 LONGEST = 700  # tokens of a reply, for each decision 60 more
 AGAIN = "That could not be read: {why}. Reply once more with the JSON object alone, in exactly the form asked for."
@@ -186,12 +186,17 @@ def _examples(demos: Sequence[Mapping[str, Any]], questions: Questions) -> list[
         told = json.dumps(labels, ensure_ascii=False)
         if sum(map(len, groups.values())) >= 4 * SHOWN and told in groups:
             continue
-        inputs = " ".join(shown(name, value) for name, value in demo.items() if name not in questions)
-        if len(inputs) <= SHOWN_CHARACTERS:
+        if (inputs := example(demo, questions)) is not None:
             groups.setdefault(told, []).append(f"{inputs}\n-> {told}")
     rounds = max((len(group) for group in groups.values()), default=0)
     turns = [group[n] for n in range(rounds) for group in groups.values() if n < len(group)]
     return turns[:SHOWN]
+
+
+def example(demo: Mapping[str, Any], outputs: Collection[str]) -> str | None:
+    """The inputs of a demonstration as a prompt shows them; None when they are too long for one."""
+    inputs = " ".join(shown(name, value) for name, value in demo.items() if name not in outputs)
+    return inputs if len(inputs) <= SHOWN_CHARACTERS else None
 
 
 def _label(value: Any) -> Any:

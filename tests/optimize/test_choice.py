@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.choice import survives
 from optimize.dataset import LabelledQuestion
 from optimize.front import Candidate, frontier, prices
 from optimize.scores import Scores
 from optimize.scoring import Arm, Scoring
+from optimize.survival import survives
 from program.settings import UtilitySettings
 
 OWN = 0.01

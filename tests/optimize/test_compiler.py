@@ -1,9 +1,14 @@
 """The compiler end to end: caps that hold, failures that are borne, interruptions that lose nothing."""
 
+import shutil
+import subprocess
+import sys
+
 import pytest
 
+from optimize import preparation
 from optimize.compiler import compile_project
-from program.errors import BudgetError
+from program.errors import BudgetError, DataError, StudyError
 from program.manifest import read, verify
 from program.reference import resolve
 from program.settings import Project
@@ -83,14 +88,44 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
 
 
 def test_a_study_made_under_other_conditions_is_refused_with_the_differences(paid_shop):
-    from program.errors import StudyError
-
     with pytest.raises(BudgetError):
         compile_(paid_shop, max_calls=2)
     settings = paid_shop / "ragc.toml"
     settings.write_text(settings.read_text() + "\n[utility]\nwrong = -2.0\n")
     with pytest.raises(StudyError, match=r"utility\.wrong was -1\.0, is -2\.0"):
         compile_(paid_shop, resume=True)
+
+
+def test_a_study_made_by_another_program_is_refused_with_the_difference(paid_shop, monkeypatch):
+    with pytest.raises(BudgetError):
+        compile_(paid_shop, max_calls=2)
+    monkeypatch.setattr(preparation, "source_digest", lambda: "another")
+    with pytest.raises(StudyError, match=r"program was sha256:\w+.*, is another"):
+        compile_(paid_shop, resume=True)
+
+
+def test_a_label_of_the_wrong_type_is_named_with_its_line_before_anything_is_spent(paid_shop, model):
+    labelled = paid_shop / "labelled.jsonl"
+    labelled.write_text(labelled.read_text().replace('"facts":["144"]', '"facts":144'))
+    with pytest.raises(DataError, match=r"labelled\.jsonl line 2.*'facts' cannot be 144"):
+        compile_(paid_shop)
+    assert not model.calls
+
+
+def test_a_disk_that_fills_up_is_told_and_the_compile_goes_on_from_there(own_shop):
+    undisturbed = digest_of(own_shop, compile_(own_shop))
+    shutil.rmtree(own_shop / "artifacts")
+    for gone in (own_shop / ".ragc/studies", own_shop / ".ragc/record.sqlite"):
+        shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    limited = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))\n"
+        "from optimize.cli.main import main\n"
+        "sys.argv = ['ragc', 'compile', sys.argv[1], '--trials', '6']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", limited, own_shop], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr and "--resume" in done.stderr
+    assert digest_of(own_shop, compile_(own_shop, resume=True)) == undisturbed
 
 
 def test_a_compile_from_a_version_is_compared_with_that_version(paid_shop):

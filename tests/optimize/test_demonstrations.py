@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optimize.candidates import equip, gathered
 from optimize.dataset import read_labelled
-from optimize.demonstrations import Demonstration, Demonstrator, attach, thinned
+from optimize.demonstrations import Demonstration, Demonstrator, thinned
 from optimize.replay import Record, Replay
 from program import open_program
 
@@ -58,7 +59,7 @@ def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
 def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     rag, demonstrations = shop_demonstrations
     copy = rag.deepcopy()
-    attach(copy, demonstrations, without=frozenset({"capacity"}))
+    equip(copy, gathered(rag, demonstrations, [], rag.runtime.models.embedder), {}, without=frozenset({"capacity"}))
     asked = {demo["question"] for demo in copy.classifier.route.demos}
     assert "How much water does the Merle hold?" not in asked
     assert "What is 12 times 12?" in asked

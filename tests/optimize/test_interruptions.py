@@ -14,7 +14,7 @@ from program.manifest import read
 from program.reference import resolve, versions
 from program.settings import Project
 
-KILLS = 12
+KILLS = int(os.environ.get("RAGC_KILLS", "12"))  # a hundred take minutes
 TRIALS = 8
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["optimize.compiler", "sentence_transformers", "litellm", "program.models.decider"])

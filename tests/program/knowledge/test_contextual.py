@@ -22,7 +22,7 @@ def embedder() -> Embedder:
 
 @pytest.mark.parametrize("head", ["", "Battery of the keypad"])
 def test_any_sentence_transformers_folder_is_read_alike(embedder: Embedder, head: str) -> None:
-    folder = Embedder(get_model_path())
+    folder = Embedder(str(get_model_path()))
     for mine, theirs in zip(embedder.read(head, PIECES), folder.read(head, PIECES), strict=True):
         assert mine.names == theirs.names
         np.testing.assert_allclose(mine.vectors, theirs.vectors, atol=1e-4)

@@ -1,0 +1,153 @@
+"""Which candidates a study searches: proposed, screened by module-level labels, agreed upon once and noted."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from optimize.candidates import Offer, Sets, equip, gathered, learns, reads_instructions
+from optimize.demonstrations import MOST, Demonstration
+from optimize.instructions import Failure, Proposer
+from optimize.journal import Journal
+from optimize.runs import Run, bootstrapped, observed, said
+from optimize.screening import Examples, examples
+from program.deciding import prompt_inputs
+from program.decisions import jsonable
+from program.errors import BudgetStop, StudyError
+from program.parameters import DEMONSTRATIONS, INSTRUCTIONS
+
+if TYPE_CHECKING:
+    from optimize.preparation import Preparation
+
+CANDIDATES = "candidates"
+SHARE = 0.25
+"""Of what a search may spend, how much may be gone when the last candidate is proposed and screened."""
+WAIT = 1800.0  # seconds that a worker waits for the compile to say what is searched
+PAUSE = 0.5
+
+
+def agreed(ready: Preparation, journal: Journal, worker: bool) -> None:
+    """Gives the arms their candidates: those noted in the study, else those found now, which are then noted.
+
+    A worker waits for the compile that began the study. Raises `StudyError` when nothing is noted in WAIT seconds.
+    """
+    noted = _awaited(journal) if worker else journal.attributes.get(CANDIDATES)
+    before = ready.spending.caps
+    if noted is None:
+        ready.spending.caps = before.reduced(SHARE)
+    try:
+        runs = _runs(ready)
+    except BudgetStop:
+        runs = []
+    ready.sets = gathered(ready.base, ready.demonstrations, bootstrapped(runs), ready.first.runtime.models.embedder)
+    if noted is None:
+        _equip(ready, ready.sets, {})
+        ready.offers = _found(ready, runs)
+        journal.note(CANDIDATES, {name: offer.noted() for name, offer in sorted(ready.offers.items())})
+    else:
+        ready.offers = {name: Offer.read(offer) for name, offer in noted.items()}
+    ready.spending.caps = before
+    _equip(ready, ready.sets, ready.offers)
+
+
+def _awaited(journal: Journal) -> Mapping[str, Any]:
+    end = time.monotonic() + WAIT
+    while (noted := journal.attributes.get(CANDIDATES)) is None:
+        if time.monotonic() > end:
+            raise StudyError(
+                f"The compile that began {journal.name} has not said what is searched.",
+                "Go on with it first: ragc compile PROJECT --resume",
+            )
+        time.sleep(PAUSE)
+    found: Mapping[str, Any] = noted
+    return found
+
+
+def _runs(ready: Preparation) -> list[Run]:
+    """The program's own runs as it is, where they can be of use: they are trial 0, performed a little earlier."""
+    program = ready.base
+    names = [name for name, _ in program.named_predictors()]
+    counts = {name: sum(one.predictor == name for one in ready.demonstrations) for name in names}
+    of_use = [n for n in names if reads_instructions(program, n) or (learns(program, n) and 0 < counts[n] < MOST // 2)]
+    return observed(ready.arms) if of_use else []
+
+
+def _equip(ready: Preparation, sets: Mapping[str, Sets], offers: Mapping[str, Offer]) -> None:
+    for arm in ready.arms:
+        equip(arm.replay.program, sets, offers, frozenset(q.topic or q.id for q in arm.questions))
+
+
+def _found(ready: Preparation, runs: Sequence[Run]) -> dict[str, Offer]:
+    """What is worth searching, predictor by predictor; what a cap leaves no room for is not."""
+    offers: dict[str, Offer] = {}
+    with contextlib.suppress(BudgetStop):
+        for name, sets in ready.sets.items():
+            offers[name] = _screened(ready, name, sets, runs)
+    return {name: offer for name, offer in offers.items() if offer != Offer()}
+
+
+def _screened(ready: Preparation, name: str, sets: Sets, runs: Sequence[Run]) -> Offer:
+    """A predictor's candidates that its labels speak for; all of them where there are too few labels to tell."""
+    known = examples(ready.arms, ready.demonstrations, name)
+    kinds = tuple(sets)[1:]
+    proposes = ready.base.runtime.models.propose is not None and reads_instructions(ready.base, name)
+    if known.tell and proposes:
+        known.as_it_is()  # says what it gets wrong
+    texts = (*_handwritten(ready, name), *(_proposed(ready, name, sets, known, runs) if proposes else ()))
+    every = Offer(texts, kinds)
+    if not known.tell:  # an embedded decider of so few labels would but guess
+        return Offer() if known.cases and learns(ready.base, name) else every
+    if every == Offer():
+        return every
+    _equip(ready, {name: sets}, {name: every})
+    return Offer(
+        tuple(texts[place - 1] for place in known.let_in(INSTRUCTIONS, texts)),
+        tuple(kinds[place - 1] for place in known.let_in(DEMONSTRATIONS, kinds)),
+    )
+
+
+def _handwritten(ready: Preparation, name: str) -> tuple[str, ...]:
+    """The instruction in the code, when the version it is compiled from has another and anyone reads it."""
+    text = ready.first.predictor(name).signature.instructions
+    new = text != ready.base.predictor(name).signature.instructions and reads_instructions(ready.base, name)
+    return (text,) if new else ()
+
+
+def _proposed(ready: Preparation, name: str, sets: Sets, known: Examples, runs: Sequence[Run]) -> list[str]:
+    """New instructions, from what the predictor got wrong; none when it got nothing wrong."""
+    failures = known.failures or _failures(runs, name)
+    model = ready.base.runtime.models.propose
+    if model is None or not failures:
+        return []
+    good: list[Demonstration] = max(sets.values(), key=len, default=[])
+    return Proposer(model, ready.record, ready.spending, ready.seed).propose(
+        ready.base, name, [one.fields for one in good], failures
+    )
+
+
+def _failures(runs: Sequence[Run], name: str) -> list[Failure]:
+    """The predictor's part in runs that ended badly."""
+    found: list[Failure] = []
+    for run in runs:
+        if run.verdict.correct:
+            continue
+        for ask, reply in run.asked:
+            if ask.predictor == name:
+                inputs = {n: jsonable(value) for n, value in prompt_inputs(ask.inputs).items()}
+                outputs = {n: jsonable(value) for n, value in said(reply).items()}
+                found.append({"Inputs": inputs, "Generated Outputs": outputs, "Feedback": _feedback(run)})
+    return found
+
+
+def _feedback(run: Run) -> str:
+    question, word = run.question, "wrong" if run.verdict.wrong else "incomplete"
+    told = f"The question was {question.question!r}. The program's outcome, {run.answer.outcome}, was {word}."
+    if question.outcome is not None and question.outcome != run.answer.outcome:
+        told += f" It should have been {question.outcome}."
+    if question.alternatives:
+        told += f" A right answer states {'; '.join(' or '.join(map(str, forms)) for forms in question.alternatives)}."
+    if question.not_facts:
+        told += f" It does not state {'; '.join(map(str, question.not_facts))}."
+    return f"{told} The final answer was: {run.answer.text!r}"

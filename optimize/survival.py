@@ -1,0 +1,22 @@
+"""Whether a gain is more than chance would give, questions of one topic taken together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from optimize.stats import paired_test
+
+
+def survives(gains: Sequence[float], groups: Sequence[str]) -> bool:
+    """True when the mean gain is positive and at least its standard error, questions of one topic taken together."""
+    known = [(gain, group) for gain, group in zip(gains, groups, strict=True) if np.isfinite(gain)]
+    if not known:
+        return False
+    values, topics = zip(*known, strict=True)
+    if len(values) == 1 or len(set(topics)) == 1:
+        return bool(np.mean(values) > 0)
+    test = paired_test([0.0] * len(values), values, topics)
+    half = (test.ci[1] - test.ci[0]) / 2
+    return test.difference > 0 and test.difference >= half / 2  # a 95 % interval reaches about two standard errors
