@@ -153,7 +153,7 @@ class Missing(dspy.Signature):
     question: str = dspy.InputField()
     passages: list[Excerpt] = dspy.InputField()
     missing: str = dspy.OutputField(desc="what is missing, in a few words; empty when nothing is")
-    next_query: str = dspy.OutputField(desc="one self-contained query for it")
+    next_query: str = dspy.OutputField(desc="one self-contained query for it; empty when nothing is missing")
 
 
 class Clarify(dspy.Signature):

@@ -36,6 +36,7 @@ HUGE = 100_000
 REFUSAL = "I'm sorry, but I can't help with that request."
 _WRONG_LABEL = re.compile(r'("(?:verdict|choice)"\s*:\s*")[^"]*"')
 _DECIDE = re.compile(r"Decide now: ([\w, ]+)\. Reply with the JSON object alone\.")
+_NUMBER = re.compile(r"_\d+$")  # of one part among several
 _FORM = re.compile(r"Form: (\{.*\})")
 _QUESTION = re.compile(r"<question>\n(.*?)\n</question>", re.DOTALL)
 _PASSAGE = re.compile(r"<passage n=\"(\d+)\"[^>]*>\n(.*?)\n</passage>", re.DOTALL)
@@ -101,7 +102,7 @@ def obliging(body: Mapping[str, Any]) -> str:
     system = str(body["messages"][0]["content"])
     user = "\n".join(str(message["content"]) for message in body["messages"][1:])
     if wanted := _DECIDE.search(user):
-        return json.dumps({name: _decided(name, system) for name in wanted[1].split(", ")})
+        return json.dumps({name: _decided(_NUMBER.sub("", name), system) for name in wanted[1].split(", ")})
     if form := _FORM.search(system):
         asked = _QUESTION.search(user)
         texts = [asked[1] if asked else ""]
@@ -117,7 +118,9 @@ def _filled(form: Any, texts: list[str]) -> Any:
     return "" if not isinstance(form, list) else texts if isinstance(form[0], str) else []
 
 
-def _decided(name: str, system: str) -> dict[str, Any]:
+def _decided(name: str, system: str) -> dict[str, Any] | str:
+    if f"\n- {name} (a text)" in system:
+        return ""
     options = re.search(rf"^- {name} \(one of ([^)]+)\)", system, re.MULTILINE)
     if options is None:
         no = name == "vague"
