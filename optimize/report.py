@@ -16,7 +16,7 @@ from optimize.choice import Choice
 from optimize.evaluation import Evaluation
 from optimize.metrics import METRICS, Grade
 from optimize.preparation import ROUTE, Routing
-from optimize.stats import PairedResult
+from optimize.stats import PairedResult, shown_p
 from program.parameters import Setting
 
 MOST_SHOWN = 40
@@ -62,6 +62,7 @@ def render(story: Story) -> bytes:
         parent=story.parent,
         verdict=story.verdict.replace("_", " "),
         gain=story.gain,
+        p=shown_p(story.gain.p),
         survived=story.choice.survived,
         looks=story.looks,
         metrics=_metrics([story.plain, story.before, story.after]),
