@@ -39,7 +39,46 @@ _DECIDE = re.compile(r"Decide now: ([\w, ]+)\. Reply with the JSON object alone\
 _NUMBER = re.compile(r"_\d+$")  # of one part among several
 _FORM = re.compile(r"Form: (\{.*\})")
 _QUESTION = re.compile(r"<question>\n(.*?)\n</question>", re.DOTALL)
+_ABOUT = re.compile(r"^- [\w, ]+_\d+: task \d+, (.*)$", re.MULTILINE)
+_NUMBERS = re.compile(r"\bpassages? (\d+(?:, \d+)*)")
+_INPUT = re.compile(r"<(\w+)(?: n=\"(\d+)\")?>\n(.*?)\n</\1>", re.DOTALL)
 _PASSAGE = re.compile(r"<passage n=\"(\d+)\"[^>]*>\n(.*?)\n</passage>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One value that a prompt of ragc's wants decided: `key` in the reply, the output's `name`, and what it is about.
+
+    `inputs` are the texts by name (question, claim, answer), `passages` those shown with them.
+    """
+
+    key: str
+    name: str
+    inputs: Mapping[str, str]
+    passages: tuple[str, ...]
+
+
+def wanted(body: Mapping[str, Any]) -> list[Wanted]:
+    """Every value that a request wants decided, be it one decision or several together; none of another request."""
+    user = str(body["messages"][1]["content"])
+    keys = _DECIDE.search(user)
+    if keys is None:
+        return []
+    passages = dict(_PASSAGE.findall(user))
+    inputs = {(name, n): text for name, n, text in _INPUT.findall(user) if name != "passage"}
+    about = {key: line[1] for line in _ABOUT.finditer(user) for key in line[0].partition(":")[0][2:].split(", ")}
+    if not about:
+        given = {name: text for (name, _), text in inputs.items()}
+        return [Wanted(key, key, given, tuple(passages.values())) for key in keys[1].split(", ")]
+    return [
+        Wanted(
+            key,
+            _NUMBER.sub("", key),
+            {name: text for (name, n), text in inputs.items() if re.search(rf"\b{name} {n}(?!\d)", about[key])},
+            tuple(passages[n] for list_ in _NUMBERS.findall(about[key]) for n in list_.split(", ")),
+        )
+        for key in keys[1].split(", ")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
