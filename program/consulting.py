@@ -36,6 +36,12 @@ Consulted = tuple[list[Evidence], list[tuple[Ask, Evidence]]]
 _Work = Generator[tuple[Any, Sequence[Ask]], Consulted, Consulted]
 
 
+def takes_several(program: AgenticRAG) -> bool:
+    """True when a client of the program's takes several decisions at once, and more than these with them."""
+    models = program.runtime.models
+    return any(hasattr(model, "together") for model in (models.decide, models.judge))
+
+
 def grouped(program: AgenticRAG, requests: Sequence[Request]) -> list[list[int]]:
     """The places of the requests that are performed as one: decisions that go to the same language model.
 

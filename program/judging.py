@@ -12,7 +12,7 @@ from program.decide import Verdict, rounds_left, wants_query
 from program.evidence import keep
 from program.freshness import freshness, is_stale, newest_of
 from program.knowledge.source import Passage
-from program.requests import Ask, Part, Request
+from program.requests import Ask, Part
 from program.state import State, ids, share
 
 HELPS = 0.5  # probability of relevance under which a model, by its own word, takes no notice of a passage
@@ -31,15 +31,12 @@ def judge(state: State) -> Part:
     yield from weigh(state, ahead)
     parts = _parts(state, state.kept)
     pairs = suspects(state.kept) if tuning.consistent else []
-    enough = [_enough(query, passages) for query, passages in [(state.question, state.kept), *parts]]
-    whole, *rest = yield _with_ahead(
-        [
-            *(_foreseen(state, ahead, ask) for ask in enough),
-            *(_contradict(state.question, pair) for pair in pairs),
-        ],
-        more := _missing_ahead(state, state.kept) if not ahead else [],
-    )
-    ahead += more
+    wanted = [(state.question, state.kept), *parts]
+    enough = [_foreseen(state, ahead, _enough(query, passages)) for query, passages in wanted]
+    if enough[0].foreseen is None:
+        ahead = _missing_ahead(state, state.kept)
+        enough = _with_ahead(enough, ahead)
+    whole, *rest = yield [*enough, *(_contradict(state.question, pair) for pair in pairs)]
     of_parts, of_pairs = rest[: len(parts)], rest[len(parts) :]
     state.conflicts = [p for p, r in zip(pairs, of_pairs, strict=True) if r["contradict"].value]
     _overrule(state)
@@ -81,7 +78,7 @@ def _current(state: State) -> list[Passage]:
 
 def _ahead(state: State) -> list[Ask]:
     """What will be asked about the passages that help, put to all that may: judged with them, in the same call."""
-    if not state.tuning.filter or not state.new:
+    if not (state.foresees and state.tuning.filter and state.new):
         return []
     new = {passage.id for key in state.new for passage in state.ranked[key]}
     passages = [p for p in _current(state) if p.id in new or state.relevant.get(p.id, 0.0) >= HELPS]
@@ -91,7 +88,7 @@ def _ahead(state: State) -> list[Ask]:
 
 def _missing_ahead(state: State, passages: Sequence[Passage]) -> list[Ask]:
     """What is asked once the evidence is found wanting, if a round is left then."""
-    if not rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped()):
+    if not state.foresees or not rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped()):
         return []
     queries = state.queries if state.tuning.each_part and len(state.queries) > 1 else []
     return [_missing(query, passages) for query in (state.question, *queries)]
@@ -108,10 +105,9 @@ def _foreseen(state: State, ahead: Sequence[Ask], ask: Ask) -> Ask:
     return ask
 
 
-def _with_ahead(asks: Sequence[Ask], ahead: Sequence[Ask]) -> list[Request]:
-    """The requests, the first that is still open with what is likely to be asked next."""
-    first = next((n for n, ask in enumerate(asks) if ask.foreseen is None), None)
-    return [replace(ask, ahead=tuple(ahead)) if n == first else ask for n, ask in enumerate(asks)]
+def _with_ahead(asks: Sequence[Ask], ahead: Sequence[Ask]) -> list[Ask]:
+    """The requests, the first of them with what is likely to be asked next."""
+    return [replace(asks[0], ahead=tuple(ahead)), *asks[1:]] if asks and ahead else [*asks]
 
 
 def _parts(state: State, passages: Sequence[Passage]) -> list[tuple[str, list[Passage]]]:

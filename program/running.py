@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from program import telemetry
 from program.answer import Answer
 from program.budget import Meter
-from program.consulting import Consulted
+from program.consulting import Consulted, takes_several
 from program.deciding import client, decides
 from program.decisions import Evidence, decode
 from program.errors import KnowledgeError
@@ -42,7 +42,8 @@ class Run:
         self.steps: list[Step] = []
         self.failed = False
         self._known: dict[int, tuple[Ask, Evidence]] = {}  # by the request's identity
-        self.loop = steps(question, program, self.meter.budget.max_rounds, self.meter.tripped, self.path)
+        rounds = self.meter.budget.max_rounds
+        self.loop = steps(question, program, rounds, self.meter.tripped, self.path, takes_several(program))
 
     def first(self) -> list[Request]:
         return next(self.loop)

@@ -38,8 +38,7 @@ def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[
             stated, upheld, whole = yield from _checked(state, draft)
     if not upheld:
         return None
-    stands = _responsive(state, upheld)
-    (reply,) = yield [replace(stands, foreseen=whole) if stands.inputs == whole.inputs else stands]
+    (reply,) = yield [replace(whole, foreseen=whole) if upheld == stated else _responsive(state, upheld)]
     responsive = float(reply["responsive"].probability)
     state.path.append(f"responsive {share(responsive)}")
     if not reply["responsive"].value or responsive < state.tuning.answer_above:

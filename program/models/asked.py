@@ -82,7 +82,8 @@ class LanguageDecider:
     def together(self, parts: Sequence[Part]) -> list[Reading | None]:
         """The answers to all parts from one call; None for one that is optional and was not answered.
 
-        A part that cannot be told from the reply is asked for alone, once; then it gets its safe defaults.
+        A part that cannot be told from the reply is asked for alone, once; when none can, all are once more. What is
+        open then gets its safe defaults.
         """
         spent = current()
         work = self._together(parts)
@@ -124,11 +125,19 @@ class LanguageDecider:
         if isinstance(reply, CallFailed):
             return [None if part.optional else reply for part in parts]
         found: list[Reading | CallFailed | None] = [*read_parts(reply.text, parts)]
+        if not any(found):
+            (reply,) = yield [self._call([*messages, *_again(reply, "no decision can be told")], wanted)]
+            if isinstance(reply, CallFailed):
+                return [None if part.optional else reply for part in parts]
+            found = [*read_parts(reply.text, parts)]
+            return [
+                one or (None if p.optional else self._defaults(p.questions))
+                for one, p in zip(found, parts, strict=True)
+            ]
         open_ = [n for n, part in enumerate(parts) if found[n] is None and not part.optional]
         if open_:
-            replies = yield [
-                self._call(prompt(p.state, p.questions), p.questions) for p in map(parts.__getitem__, open_)
-            ]
+            alone = [parts[n] for n in open_]
+            replies = yield [self._call(prompt(part.state, part.questions), part.questions) for part in alone]
             for n, one in zip(open_, replies, strict=True):
                 found[n] = one if isinstance(one, CallFailed) else self._read(one, parts[n].questions)
         return found
@@ -139,9 +148,8 @@ class LanguageDecider:
         try:
             return read_decisions(reply.text, questions)
         except Unreadable as error:
-            again = {"role": "user", "content": AGAIN.format(why=error)}
-            said = {"role": "assistant", "content": reply.text[:SAID_CHARACTERS]}
-        return self._read((yield self._call([*messages, said, again], questions)), questions)
+            again = _again(reply, str(error))
+        return self._read((yield self._call([*messages, *again], questions)), questions)
 
     def _call(self, messages: list[dict[str, str]], questions: Questions) -> Call:
         settings: dict[str, Any] = {"temperature": 0.0, "max_tokens": LONGEST + 60 * len(questions)}
@@ -154,8 +162,11 @@ class LanguageDecider:
         try:
             return read_decisions(reply.text, questions)
         except Unreadable as error:
-            current().note(f"no readable decision from {self.model} ({error}): took the safe default")
-            return {name: safe_default(name, put) for name, put in questions.items()}
+            return self._defaults(questions, str(error))
+
+    def _defaults(self, questions: Questions, why: str = "nothing can be told") -> Answers:
+        current().note(f"no readable decision from {self.model} ({why}): took the safe default")
+        return {name: safe_default(name, put) for name, put in questions.items()}
 
     def _instead(self, failure: CallFailed) -> Any:
         if self.fallback is None:
@@ -171,6 +182,14 @@ def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
     labels = list(question["criteria"])
     chosen = "simple" if "simple" in labels else labels[0]
     return {"probabilities": {label: float(label == chosen) for label in labels}, "confidence": 0.0}
+
+
+def _again(reply: Reply, why: str) -> list[dict[str, str]]:
+    """The turns that ask for a reply in the right form."""
+    return [
+        {"role": "assistant", "content": reply.text[:SAID_CHARACTERS]},
+        {"role": "user", "content": AGAIN.format(why=why)},
+    ]
 
 
 def _attempt(ask: Callable[..., Reply], *arguments: Any) -> Reply | CallFailed:

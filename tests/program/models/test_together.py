@@ -180,6 +180,15 @@ def test_a_part_that_fails_to_parse_is_asked_for_alone_once_then_takes_its_safe_
     assert "took the safe default" in str(answer.trace)
 
 
+def test_a_reply_of_which_nothing_can_be_read_is_asked_for_once_more_and_no_part_alone(asked):
+    program, brain, prompts = asked
+    brain.reply = lambda body: "I cannot help with that." if "relevant_1" in str(body) else obliging(body)
+    answer = program(QUESTION)
+    assert len([p for p in prompts if "relevant_1" in p]) == 2
+    assert not [p for p in prompts if "Decide now: relevant." in p]
+    assert "took the safe default" in str(answer.trace)
+
+
 def test_what_a_language_model_calls_beside_the_point_does_not_cost_another_call(asked):
     program, brain, prompts = asked
 
