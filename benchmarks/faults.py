@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from perfect import cascade_figures
+from cascade import cascade_figures
 
 from program import Answer, Outcome, open_program
 from program.drivers import Progress, Token
@@ -302,7 +302,7 @@ def main() -> None:
             "torture": torture,
             "stream": lambda: stream(folder, 5 if quick else 40),
             "memory": lambda: memory(folder, 200 if quick else 20_000, 100 if quick else 2_000),
-            "cascade": lambda: cascade_figures(12 if quick else 0),
+            "cascade": lambda: cascade_figures(quick),
         }
         found = [f for name, part in parts.items() if options.only in ("", name) for f in part()]
     if options.json:

@@ -17,8 +17,8 @@ from optimize.demonstrations import MOST, Demonstration, label_of, plain
 from optimize.diversity import diverse
 from program.deciding import decides, tiers
 from program.knowledge.embedder import Embedder
-from program.models.asked import SHOWN, example
 from program.models.catalog import LOCAL
+from program.models.wording import SHOWN, example
 from program.parameters import Candidates
 from program.rag import AgenticRAG
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import orjson
 
 from optimize.guardrails import DEFAULT_MARGINS, Guardrail, Margin, guard
-from optimize.stats import ALPHA, MIN_UNITS, Interval, PairedResult, holm, mean_interval, paired_test
+from optimize.stats import ALPHA, MIN_UNITS, Interval, PairedResult, holm, mean_interval, paired_test, shown_p
 from program import manifest, reference
 from program.errors import DataError
 
@@ -69,7 +69,7 @@ class Comparison:
         """The verdict in one line, with what could have been seen when nothing was."""
         test = self.test
         figures = (
-            f"{self.metric} {test.difference:+.3f} [{test.ci[0]:+.3f}, {test.ci[1]:+.3f}], p = {test.p:.3f}, "
+            f"{self.metric} {test.difference:+.3f} [{test.ci[0]:+.3f}, {test.ci[1]:+.3f}], p {shown_p(test.p)}, "
             f"{test.n} questions" + (f", {test.topics} topics" if test.topics else "")
         )
         if self.verdict != "no_detectable_difference":

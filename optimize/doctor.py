@@ -99,17 +99,16 @@ def _base(project: Project, name: str, base: KnowledgeSettings) -> Finding:
 
 def _model(role: str, name: str, provider: ProviderSettings) -> Finding:
     """An embedded model, or a language model that is called once to see what it can do."""
-    from program.models.catalog import LOCAL, open_lane
+    from program.models.catalog import LOCAL, missing_keys, open_lane
 
     if name.startswith(LOCAL):
         return Finding(True, f"{role}: {name} (embedded)")
     from program.models.probe import probe
-    from program.models.transport import CallFailed, library
+    from program.models.transport import CallFailed
 
     try:
         lane = open_lane(name, provider, role)
-        missing = [] if lane.api_base else library().validate_environment(name).get("missing_keys", [])
-        if lacking := [key for key in missing if key not in os.environ]:
+        if lacking := missing_keys(name, provider):
             return Finding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
         return Finding(True, f"{role}: {name}: {probe(lane)}")
     except CallFailed as failure:

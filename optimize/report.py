@@ -16,7 +16,7 @@ from optimize.calibration import Judged
 from optimize.choice import Choice
 from optimize.evaluation import Evaluation
 from optimize.metrics import METRICS, Grade
-from optimize.stats import PairedResult
+from optimize.stats import PairedResult, shown_p
 from program.parameters import Setting, is_candidate
 
 MOST_SHOWN = 40
@@ -67,6 +67,7 @@ def render(story: Story) -> bytes:
         parent=story.parent,
         verdict=story.verdict.replace("_", " "),
         gain=story.gain,
+        p=shown_p(story.gain.p),
         survived=story.choice.survived,
         looks=story.looks,
         metrics=_metrics([story.plain, story.before, story.after]),

@@ -39,6 +39,11 @@ class Interval:
     n: int
 
 
+def shown_p(p: float) -> str:
+    """A p-value as it is printed: `= 0.042`, or `< 0.001`, for no chance is nought."""
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+
+
 @dataclass(frozen=True, slots=True)
 class PairedResult:
     """B minus A on the same questions.

@@ -34,7 +34,7 @@ class Progress:
     """Where the loop stands.
 
     Rounds of searching done, the (strategy, query) pairs tried, the last round's sufficiency, the strategy in use
-    and those not tried yet, and how vague the question is. `settled` is true once newer or more official
+    and those not tried yet, and how probably the question is vague. `settled` is true once newer or more official
     evidence was searched for.
     """
 
@@ -43,7 +43,6 @@ class Progress:
     previous: float | None = None
     strategy: str = ""
     untried: tuple[str, ...] = ()
-    vague: bool = False
     vagueness: float = 0.0
     settled: bool = False
 
@@ -137,12 +136,10 @@ def decide(
 ) -> Action:
     """The next action. Ends within `max_rounds` searches and never repeats a tried query of the same strategy.
 
-    `tripped` is the budget's cap that was reached, if any. The order is the order of certainty: a vague
-    question is asked back, sound evidence is written up, a contradiction is settled, the next strategy or a
-    promising query is tried, and only then the program asks, gives up or makes do.
+    `tripped` is the budget's cap that was reached, if any. The order is the order of certainty: sound
+    evidence is written up, a contradiction is settled, the next strategy or a promising query is tried, and only then
+    the program asks back, gives up or makes do. A question taken for vague at first sight does not get this far.
     """
-    if progress.vague:
-        return Clarify("the question leaves open what is meant")
     doubt = lacking(verdict, tuning)
     if verdict.sufficient and not doubt:
         return Generate(StoppedBy.DONE, "the evidence suffices")

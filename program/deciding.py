@@ -1,8 +1,7 @@
-"""Which model answers a predictor, and decisions asked of it directly, one model or two."""
+"""Which model answers a predictor, and its inputs as they are put."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -10,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import dspy
 from dspy.adapters.types.decision import decision_type
 
-from program.decisions import Evidence, decode, evidence_of, is_direct
+from program.decisions import is_direct
 from program.knowledge.source import Passage
-from program.models.cascade import consult
 from program.models.catalog import LOCAL
-from program.models.spending import current as current_spending
 from program.signatures import excerpts
 
 if TYPE_CHECKING:
@@ -48,57 +45,18 @@ def decides(predictor: dspy.Predict) -> bool:
 
 
 def untraced(program: AgenticRAG, predictor: dspy.Predict) -> bool:
-    """True when a decision may go straight to its client: nobody (no optimizer) collects DSPy's trace."""
-    return dspy.settings.trace is _DEFAULT_TRACE and decides(predictor) and is_direct(client(program, predictor))
+    """True when a decision may go straight to its client: no optimizer collects DSPy's trace."""
+    return unwatched() and decides(predictor) and is_direct(client(program, predictor))
+
+
+def unwatched() -> bool:
+    """True when no optimizer collects DSPy's trace."""
+    return dspy.settings.trace is _DEFAULT_TRACE
 
 
 def prompt_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs as a signature takes them: passages as numbered excerpts."""
     return {name: _prompt_value(value) for name, value in inputs.items()}
-
-
-def decide_directly(program: AgenticRAG, name: str, inputs: Mapping[str, Any]) -> Evidence:
-    """The probabilities of a decision predictor for these inputs."""
-    predictor = program.predictor(name)
-    model = client(program, predictor)
-    if not is_direct(model):
-        return evidence_of(predictor(lm=model, **inputs))
-    if not hasattr(model, "second"):
-        return program.requests.ask(name, predictor, model, inputs)
-    work, found = consult(program.doubt.of(name)), []
-    tier = next(work)
-    try:
-        while True:
-            found.append(program.requests.ask(name, predictor, (model.first, model.second)[tier], inputs))
-            tier = work.send(found[-1])
-    except StopIteration as stop:
-        return _counted(predictor, found, stop.value)
-
-
-async def adecide_directly(program: AgenticRAG, name: str, inputs: Mapping[str, Any]) -> Evidence:
-    """As `decide_directly`: a language model is awaited, an embedded one works in another thread."""
-    predictor = program.predictor(name)
-    model = client(program, predictor)
-    if not hasattr(model, "awaits"):
-        return await asyncio.to_thread(decide_directly, program, name, inputs)
-    if not hasattr(model, "second"):
-        return await program.requests.aask(name, predictor, model, inputs)
-    work, found = consult(program.doubt.of(name)), []
-    tier = next(work)
-    try:
-        while True:
-            found.append(await program.requests.aask(name, predictor, (model.first, model.second)[tier], inputs))
-            tier = work.send(found[-1])
-    except StopIteration as stop:
-        return _counted(predictor, found, stop.value)
-
-
-def _counted(predictor: dspy.Predict, found: list[Evidence], counts: Evidence) -> Evidence:
-    """The evidence that counts, noted as passed on when a second client was asked."""
-    if len(found) > 1:
-        first, second = ([d.value for d in decode(each, predictor.fields).values()] for each in found)
-        current_spending().count(first == second)
-    return counts
 
 
 @lru_cache(maxsize=256)

@@ -83,6 +83,11 @@ class Requests:
             return []
         return self._request(name, predictor, client, inputs[0]).ask(client, inputs)
 
+    def part(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """What is sent for these inputs: the state and the questions."""
+        state, questions = self._request(name, predictor, client, inputs).put
+        return {**state, "inputs": written(inputs)}, questions
+
     def _request(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> _Request:
         request = self._kept.get(name)
         if request is None or not request.fits(predictor):
@@ -119,23 +124,25 @@ class _Request:
         )
 
     def ask(self, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Evidence]:
-        written = [_written(one) for one in inputs]
+        sent = [written(one) for one in inputs]
         if (batch := getattr(client, "batch", None)) is not None:
-            found = batch(self._state, self._questions, written)
+            found = batch(self._state, self._questions, sent)
         else:
-            found = [client(state={**self._state, "inputs": one}, questions=self._questions) for one in written]
-        return [_evidence(answers) for answers in found]
+            found = [client(state={**self._state, "inputs": one}, questions=self._questions) for one in sent]
+        return [evidence_from(answers) for answers in found]
 
     async def aask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
-        state = {**self._state, "inputs": _written(inputs)}
-        return _evidence(await client.acall(state=state, questions=self._questions))
+        state = {**self._state, "inputs": written(inputs)}
+        return evidence_from(await client.acall(state=state, questions=self._questions))
 
 
-def _written(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def written(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs as they are sent."""
     return {name: jsonable(value) for name, value in inputs.items()}
 
 
-def _evidence(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
+def evidence_from(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
+    """The probabilities in what a decision client replied."""
     return {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
 
 

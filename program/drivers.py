@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from program.answer import Answer
+from program.consulting import grouped
 from program.errors import RagcError
 from program.performing import aperform, perform, streamed
 from program.requests import Ask, Reply, Request, StepFailed
@@ -88,7 +89,8 @@ def _tell_path(current: Run, told: int, tell: Callable[[Event], None]) -> int:
 
 def _performed(current: Run, requests: list[Request]) -> list[Reply] | StepFailed:
     try:
-        return [perform(current, request) for request in requests]
+        groups = grouped(current.program, requests)
+        return _in_order(groups, [perform(current, [requests[at] for at in group]) for group in groups])
     except Exception as error:
         return _failure(requests, error)
 
@@ -102,10 +104,11 @@ async def _aperformed(
                 first = requests[0]
                 if tell is not None and isinstance(first, Ask) and first.predictor == WRITER:
                     return [await streamed(current, first, lambda text: tell(Token(text)))]
-                return [await aperform(current, first)]
-            async with asyncio.TaskGroup() as group:  # one that fails takes the others with it
-                tasks = [group.create_task(aperform(current, request)) for request in requests]
-            return [task.result() for task in tasks]
+                return await aperform(current, requests)
+            groups = grouped(current.program, requests)
+            async with asyncio.TaskGroup() as tasks:  # one that fails takes the others with it
+                under_way = [tasks.create_task(aperform(current, [requests[at] for at in g])) for g in groups]
+            return _in_order(groups, [task.result() for task in under_way])
     except BaseExceptionGroup as group_:
         error = _first_of(group_)
         if isinstance(error, Exception):
@@ -113,6 +116,14 @@ async def _aperformed(
         raise error from None
     except Exception as error:
         return _failure(requests, error)
+
+
+def _in_order(groups: list[list[int]], replies: list[list[Reply]]) -> list[Reply]:
+    """The replies of groups, in the order of the requests that were grouped."""
+    by_place = {
+        at: reply for group, found in zip(groups, replies, strict=True) for at, reply in zip(group, found, strict=True)
+    }
+    return [by_place[at] for at in sorted(by_place)]
 
 
 def _failure(requests: list[Request], error: BaseException) -> StepFailed:

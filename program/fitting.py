@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,13 +12,13 @@ from dspy.adapters.types.decision import decision_type
 from program.errors import IntegrityError, ModelError
 from program.knobs import Knob
 from program.manifest import Manifest
-from program.models.catalog import LOCAL, listed
+from program.models.catalog import listed, missing_keys
 from program.parameters import space
 from program.rag import AgenticRAG
 from program.settings import Project
 
 COMPILE_AGAIN = "Compile it again with this code and these settings: ragc compile PROJECT"
-ROLES = ("decide", "write")
+ROLES = ("decide", "write", "judge")
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +40,7 @@ def check_models(manifest: Manifest, project: Project) -> None:
     """Raises when the models that the project names cannot run the version; warns when they are others.
 
     `IntegrityError` for another embedding model, `ModelError` for a key that is missing in the environment.
-    A decider or writer other than at compile time is allowed, but thresholds were fitted to the first.
+    A decider, judge or writer other than at compile time is allowed, but thresholds were fitted to the first.
     """
     then, now = manifest.section("models"), project.settings.models.model_dump()
     version = f"{manifest.name}@{manifest.version}"
@@ -51,26 +50,14 @@ def check_models(manifest: Manifest, project: Project) -> None:
             f'Set [models] embed = "{then["embed"]}" in ragc.toml and run: ragc index PROJECT. {COMPILE_AGAIN}',
         )
     for role in ROLES:
-        if missing := [key for name in listed(now[role]) for key in missing_keys(name)]:
+        if missing := [key for name in listed(now[role]) for key in missing_keys(name, project.settings.provider)]:
             raise ModelError(
                 f"{version} cannot reach its model for {role}, {now[role]}: no {', '.join(missing)}.",
                 f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
             )
-        if role in then and then[role] != now[role]:
-            _log.warning("%s was compiled with %s = %s and runs with %s.", version, role, then[role], now[role])
-
-
-def missing_keys(name: str) -> list[str]:
-    """The API keys that a LiteLLM model needs and the environment has not; none for a local model.
-
-    Addresses have defaults, and cloud credentials other ways in, so that only API keys count.
-    """
-    if not name or name.startswith(LOCAL):
-        return []
-    from litellm import validate_environment
-
-    wanted: list[str] = validate_environment(name).get("missing_keys", [])
-    return [key for key in wanted if key.endswith("_API_KEY") and key not in os.environ]
+        if role in then and listed(then[role]) != listed(now[role]):  # a cascade is sealed as a list, opened as a tuple
+            before, here = (" > ".join(listed(names)) or "nothing" for names in (then[role], now[role]))
+            _log.warning("%s was compiled with %s = %s and runs with %s.", version, role, before, here)
 
 
 def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> None:

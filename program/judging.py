@@ -8,12 +8,14 @@ from typing import Any
 
 from program.answer import Round
 from program.consistency import Conflict, suspects
-from program.decide import Verdict, wants_query
+from program.decide import Verdict, rounds_left, wants_query
 from program.evidence import keep
 from program.freshness import freshness, is_stale, newest_of
 from program.knowledge.source import Passage
 from program.requests import Ask, Part
 from program.state import State, ids, share
+
+HELPS = 0.5  # probability of relevance under which a model, by its own word, takes no notice of a passage
 
 
 def judge(state: State) -> Part:
@@ -25,14 +27,16 @@ def judge(state: State) -> Part:
         state.verdict = Verdict(True, 1.0, len(state.kept))
         state.rounds.append(Round(1.0, ids(state.kept)))
         return
-    yield from weigh(state)
-    parts = _parts(state)
+    ahead = _ahead(state)
+    yield from weigh(state, ahead)
+    parts = _parts(state, state.kept)
     pairs = suspects(state.kept) if tuning.consistent else []
-    whole, *rest = yield [
-        _enough(state.question, state.kept),
-        *(_enough(query, passages) for query, passages in parts),
-        *(_contradict(state.question, pair) for pair in pairs),
-    ]
+    wanted = [(state.question, state.kept), *parts]
+    enough = [_foreseen(state, ahead, _enough(query, passages)) for query, passages in wanted]
+    if enough[0].foreseen is None:
+        ahead = _missing_ahead(state, state.kept)
+        enough = _with_ahead(enough, ahead)
+    whole, *rest = yield [*enough, *(_contradict(state.question, pair) for pair in pairs)]
     of_parts, of_pairs = rest[: len(parts)], rest[len(parts) :]
     state.conflicts = [p for p, r in zip(pairs, of_pairs, strict=True) if r["contradict"].value]
     _overrule(state)
@@ -40,7 +44,7 @@ def judge(state: State) -> Part:
     verdict = _verdict(state, whole["sufficient"], 1.0 - len(open_parts) / len(parts) if parts else _coverage(state))
     if wants_query(verdict, state.progress, tuning, state.max_rounds, state.tripped()):
         asked = open_parts or [state.question]
-        replies = yield [Ask("judge.missing", {"question": q, "passages": state.kept}) for q in asked]
+        replies = yield [_foreseen(state, ahead, _missing(query, state.kept)) for query in asked]
         verdict = _with_missing(verdict, replies)
     state.path.append(_note(verdict))
     state.verdict = verdict
@@ -48,7 +52,7 @@ def judge(state: State) -> Part:
     state.rounds.append(Round(verdict.sufficiency, ids(state.kept), *counts))
 
 
-def weigh(state: State) -> Part:
+def weigh(state: State, ahead: Sequence[Ask] = ()) -> Part:
     """Judges the passages of the new searches one by one, and keeps of all that was found what helps."""
     tuning = state.tuning
     new, state.new = state.new, []
@@ -56,7 +60,8 @@ def weigh(state: State) -> Part:
         state.kept = _current(state)[: tuning.keep_at_most]
         return
     pairs = [(key[1], passage) for key in new for passage in state.ranked[key]]
-    replies = yield [Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs]
+    asks = [Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs]
+    replies = yield [*_with_ahead(asks, ahead)]
     for (_, passage), reply in zip(pairs, replies, strict=True):
         state.relevant[passage.id] = max(state.relevant.get(passage.id, 0.0), reply["relevant"].probability)
     state.kept = keep(_current(state), state.relevant, _threshold(state), tuning)
@@ -71,12 +76,46 @@ def _current(state: State) -> list[Passage]:
     return [passage for passage in found if not is_stale(passage, state.need, newest)] or found
 
 
-def _parts(state: State) -> list[tuple[str, list[Passage]]]:
-    """Each look-up of a plan with the kept passages that it found."""
+def _ahead(state: State) -> list[Ask]:
+    """What will be asked about the passages that help, put to all that may: judged with them, in the same call."""
+    if not (state.foresees and state.tuning.filter and state.new):
+        return []
+    new = {passage.id for key in state.new for passage in state.ranked[key]}
+    passages = [p for p in _current(state) if p.id in new or state.relevant.get(p.id, 0.0) >= HELPS]
+    wanted = [(state.question, passages), *_parts(state, passages)]
+    return [*(_enough(query, found) for query, found in wanted), *_missing_ahead(state, passages)]
+
+
+def _missing_ahead(state: State, passages: Sequence[Passage]) -> list[Ask]:
+    """What is asked once the evidence is found wanting, if a round is left then."""
+    if not state.foresees or not rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped()):
+        return []
+    queries = state.queries if state.tuning.each_part and len(state.queries) > 1 else []
+    return [_missing(query, passages) for query in (state.question, *queries)]
+
+
+def _foreseen(state: State, ahead: Sequence[Ask], ask: Ask) -> Ask:
+    """The request, with the one asked ahead whose reply is as good: what it was shown besides was found not to help."""
+    kept = set(ids(ask.inputs["passages"]))
+    for other in ahead:
+        shown = set(ids(other.inputs["passages"]))
+        alike = other.predictor == ask.predictor and other.inputs["question"] == ask.inputs["question"]
+        if alike and kept <= shown and all(state.relevant.get(id_, 1.0) < HELPS for id_ in shown - kept):
+            return replace(ask, foreseen=other)
+    return ask
+
+
+def _with_ahead(asks: Sequence[Ask], ahead: Sequence[Ask]) -> list[Ask]:
+    """The requests, the first of them with what is likely to be asked next."""
+    return [replace(asks[0], ahead=tuple(ahead)), *asks[1:]] if asks and ahead else [*asks]
+
+
+def _parts(state: State, passages: Sequence[Passage]) -> list[tuple[str, list[Passage]]]:
+    """Each look-up of a plan with those of the passages that it found."""
     if not state.tuning.each_part or len(state.queries) < 2:
         return []
     found = {q: {p.id for (_, query), ps in state.ranked.items() if query == q for p in ps} for q in state.queries}
-    return [(query, [p for p in state.kept if p.id in found[query]]) for query in state.queries]
+    return [(query, [p for p in passages if p.id in found[query]]) for query in state.queries]
 
 
 def _coverage(state: State) -> float:
@@ -118,6 +157,10 @@ def _threshold(state: State) -> float:
 
 def _enough(question: str, passages: Sequence[Passage]) -> Ask:
     return Ask("judge.sufficiency", {"question": question, "passages": list(passages)})
+
+
+def _missing(question: str, passages: Sequence[Passage]) -> Ask:
+    return Ask("judge.missing", {"question": question, "passages": list(passages)})
 
 
 def _contradict(question: str, pair: Conflict) -> Ask:

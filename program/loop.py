@@ -31,10 +31,15 @@ def steps(
     max_rounds: int = 10,
     tripped: Callable[[], StoppedBy | None] = lambda: None,
     path: list[str] | None = None,
+    foresees: bool = False,
 ) -> Steps:
-    """Yields requests and returns the answer; `path` is filled with the readable trace as it grows."""
+    """Yields requests and returns the answer; `path` is filled with the readable trace as it grows.
+
+    `foresees` says that the driver can use word of what is likely to be asked next.
+    """
     path = [] if path is None else path
     state = State.of(question, program, need(question), max_rounds, tripped, path)
+    state.foresees = foresees
     try:
         return (yield from _agentic(state))
     except StepFailed as failure:

@@ -1,10 +1,10 @@
-"""The performing of one request: a search, a decision or a text; in turn, awaited, or word by word."""
+"""The performing of requests: a search, a decision or a text, or decisions together; awaited, or word by word."""
 
 from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
 from threading import Thread
@@ -12,8 +12,8 @@ from typing import Any
 
 import dspy
 
-from program.deciding import adecide_directly, client, decide_directly, prompt_inputs, runs_here, untraced
-from program.decisions import decode
+from program.consulting import adecide_directly, decide_directly
+from program.deciding import client, prompt_inputs, runs_here, untraced
 from program.errors import ModelError
 from program.knowledge.source import NO_FILTERS, Filters
 from program.models.adapter import PlainListener, speaking
@@ -21,43 +21,49 @@ from program.requests import Ask, Find, Reply, Request
 from program.running import Run
 
 
-def perform(current: Run, request: Request) -> Reply:
-    """The reply to one request."""
+def perform(current: Run, requests: Sequence[Request]) -> list[Reply]:
+    """The replies to one request, or to decisions that go to one client: put to it together where it takes several."""
     started = time.perf_counter()
-    program = current.program
-    if isinstance(request, Find):
-        pool = program.runtime.library.candidates(*search_arguments(request), failed=current.degraded)
-        return current.note(request, pool, started)
-    predictor = program.predictor(request.predictor)
-    inputs = prompt_inputs(request.inputs)
-    model = client(program, predictor, inputs)
-    seconds = None if runs_here(model) else current.seconds_for([request])
-    with current.spending(request) as spent:
-        if untraced(program, predictor):
-            evidence = within(seconds, lambda: decide_directly(program, request.predictor, inputs))
-            return current.note(request, decode(evidence, predictor.fields), started, spent)
+    program, first = current.program, requests[0]
+    if isinstance(first, Find):
+        pool = program.runtime.library.candidates(*search_arguments(first), failed=current.degraded)
+        return [current.note(first, pool, started)]
+    predictor = program.predictor(first.predictor)
+    model = client(program, predictor, prompt_inputs(first.inputs))
+    seconds = None if runs_here(model) else current.seconds_for(requests)
+    if current.knows(first) or untraced(program, predictor):
+        new = [ask for ask in requests if isinstance(ask, Ask) and not current.knows(ask)]
+        with current.spending(new) as spent:
+            if new:
+                current.learn(new, within(seconds, lambda: decide_directly(program, new)))
+            return current.note_decided(requests, started, spent)
+    inputs = prompt_inputs(first.inputs)
+    with current.spending(requests) as spent:
         with speaking(model), dspy.track_usage() as tracker:
             reply = within(seconds, lambda: predictor(lm=model, **inputs))
-        return current.note(request, reply, started, spent, tracker.get_total_tokens())
+        return [current.note(first, reply, started, spent, tracker.get_total_tokens())]
 
 
-async def aperform(current: Run, request: Request) -> Reply:
-    """The reply to one request, awaited."""
+async def aperform(current: Run, requests: Sequence[Request]) -> list[Reply]:
+    """The same, awaited."""
     started = time.perf_counter()
-    program = current.program
-    if isinstance(request, Find):
-        pool = await program.runtime.library.acandidates(*search_arguments(request), failed=current.degraded)
-        return current.note(request, pool, started)
-    predictor = program.predictor(request.predictor)
-    inputs = prompt_inputs(request.inputs)
-    async with current.aspending(request) as spent:
-        if untraced(program, predictor):
-            evidence = await adecide_directly(program, request.predictor, inputs)
-            return current.note(request, decode(evidence, predictor.fields), started, spent)
+    program, first = current.program, requests[0]
+    if isinstance(first, Find):
+        pool = await program.runtime.library.acandidates(*search_arguments(first), failed=current.degraded)
+        return [current.note(first, pool, started)]
+    predictor = program.predictor(first.predictor)
+    if current.knows(first) or untraced(program, predictor):
+        new = [ask for ask in requests if isinstance(ask, Ask) and not current.knows(ask)]
+        async with current.aspending(new) as spent:
+            if new:
+                current.learn(new, await adecide_directly(program, new))
+            return current.note_decided(requests, started, spent)
+    inputs = prompt_inputs(first.inputs)
+    async with current.aspending(requests) as spent:
         model = client(program, predictor, inputs)
         with speaking(model), dspy.track_usage() as tracker:
             reply = await predictor.acall(lm=model, **inputs)
-        return current.note(request, reply, started, spent, tracker.get_total_tokens())
+        return [current.note(first, reply, started, spent, tracker.get_total_tokens())]
 
 
 async def streamed(current: Run, request: Ask, tell: Callable[[str], None]) -> Reply:
@@ -73,7 +79,7 @@ async def streamed(current: Run, request: Ask, tell: Callable[[str], None]) -> R
     else:
         listener = dspy.streaming.StreamListener(signature_field_name=output, predict=predictor, allow_reuse=True)
     reply: Reply = None
-    async with current.aspending(request) as spent:
+    async with current.aspending([request]) as spent:
         with speaking(model), dspy.track_usage() as tracker:
             streaming = dspy.streamify(
                 predictor, stream_listeners=[listener], async_streaming=True, is_async_program=True

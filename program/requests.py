@@ -27,10 +27,16 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A predictor to call, by its name in the program, with its inputs; passages are given as `Passage`."""
+    """A predictor to call, by its name in the program, with its inputs; passages are given as `Passage`.
+
+    `ahead` are requests that are likely to follow: a driver that can have them answered in the same call may do so,
+    and keep the replies. `foreseen` is the one of those whose reply, if it was kept, is as good as a new one.
+    """
 
     predictor: str
     inputs: Mapping[str, Any]
+    ahead: tuple[Ask, ...] = ()
+    foreseen: Ask | None = None
 
 
 Request = Find | Ask

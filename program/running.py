@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from program import telemetry
 from program.answer import Answer
 from program.budget import Meter
+from program.consulting import Consulted, takes_several
 from program.deciding import client, decides
+from program.decisions import Evidence, decode
 from program.errors import KnowledgeError
 from program.loop import steps
 from program.models.spending import Spending, deadline_after, spending
@@ -39,7 +41,9 @@ class Run:
         self.path: list[str] = []
         self.steps: list[Step] = []
         self.failed = False
-        self.loop = steps(question, program, self.meter.budget.max_rounds, self.meter.tripped, self.path)
+        self._known: dict[int, tuple[Ask, Evidence]] = {}  # by the request's identity
+        rounds = self.meter.budget.max_rounds
+        self.loop = steps(question, program, rounds, self.meter.tripped, self.path, takes_several(program))
 
     def first(self) -> list[Request]:
         return next(self.loop)
@@ -51,18 +55,28 @@ class Run:
             return self.loop.throw(replies)
         return self.loop.send(replies)
 
-    def seconds_for(self, requests: list[Request]) -> float:
+    def seconds_for(self, requests: Sequence[Request]) -> float:
         """How long this step may take. After a failure all that is left goes to the fallback."""
         last = all(isinstance(r, Ask) and r.predictor.startswith(LAST) for r in requests)
         return self.meter.left(writing=last or self.failed)
 
+    def knows(self, request: Request) -> bool:
+        """True when a reply that is as good as a new one was given before the request was made."""
+        return isinstance(request, Ask) and request.foreseen is not None and id(request.foreseen) in self._known
+
+    def learn(self, asks: Sequence[Ask], consulted: Consulted) -> None:
+        """Keeps what decisions came to, and what was answered ahead of its being asked."""
+        found, ahead = consulted
+        for ask, evidence in [*zip(asks, found, strict=True), *ahead]:
+            self._known[id(ask)] = ask, evidence
+
     @contextmanager
-    def spending(self, request: Request) -> Iterator[Spending]:
+    def spending(self, requests: Sequence[Request]) -> Iterator[Spending]:
         """What language models cost inside the block: counted also when it fails.
 
         They may be asked until shortly before the step ends, so that an embedded model can still step in.
         """
-        with spending(deadline_after(self.seconds_for([request]))) as spent:
+        with spending(deadline_after(self.seconds_for(requests))) as spent:
             try:
                 yield spent
             finally:
@@ -70,9 +84,9 @@ class Run:
                 self.path += spent.notes
 
     @asynccontextmanager
-    async def aspending(self, request: Request) -> AsyncIterator[Spending]:
+    async def aspending(self, requests: Sequence[Request]) -> AsyncIterator[Spending]:
         """As `spending`; a request that the block leaves under way was called off, and is counted first."""
-        with self.spending(request) as spent:
+        with self.spending(requests) as spent:
             try:
                 yield spent
             finally:
@@ -109,6 +123,28 @@ class Run:
         self.steps.append(step_of(request, reply, milliseconds, (tokens_in, tokens_out), str(model.model)))
         return reply
 
+    def note_decided(self, requests: Sequence[Request], started: float, spent: Spending) -> list[Reply]:
+        """The replies to decisions (and to texts that were foreseen), each kept as a step of its own.
+
+        What one call for several cost is in the steps of those it was made for, in equal shares.
+        """
+        milliseconds = (time.perf_counter() - started) * 1000
+        asks = [request for request in requests if isinstance(request, Ask)]
+        shares = _shares(spent, sum(not self.knows(ask) for ask in asks))
+        replies: list[Reply] = []
+        for ask in asks:
+            predictor = self.program.predictor(ask.predictor)
+            known = self.knows(ask)
+            _, found = self._known[id(ask.foreseen if known else ask)]
+            reply: Reply = found
+            if decides(predictor):
+                reply = decode(found, predictor.fields)
+                self.meter.decisions += 1
+            model = str(client(self.program, predictor, ask.inputs).model)
+            self.steps.append(step_of(ask, reply, milliseconds, (0, 0) if known else next(shares), model))
+            replies.append(reply)
+        return replies
+
     def degraded(self, source: str, error: KnowledgeError) -> None:
         """Notes that a source was left out of a search, so that the answer says what it does without."""
         note = f"degraded: without {source}: {error.what}"
@@ -124,3 +160,9 @@ class Run:
             log(answer, self.question, runtime.preset, runtime.log)
         telemetry.emit(answer)
         return answer
+
+
+def _shares(spent: Spending, among: int) -> Iterator[tuple[int, int]]:
+    """Tokens in and out for each of so many, as even as can be."""
+    for n in range(among):
+        yield tuple((total + n) // among for total in (spent.tokens_in, spent.tokens_out))  # type: ignore[misc]

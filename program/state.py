@@ -42,7 +42,7 @@ class State:
     """One question on its way.
 
     `pool` is what the question's own first look found, `pools` what each later search found; `new` holds the
-    searches that no judge has seen yet.
+    searches that no judge has seen yet. `foresees` is true when the driver can have several things answered at once.
     """
 
     question: str
@@ -69,6 +69,7 @@ class State:
     searched: int = 0
     previous: float | None = None
     settled: bool = False
+    foresees: bool = False
 
     @classmethod
     def of(

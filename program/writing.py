@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import replace
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.claims import Claim, claims, statements
@@ -21,10 +22,10 @@ def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[
     draft = yield from _draft(state, strict=False)
     if not state.tuning.ground:
         return _answered(state, draft, state.verdict.sufficiency, stopped_by)
-    stated, upheld = yield from _checked(state, draft)
+    stated, upheld, whole = yield from _checked(state, draft)
     if len(upheld) < len(stated):
         draft = yield from _draft(state, strict=True)
-        stated, upheld = yield from _checked(state, draft)
+        stated, upheld, whole = yield from _checked(state, draft)
     unsupported = _not_looked_up(state, [claim for claim in stated if claim not in upheld])[:MOST_CLAIMS]
     if unsupported and state.tuning.search_claims and _more(state):
         before = list(state.kept)
@@ -34,11 +35,10 @@ def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[
         state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
         if len(state.kept) > len(before):
             draft = yield from _draft(state, strict=True)
-            stated, upheld = yield from _checked(state, draft)
+            stated, upheld, whole = yield from _checked(state, draft)
     if not upheld:
         return None
-    stands = {"question": state.question, "answer": statements(upheld, state.kept)}
-    (reply,) = yield [Ask("grounder.responsive", stands)]
+    (reply,) = yield [replace(whole, foreseen=whole) if upheld == stated else _responsive(state, upheld)]
     responsive = float(reply["responsive"].probability)
     state.path.append(f"responsive {share(responsive)}")
     if not reply["responsive"].value or responsive < state.tuning.answer_above:
@@ -68,16 +68,24 @@ def _draft(state: State, strict: bool) -> Generator[list[Request], list[Reply], 
     return str(reply["answer"])
 
 
-def _checked(state: State, draft: str) -> Generator[list[Request], list[Reply], tuple[list[Claim], list[Claim]]]:
-    """The draft's claims, and those that their cited passages support; one that cites nothing is not upheld."""
+def _checked(state: State, draft: str) -> Generator[list[Request], list[Reply], tuple[list[Claim], list[Claim], Ask]]:
+    """The draft's claims, those that their cited passages support, and what was asked ahead of the whole draft.
+
+    A claim that cites nothing is not upheld.
+    """
     stated = claims(draft)
+    whole = _responsive(state, stated)
     cites = [_cited(state.kept, claim) for claim in stated]
     checked = [(claim, passages) for claim, passages in zip(stated, cites, strict=True) if passages]
-    asks: list[Request] = [Ask("grounder.support", {"claim": c.bare, "passages": passages}) for c, passages in checked]
-    replies = (yield asks) if asks else []
+    asks = [Ask("grounder.support", {"claim": c.bare, "passages": passages}) for c, passages in checked]
+    replies = (yield [replace(asks[0], ahead=(whole,)), *asks[1:]]) if asks else []
     upheld = [claim for (claim, _), reply in zip(checked, replies, strict=True) if reply["supported"].value]
     state.path.append(f"ground {len(upheld)}/{len(stated)}")
-    return stated, upheld
+    return stated, upheld, whole
+
+
+def _responsive(state: State, stated: Sequence[Claim]) -> Ask:
+    return Ask("grounder.responsive", {"question": state.question, "answer": statements(stated, state.kept)})
 
 
 def _cited(kept: Sequence[Passage], claim: Claim) -> list[Passage]:

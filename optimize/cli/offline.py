@@ -76,6 +76,7 @@ def _print_arm(found: OfflineTest, arm: Arm) -> None:
     """The verdict, guardrails, the other metrics, tags, and the answers that changed class."""
     from optimize.comparison import direction
     from optimize.offline import SUBGROUPS
+    from optimize.stats import shown_p
 
     one = arm.comparison
     typer.echo(one.text() if len(found.arms) == 1 else f"{arm.version}: {one.text()}")
@@ -86,7 +87,7 @@ def _print_arm(found: OfflineTest, arm: Arm) -> None:
             name,
             f"{test.difference:+.4g}",
             f"[{test.ci[0]:+.4g}, {test.ci[1]:+.4g}]",
-            f"{test.p:.3f}",
+            shown_p(test.p).removeprefix("= "),
             str(test.n),
             direction(name, test).replace("_", " "),
         )

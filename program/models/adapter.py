@@ -43,7 +43,8 @@ class FencedAdapter(dspy.ChatAdapter):
         settings = self._settings(signature, lm_kwargs)
         for put in (signature, _again(signature)):
             try:
-                return _without_traps(super().__call__(lm, dict(settings), put, demos, inputs), inputs)
+                replies = super().__call__(lm, dict(settings), put, demos, inputs)
+                return [without_traps(reply, inputs) for reply in replies]
             except AdapterParseError:
                 continue
             except LMError as error:
@@ -57,7 +58,8 @@ class FencedAdapter(dspy.ChatAdapter):
         settings = self._settings(signature, lm_kwargs)
         for put in (signature, _again(signature)):
             try:
-                return _without_traps(await super().acall(lm, dict(settings), put, demos, inputs), inputs)
+                replies = await super().acall(lm, dict(settings), put, demos, inputs)
+                return [without_traps(reply, inputs) for reply in replies]
             except AdapterParseError:
                 continue
             except LMError as error:
@@ -217,9 +219,10 @@ def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> dic
     return {**texts, **{name: [] for name in _records(signature)}}
 
 
-def _without_traps(replies: Values, inputs: Mapping[str, Any]) -> Values:
+def without_traps(reply: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A reply's fields without links, images and tags but those addresses that an official passage states."""
     known = addresses(_excerpts(inputs))
-    return [{name: _safe(value, known) for name, value in reply.items()} for reply in replies]
+    return {name: _safe(value, known) for name, value in reply.items()}
 
 
 def _safe(value: Any, known: set[str]) -> Any:

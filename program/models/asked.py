@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Generator, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from program.models.fence import DATA_RULE, shown
 from program.models.gateway import Gateway, shared_gateway
 from program.models.lane import Lane
 from program.models.repair import Unreadable
 from program.models.spending import current
+from program.models.together import Part, Reading, composed, read_parts
 from program.models.transport import Call, CallFailed, Reply
 from program.models.typed import read_decisions
+from program.models.wording import Questions, State, prompt, schema
 
-State = Mapping[str, Any]
-Questions = Mapping[str, Mapping[str, Any]]
 Answers = dict[str, dict[str, Any]]
 
-SHOWN = 8  # demonstrations in a prompt
-SHOWN_CHARACTERS = 1200  # of each
+SAID_CHARACTERS = 1200  # of an unreadable reply, shown when it is asked for again
 LONGEST = 700  # tokens of a reply, for each decision 60 more
 AGAIN = "That could not be read: {why}. Reply once more with the JSON object alone, in exactly the form asked for."
 
@@ -81,24 +79,94 @@ class LanguageDecider:
             found: Answers = await self._instead(failure).acall(state=state, questions=questions)
             return found
 
+    def together(self, parts: Sequence[Part]) -> list[Reading | None]:
+        """The answers to all parts from one call; None for one that is optional and was not answered.
+
+        A part that cannot be told from the reply is asked for alone, once; when none can, all are once more. What is
+        open then gets its safe defaults.
+        """
+        spent = current()
+        work = self._together(parts)
+        calls = next(work)
+        try:
+            while True:
+                calls = work.send([_attempt(self._gateway.ask, self.lane, call, spent) for call in calls])
+        except StopIteration as stop:
+            return [
+                self._instead(found)(state=part.state, questions=part.questions)
+                if isinstance(found, CallFailed)
+                else found
+                for part, found in zip(parts, stop.value, strict=True)
+            ]
+
+    async def atogether(self, parts: Sequence[Part]) -> list[Reading | None]:
+        """The same, awaited."""
+        spent = current()
+        work = self._together(parts)
+        calls = next(work)
+        try:
+            while True:
+                asked = (_aattempt(self._gateway.aask, self.lane, call, spent) for call in calls)
+                calls = work.send(await asyncio.gather(*asked))
+        except StopIteration as stop:
+            return [
+                await self._instead(found).acall(state=part.state, questions=part.questions)
+                if isinstance(found, CallFailed)
+                else found
+                for part, found in zip(parts, stop.value, strict=True)
+            ]
+
+    def _together(
+        self, parts: Sequence[Part]
+    ) -> Generator[list[Call], list[Reply | CallFailed], list[Reading | CallFailed | None]]:
+        """Yields calls to be made at once; a failed one stands for the parts that it would have answered."""
+        messages, wanted = composed(parts)
+        (reply,) = yield [self._call(messages, wanted)]
+        if isinstance(reply, CallFailed):
+            return [None if part.optional else reply for part in parts]
+        found: list[Reading | CallFailed | None] = [*read_parts(reply.text, parts)]
+        if not any(found):
+            (reply,) = yield [self._call([*messages, *_again(reply, "no decision can be told")], wanted)]
+            if isinstance(reply, CallFailed):
+                return [None if part.optional else reply for part in parts]
+            found = [*read_parts(reply.text, parts)]
+            return [
+                one or (None if p.optional else self._defaults(p.questions))
+                for one, p in zip(found, parts, strict=True)
+            ]
+        open_ = [n for n, part in enumerate(parts) if found[n] is None and not part.optional]
+        if open_:
+            alone = [parts[n] for n in open_]
+            replies = yield [self._call(prompt(part.state, part.questions), part.questions) for part in alone]
+            for n, one in zip(open_, replies, strict=True):
+                found[n] = one if isinstance(one, CallFailed) else self._read(one, parts[n].questions)
+        return found
+
     def _work(self, questions: Questions, state: State) -> Generator[Call, Reply, Answers]:
         messages = prompt(state, questions)
+        reply = yield self._call(messages, questions)
+        try:
+            return read_decisions(reply.text, questions)
+        except Unreadable as error:
+            again = _again(reply, str(error))
+        return self._read((yield self._call([*messages, *again], questions)), questions)
+
+    def _call(self, messages: list[dict[str, str]], questions: Questions) -> Call:
         settings: dict[str, Any] = {"temperature": 0.0, "max_tokens": LONGEST + 60 * len(questions)}
         if self._structured:
             settings["response_format"] = schema(questions)
-        call = Call(self.model, messages, settings, self.lane.api_base)
-        reply = yield call
+        return Call(self.model, messages, settings, self.lane.api_base)
+
+    def _read(self, reply: Reply, questions: Questions) -> Answers:
+        """What the last reply says, or the safe defaults."""
         try:
             return read_decisions(reply.text, questions)
         except Unreadable as error:
-            again = {"role": "user", "content": AGAIN.format(why=error)}
-            said = {"role": "assistant", "content": reply.text[:SHOWN_CHARACTERS]}
-        reply = yield Call(self.model, [*messages, said, again], settings, self.lane.api_base)
-        try:
-            return read_decisions(reply.text, questions)
-        except Unreadable as error:
-            current().note(f"no readable decision from {self.model} ({error}): took the safe default")
-            return {name: safe_default(name, put) for name, put in questions.items()}
+            return self._defaults(questions, str(error))
+
+    def _defaults(self, questions: Questions, why: str = "nothing can be told") -> Answers:
+        current().note(f"no readable decision from {self.model} ({why}): took the safe default")
+        return {name: safe_default(name, put) for name, put in questions.items()}
 
     def _instead(self, failure: CallFailed) -> Any:
         if self.fallback is None:
@@ -116,89 +184,23 @@ def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
     return {"probabilities": {label: float(label == chosen) for label in labels}, "confidence": 0.0}
 
 
-def prompt(state: State, questions: Questions) -> list[dict[str, str]]:
-    """The messages that put the questions: task, form and examples for the system, the inputs fenced as data."""
-    parts = [str(state.get("instructions", "")).strip(), _asked(questions), DATA_RULE, _form(questions)]
-    if examples := _examples(state.get("demos") or (), questions):
-        parts.append("Examples that people labelled:\n" + "\n".join(examples))
-    inputs = "\n\n".join(shown(name, value) for name, value in state["inputs"].items())
-    wanted = ", ".join(questions)
+def _again(reply: Reply, why: str) -> list[dict[str, str]]:
+    """The turns that ask for a reply in the right form."""
     return [
-        {"role": "system", "content": "\n\n".join(parts)},
-        {"role": "user", "content": f"{inputs}\n\nDecide now: {wanted}. Reply with the JSON object alone."},
+        {"role": "assistant", "content": reply.text[:SAID_CHARACTERS]},
+        {"role": "user", "content": AGAIN.format(why=why)},
     ]
 
 
-def schema(questions: Questions) -> dict[str, Any]:
-    """The reply's JSON schema, in OpenAI's strict form."""
-    properties = {name: _object(_fields(put)) for name, put in questions.items()}
-    return {"type": "json_schema", "json_schema": {"name": "decisions", "strict": True, "schema": _object(properties)}}
+def _attempt(ask: Callable[..., Reply], *arguments: Any) -> Reply | CallFailed:
+    try:
+        return ask(*arguments)
+    except CallFailed as failure:
+        return failure
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _fields(put: Mapping[str, Any]) -> dict[str, Any]:
-    text, number = {"type": "string"}, {"type": "number"}
-    if put["type"] == "noul":
-        return {"reason": text, "verdict": {"type": "string", "enum": ["yes", "no"]}, "probability": number}
-    labels = list(put["criteria"])
-    table = _object(dict.fromkeys(labels, number))
-    return {"reason": text, "choice": {"type": "string", "enum": labels}, "probabilities": table}
-
-
-def _asked(questions: Questions) -> str:
-    lines = ["Decide:"]
-    for name, put in questions.items():
-        if put["type"] == "noul":
-            lines.append(f"- {name} (yes or no): {put['instructions']}")
-        else:
-            lines.append(f"- {name} (one of {', '.join(put['criteria'])}): {put['instructions']}")
-            lines += [f"    {label}: {meaning}" for label, meaning in put["criteria"].items()]
-    return "\n".join(lines)
-
-
-def _form(questions: Questions) -> str:
-    form: dict[str, Any] = {}
-    for name, put in questions.items():
-        if put["type"] == "noul":
-            form[name] = {"reason": "at most 15 words", "verdict": "yes or no", "probability": 0.5}
-        else:
-            shares = dict.fromkeys(put["criteria"], 0.5)
-            form[name] = {"reason": "at most 15 words", "choice": "one of them", "probabilities": shares}
-    return (
-        "Reply with one JSON object and nothing else: for each decision first a short reason, then the verdict, then "
-        "how probable it is. `probability` is that of yes, from 0 to 1: near 1 when surely yes, near 0 when surely "
-        "no, near 0.5 when it could be either; `probabilities` sum to 1.\n"
-        f"Form: {json.dumps(form, ensure_ascii=False)}\n"
-        'Bad: "Yes, it is." Bad: "80%". Bad: a verdict of no with a probability of 0.9.'
-    )
-
-
-def _examples(demos: Sequence[Mapping[str, Any]], questions: Questions) -> list[str]:
-    """A few demonstrations, as different in their labels as they come."""
-    groups: dict[str, list[str]] = {}
-    for demo in demos:
-        labels = {name: _label(demo[name]) for name in questions if demo.get(name) is not None}
-        if not labels:
-            continue
-        told = json.dumps(labels, ensure_ascii=False)
-        if sum(map(len, groups.values())) >= 4 * SHOWN and told in groups:
-            continue
-        if (inputs := example(demo, questions)) is not None:
-            groups.setdefault(told, []).append(f"{inputs}\n-> {told}")
-    rounds = max((len(group) for group in groups.values()), default=0)
-    turns = [group[n] for n in range(rounds) for group in groups.values() if n < len(group)]
-    return turns[:SHOWN]
-
-
-def example(demo: Mapping[str, Any], outputs: Collection[str]) -> str | None:
-    """The inputs of a demonstration as a prompt shows them; None when they are too long for one."""
-    inputs = " ".join(shown(name, value) for name, value in demo.items() if name not in outputs)
-    return inputs if len(inputs) <= SHOWN_CHARACTERS else None
-
-
-def _label(value: Any) -> Any:
-    value = value.get("value") if isinstance(value, Mapping) else getattr(value, "value", value)
-    return {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
+async def _aattempt(ask: Callable[..., Awaitable[Reply]], *arguments: Any) -> Reply | CallFailed:
+    try:
+        return await ask(*arguments)
+    except CallFailed as failure:
+        return failure

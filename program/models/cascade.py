@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -49,10 +49,17 @@ class Cascade:
         self.first.import_heads(arrays)
 
 
-def consult(doubt: float) -> Generator[int, Evidence, Evidence]:
-    """Yields the tier to ask, 0 then perhaps 1, and returns the evidence that counts."""
-    first = yield 0
-    return first if settled(first, doubt) else (yield 1)
+def consult(doubts: Sequence[float]) -> Generator[tuple[int, list[int]], Sequence[Evidence], list[list[Evidence]]]:
+    """Yields a tier and the places of the decisions to ask it for: the first for all, the second for those in doubt.
+
+    Returns for each decision what each tier that was asked said of it; the last is what counts.
+    """
+    found = [[evidence] for evidence in (yield 0, list(range(len(doubts))))]
+    doubtful = [n for n, doubt in enumerate(doubts) if not settled(found[n][0], doubt)]
+    if doubtful:
+        for n, evidence in zip(doubtful, (yield 1, doubtful), strict=True):
+            found[n].append(evidence)
+    return found
 
 
 def settled(evidence: Evidence, doubt: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -160,6 +161,21 @@ def open_lane(name: str, provider: ProviderSettings, role: str = "write", local:
     api_base = str(terms.pop("api_base", ""))
     terms.pop("structured", None)
     return shared_gateway().lane(name, api_base, Terms(**terms))
+
+
+def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
+    """The API keys that a language model needs and the environment has not; none for an embedded one.
+
+    None either for a server that the project names itself: it may want none, and gets none but its own. Addresses
+    have defaults, and cloud credentials other ways in, so that only API keys count.
+    """
+    of_model = provider.model.get(name)
+    if not name or name.startswith(LOCAL) or (of_model is not None and of_model.api_base):
+        return []
+    from program.models.transport import library
+
+    wanted: list[str] = library().validate_environment(name).get("missing_keys", [])
+    return [key for key in wanted if key.endswith("_API_KEY") and key not in os.environ]
 
 
 def listed(names: Names) -> tuple[str, ...]:

@@ -54,15 +54,15 @@ def is_excerpt(value: Any) -> bool:
     return isinstance(value, Excerpt) or (isinstance(value, Mapping) and "text" in value and "base" in value)
 
 
-def shown(name: str, value: Any) -> str:
+def shown(name: str, value: Any, **attributes: Any) -> str:
     """An input as it stands in a prompt: passages fenced one by one, everything else fenced under its name."""
     if is_excerpt(value):
         return passage(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
         if value and is_excerpt(value[0]):
             return "\n".join(passage(item) for item in value)
-        return fenced(name, "\n".join(f"- {clean(str(item))}" for item in value) or "(none)")
-    return fenced(name, str(value))
+        return fenced(name, "\n".join(f"- {clean(str(item))}" for item in value) or "(none)", **attributes)
+    return fenced(name, str(value), **attributes)
 
 
 def unlinked(text: str, known: Iterable[str] = ()) -> str:
@@ -96,7 +96,7 @@ class LinkFilter:
 
     def feed(self, piece: str) -> str:
         """What can be shown now."""
-        text = self._held + piece
+        text = self._held + clean(piece)  # a character that no reader sees must not part a link
         at = _MAY_BE_LINK.search(text)
         cut = at.start() if at and len(text) - at.start() < HELD else len(text)
         self._held = text[cut:]

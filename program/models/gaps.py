@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from program.knowledge.embedder import Embedder
+from program.models.options import options
 from program.models.scoring import rarity, score
 from program.models.split import split
 from program.models.units import Unit, units
@@ -16,7 +17,7 @@ from program.signatures import Excerpt
 ANSWERED = 9.0  # log-odds, up to a constant, from which a piece is taken to answer a look-up
 UNCOVERED = 0.3  # share of a look-up's words that no passage holds from which it counts as open
 NEW_WORDS = 6  # of the nearest piece that a refocused query takes over
-OPTIONS = 4
+PAGES = 3
 _WORDS = re.compile(r"[\w][\w’'.:%/-]*[\w%]|\w")
 _WH = re.compile(
     r"^(?:(?:by|for|from|in|to|on|at|with|of|within|after)\s+)?(?:who"
@@ -24,7 +25,6 @@ _WH = re.compile(
     r"|far|soon))?)\b",
     re.IGNORECASE,
 )
-_SPLIT_TITLE = re.compile(r"\s+>\s+")
 
 
 def missing(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> tuple[str, str]:
@@ -104,49 +104,25 @@ def _refocused(query: str, nearest: Unit, bridge: str) -> str:
 
 
 def clarify(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> str:
-    """One question that offers two to four options, each a name or heading of the passages.
+    """One question back that offers two to four options of one kind, as the passages name them.
 
-    Where fewer than two options can be told apart it asks for the product, plan or case in general.
+    Where they name none it offers the pages found, and without two of these asks for the product, plan or case.
     """
     found = list(chain.from_iterable(units(passage) for passage in passages))
     if found:
         points = score(question, [question], found, embedder)[0]
         ranked = [found[int(i)] for i in (-points).argsort(kind="stable")]
         wanted = expected(question)
-        telling = [unit for unit in ranked if kinds(unit.text).intersection(wanted)] or ranked
-        for options in (_row_labels(telling), _named(question, telling), _headings(passages)):
-            if len(options) >= 2:
-                *firsts, last = options[:OPTIONS]
-                return f"Do you mean {', '.join(firsts)} or {last}?"
+        telling = [unit for unit in ranked if kinds(unit.text).intersection(wanted)]
+        if open_ := options(question, [*telling, *(unit for unit in ranked if unit not in telling)], passages):
+            asked = f"Which {open_.kind} do you mean:" if open_.kind else "Do you mean"
+            return f"{asked} {_either(open_.names)}?"
+    pages = list(dict.fromkeys(passage.title.partition(" > ")[0] for passage in passages))[:PAGES]
+    if len(pages) > 1:
+        return f"Which of these is it about: {_either(pages)}?"
     return "Which product, plan or case do you mean?"
 
 
-def _row_labels(ranked: Sequence[Unit]) -> list[str]:
-    """First cells of the rows of the best table, when a table row is among the best pieces."""
-    best = next((unit for unit in ranked[:3] if unit.cells), None)
-    rows = [unit for unit in ranked if unit.cells and best is not None and unit.n == best.n]
-    return list(dict.fromkeys(row.cells[0][1] for row in sorted(rows, key=lambda unit: unit.at) if row.cells[0][1]))
-
-
-def _named(question: str, ranked: Sequence[Unit]) -> list[str]:
-    """Names that tell the best pieces of different passages apart, one a passage, best first."""
-    asked = set(stems(question))
-    by_passage: dict[int, list[str]] = {}
-    for unit in ranked[:8]:
-        fresh = [name for name in names(f"{unit.context}. {unit.text}") if not set(stems(name)) <= asked]
-        by_passage.setdefault(unit.n, fresh)
-    options: list[str] = []
-    for n, fresh in by_passage.items():
-        elsewhere = {name for other, held in by_passage.items() if other != n for name in held}
-        own = [name for name in fresh if name not in elsewhere]
-        options += [name for name in (own or fresh)[:1] if name not in options]
-    return options
-
-
-def _headings(passages: Sequence[Excerpt]) -> list[str]:
-    """The parts of the titles that not every passage shares."""
-    trails = [_SPLIT_TITLE.split(passage.title) for passage in passages]
-    shared = set.intersection(*(set(trail) for trail in trails)) if len(trails) > 1 else set()
-    return list(
-        dict.fromkeys(next((part for part in reversed(trail) if part not in shared), trail[-1]) for trail in trails)
-    )
+def _either(texts: Sequence[str]) -> str:
+    *firsts, last = texts
+    return f"{', '.join(firsts)} or {last}"

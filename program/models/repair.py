@@ -20,7 +20,7 @@ class Unreadable(Exception):
     """A reply from which the values cannot be told with certainty; the text says what is wrong with it."""
 
 
-def objects(text: str, names: Sequence[str]) -> Iterable[Mapping[str, Any]]:
+def objects(text: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
     """The readings of a reply as an object, strictest first: JSON, mended JSON, marked sections, `name: value`."""
     body = body_of(text)
     if found := [*json_objects(body)]:

@@ -93,8 +93,11 @@ def read_records(text: str, name: str, record: type[Record]) -> list[Record]:
 
 def _decision(name: str, found: Mapping[str, Any], put: Mapping[str, Any], alone: bool) -> dict[str, Any]:
     value = of(found, name)
-    if value is None and alone:
-        value = dict(found)
+    return read_decision(name, dict(found) if value is None and alone else value, put)
+
+
+def read_decision(name: str, value: Any, put: Mapping[str, Any]) -> dict[str, Any]:
+    """The decision that a value of a reply states; `name` is the output's. Raises `Unreadable`."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, permutation_test, t
 
-from optimize.stats import holm, mean_interval, paired_test, questions_needed
+from optimize.stats import holm, mean_interval, paired_test, questions_needed, shown_p
 from program.errors import DataError
 
 
@@ -41,6 +41,11 @@ def test_equal_versions_without_topics_are_told_apart_in_at_most_one_case_of_twe
     hits = sum(paired_test(rng.random(40) < 0.7, rng.random(40) < 0.7).p < 0.05 for _ in range(runs))
     found, slack = rate(hits, runs)
     assert found <= 0.05 + slack
+
+
+@pytest.mark.parametrize(("p", "shown"), [(0.0, "< 0.001"), (0.0004, "< 0.001"), (0.001, "= 0.001"), (1.0, "= 1.000")])
+def test_no_p_value_is_printed_as_nought(p, shown):
+    assert shown_p(p) == shown
 
 
 def test_a_test_that_ignores_topics_would_fail_the_same_bar():

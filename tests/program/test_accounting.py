@@ -42,12 +42,18 @@ def limited(work):
     return asyncio.run(asyncio.wait_for(work, 60))
 
 
-class FailsOnce(LanguageDecider):
-    """Asks its language model about every passage but one, and fails on that when the others are under way."""
+class FailsOnce(Decider):
+    """Asks a language model about every passage but one, and fails on that when the others are under way."""
+
+    awaits = True
+
+    def __init__(self, asked, provider):
+        super().__init__()
+        self.asked, self.provider = asked, provider
 
     async def acall(self, state, questions):
         if "text 0" not in str(state["inputs"]):
-            return await super().acall(state, questions)
+            return await self.asked.acall(state, questions)
         while self.provider.in_flight < 2:
             await asyncio.sleep(0.01)
         raise RuntimeError("no such luck")
@@ -55,10 +61,8 @@ class FailsOnce(LanguageDecider):
 
 def test_requests_called_off_because_another_failed_are_counted():
     with serve(Script(delay=30), obliging) as provider:
-        decider = FailsOnce(lane(provider))
-        decider.provider = provider
         program = staged(budget=Budget(max_seconds=60))
-        program.judge.relevance.lm = decider
+        program.judge.relevance.lm = FailsOnce(LanguageDecider(lane(provider)), provider)
 
         async def ask():
             answer = await program.aask("What is it?")

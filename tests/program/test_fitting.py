@@ -6,9 +6,11 @@ import logging
 import pytest
 
 from optimize import registry
+from optimize.doctor import examine
 from program import load
 from program.errors import IntegrityError, KnowledgeError, ModelError, SettingsError
 from program.manifest import read
+from program.models.testing import serve
 
 QUESTION = "How many watts does the Wren draw?"
 
@@ -153,6 +155,46 @@ def test_another_writer_than_at_compile_time_is_told_in_the_log(compiled, monkey
     with caplog.at_level(logging.WARNING, logger="program"):
         load("shop@v2", artifacts=compiled / "artifacts")
     assert "shop@v2 was compiled with write = local/extract and runs with openai/gpt-4o-mini." in caplog.text
+
+
+@pytest.fixture
+def keyless(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    return monkeypatch
+
+
+def test_the_judges_models_are_checked_like_the_others(compiled, keyless, caplog):
+    keyless.setenv("RAGC_MODELS__JUDGE", "openai/gpt-4o-mini")
+    with pytest.raises(ModelError, match=r"judge.*OPENAI_API_KEY"):
+        load("shop@v2", artifacts=compiled / "artifacts")
+    keyless.setenv("OPENAI_API_KEY", "none")
+    with caplog.at_level(logging.WARNING, logger="program"):
+        load("shop@v2", artifacts=compiled / "artifacts")
+    assert "shop@v2 was compiled with judge = nothing and runs with openai/gpt-4o-mini." in caplog.text
+
+
+def test_a_cascade_that_is_the_same_is_told_to_nobody_and_another_is(changed, keyless, caplog):
+    keyless.setenv("OPENAI_API_KEY", "none")
+    keyless.setenv("RAGC_MODELS__WRITE", '["local/extract", "openai/gpt-4o-mini"]')
+    with caplog.at_level(logging.WARNING, logger="program"):
+        changed(lambda fields: fields["models"].update(write=["local/extract", "openai/gpt-4o-mini"]))
+        assert caplog.text == ""
+        changed(lambda fields: fields["models"].update(write=["local/extract", "openai/gpt-4o"]))
+    assert "write = local/extract > openai/gpt-4o and runs with local/extract > openai/gpt-4o-mini." in caplog.text
+
+
+def test_a_server_of_the_projects_own_wants_no_providers_key_at_load_nor_of_doctor(own_shop, compiled, keyless):
+    keyless.setenv("RAGC_MODELS__WRITE", "openai/own")
+    with serve() as provider:
+        toml = f'{(own_shop / "ragc.toml").read_text()}\n[provider.model."openai/own"]\napi_base = "{provider.url}"\n'
+        (own_shop / "ragc.toml").write_text(toml)
+        assert load("shop@v2", artifacts=compiled / "artifacts", project=own_shop)
+        (told,) = [finding for finding in examine(own_shop) if finding.what.startswith("write:")]
+        assert told.good
+    keyless.setenv("RAGC_MODELS__WRITE", "openai/theirs")
+    (told,) = [finding for finding in examine(own_shop) if finding.what.startswith("write:")]
+    assert (told.good, told.mend) == (False, "Set OPENAI_API_KEY in the environment.")
 
 
 def test_verify_tells_what_keeps_a_version_from_loading(changed, compiled, tmp_path):

@@ -1,5 +1,7 @@
 """The embedded decider first, a language model only in doubt."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from optimize.evaluation import evaluate
 from optimize.replay import Record, Replay
 from program import open_program
 from program.models.cascade import certainty, consult, settled
-from program.models.script import Script, obliging
+from program.models.script import Script, obliging, wanted
 from program.models.testing import serve
 from program.parameters import space
 from program.settings import FILE
@@ -42,14 +44,18 @@ def test_a_doubt_of_nought_never_asks_and_of_one_always_does(p, doubt):
         assert settled(evidence, doubt / 2)
 
 
-@given(st.floats(0, 1), st.floats(0, 1))
-def test_what_counts_is_the_first_evidence_when_certain_else_the_second(p, doubt):
-    work, first, second = consult(doubt), {"x": p}, {"x": 0.3}
-    assert next(work) == 0
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5))
+def test_only_the_decisions_in_doubt_are_put_to_the_second_model_and_all_of_them_together(decisions):
+    work, second = consult([doubt for _, doubt in decisions]), {"x": 0.3}
+    assert next(work) == (0, list(range(len(decisions))))
+    first = [{"x": p} for p, _ in decisions]
+    doubtful = [n for n, (_, doubt) in enumerate(decisions) if not settled(first[n], doubt)]
     with pytest.raises(StopIteration) as stop:
-        assert work.send(first) == 1
-        work.send(second)
-    assert stop.value.value is (first if settled(first, doubt) else second)
+        assert work.send(first) == (1, doubtful)
+        work.send([second] * len(doubtful))
+    assert [said[-1] for said in stop.value.value] == [
+        second if n in doubtful else evidence for n, evidence in enumerate(first)
+    ]
 
 
 def test_the_doubts_are_parameters_of_a_cascade_and_of_no_other_program(cascade, shop):
@@ -65,7 +71,7 @@ def test_the_language_model_is_asked_as_often_as_doubt_says(cascade):
     assert (provider.calls, never.usage.asked) == (0, 0)
     doubt(program, 1.0)
     always = program("How much water does the Wren kettle hold?")
-    assert always.usage.asked == always.usage.decisions
+    assert always.usage.asked == always.usage.decisions > provider.calls  # those of a step are put in one call
     assert provider.calls == always.usage.calls - 1  # the embedded writer's text is a call too
     assert 0 <= always.usage.agreed <= always.usage.asked
 
@@ -108,6 +114,50 @@ def test_an_evaluation_tells_calls_saved_and_agreement(cascade):
     doubt(program, 0.0)
     metrics = evaluate(program, read_labelled(folder / "labelled.jsonl")[:2]).metrics()
     assert metrics["calls_saved"]["value"] == 1 and "agreement" not in metrics
+
+
+def test_only_the_decisions_in_doubt_are_put_to_the_second_model_in_one_call_a_step(own_shop):
+    prompts = []
+
+    def brain(body):
+        prompts.append([(value.name, value.passages) for value in wanted(body)])
+        return obliging(body)
+
+    text = (own_shop / FILE).read_text()
+    with serve(Script(), brain) as provider:
+        models = '[models]\ndecide = ["local/minilm", "openai/x"]\n'
+        (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
+        program = open_program(own_shop)
+        doubt(program, 0.0)
+        program.doubt.relevance.set(0.9)
+        answer = program(QUESTION)
+    judged = [step.scores["relevant"] for step in answer.trace.steps if step.name == "judge.relevance"]
+    (asked,) = prompts
+    assert [name for name, _ in asked] == ["relevant"] * answer.usage.asked
+    assert 0 < len(asked) <= len(judged)
+    assert len(asked) == len({passages for _, passages in asked})
+    assert all(abs(2 * p - 1) >= 0.8 for p in judged), "each is certain by the embedded decider or by the stand-in's .9"
+
+
+def test_a_draft_of_the_cheaper_writer_that_is_not_upheld_is_written_anew_by_the_dearer_one(own_shop):
+    def brain(body):
+        values = wanted(body)
+        if not values:
+            return "The Merle holds 1.7 litres, says the dearer one. [1]"
+        reply = json.loads(obliging(body))
+        for value in values:
+            if value.name == "supported" and "dearer" not in value.inputs["claim"]:
+                reply[value.key] = {"reason": "not so", "verdict": "no", "probability": 0.1}
+        return json.dumps(reply)
+
+    text = (own_shop / FILE).read_text()
+    with serve(Script(), brain) as provider:
+        models = '[models]\ndecide = "openai/x"\nwrite = ["local/extract", "openai/x"]\n'
+        (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
+        answer = open_program(own_shop)(QUESTION)
+    writers = [step.model for step in answer.trace.steps if step.name == "generator.answer"]
+    assert writers == ["local/extract-v1", "openai/x"]
+    assert "dearer" in answer.text and answer.supported == 1.0
 
 
 def test_the_dearer_writer_writes_what_the_cheaper_ones_draft_was_not_upheld_in(cascade):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dspy
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from program.models.adapter import speaking
@@ -104,6 +104,7 @@ def test_what_no_reader_sees_is_gone(text):
     assert not [c for c in clean(text) if c not in "\n\t" and unicodedata.category(c) in {"Cf", "Cc", "Cs"}]
 
 
+@example(["http", "\x1b", "://", "0"])
 @given(st.lists(st.text(max_size=12) | st.sampled_from(["http", "://", "evil.example", "![", "](", ")", "[1]", " "])))
 def test_a_stream_lets_no_link_through_that_the_whole_would_not(pieces):
     links = LinkFilter()

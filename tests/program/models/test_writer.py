@@ -183,7 +183,7 @@ def test_a_question_back_names_options_that_the_passages_hold(writer: dspy.LM) -
     with dspy.context(lm=writer):
         asked = dspy.Predict(Clarify)(question="How much does it cost?", passages=PASSAGES).clarifying_question
         general = dspy.Predict(Clarify)(question="How much does it cost?", passages=[]).clarifying_question
-    assert asked == "Do you mean Basic Plus or Deluxe?"
+    assert asked == "Which plan do you mean: Basic Plus or Deluxe?"
     assert general == "Which product, plan or case do you mean?"
 
 
