@@ -104,7 +104,8 @@ def _model(role: str, name: str, provider: ProviderSettings) -> Finding:
     if name.startswith(LOCAL):
         return Finding(True, f"{role}: {name} (embedded)")
     from program.models.probe import probe
-    from program.models.transport import CallFailed, library
+    from program.models.provider import library
+    from program.models.transport import CallFailed
 
     try:
         lane = open_lane(name, provider, role)

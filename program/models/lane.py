@@ -7,15 +7,14 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from program.models import transport
 from program.models.limits import Breaker, Delays, TokenRate
+from program.models.provider import listed_price
 from program.models.spending import Spending
 from program.models.tokens import count_messages
 from program.models.transport import Call, CallFailed, Reply
@@ -247,15 +246,6 @@ class _Booking:
 
     def _pay(self, tokens_in: int, tokens_out: int) -> None:
         self._spent.pay(tokens_in, tokens_out, self._lane.price(tokens_in, tokens_out))
-
-
-@lru_cache(maxsize=256)
-def listed_price(model: str) -> tuple[float, float] | None:
-    """US dollars for a token in and a token out by LiteLLM's list, or None for a model it does not know."""
-    with suppress(Exception):
-        paid = transport.library().cost_per_token(model, prompt_tokens=1_000_000, completion_tokens=1_000_000)
-        return paid[0] / 1_000_000, paid[1] / 1_000_000
-    return None
 
 
 def _wait(state: RetryCallState) -> float:

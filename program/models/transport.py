@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from dspy.lm15 import ProviderError
 
+from program.models.provider import arguments, introduce, library
 from program.models.tokens import count_messages, count_text
 
-KEY_PREFIX = "RAGC_API_KEY_"
-NO_KEY = "none"  # for servers that want none
 _REFUSALS = (429, 502, 503, 529)
 _NOT_ANSWERED = (400, 401, 403, 404, 405, 413, 415, 422)  # asking again gets the same
 
@@ -65,10 +62,10 @@ class CallFailed(ProviderError):
 
 async def ask(call: Call, seconds: float) -> Reply:
     """The reply, within so many seconds. Raises `CallFailed`."""
-    litellm = library()
     try:
         async with asyncio.timeout(seconds):
-            raw = await litellm.acompletion(**arguments(call, seconds))
+            introduce(call.model)
+            raw = await library().acompletion(**arguments(call))
     except Exception as error:
         raise failure_of(call, error) from None
     body = raw.model_dump()
@@ -86,15 +83,13 @@ async def ask_streaming(call: Call, seconds: float) -> AsyncIterator[str | Reply
 
     `seconds` bounds the time to the first piece and between two.
     """
-    litellm = library()
     pieces: list[str] = []
     usage: dict[str, Any] = {}
     finish = None
     try:
         async with asyncio.timeout(seconds):
-            source = await litellm.acompletion(
-                **arguments(call, seconds), stream=True, stream_options={"include_usage": True}
-            )
+            introduce(call.model)
+            source = await library().acompletion(**arguments(call), stream=True, stream_options={"include_usage": True})
         iterator = aiter(source)
         while True:
             async with asyncio.timeout(seconds):
@@ -124,44 +119,6 @@ def called_off(call: Call) -> CallFailed:
     return CallFailed(
         f"{call.model} was called off", again=False, reached=True, tokens_in=count_messages(call.model, call.messages)
     )
-
-
-def library() -> Any:
-    """LiteLLM, told to keep to itself: no price list from the network, no banners, no telemetry."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
-    litellm.suppress_debug_info = True
-    litellm.telemetry = False
-    litellm.drop_params = True
-    return litellm
-
-
-def key_variable(api_base: str) -> str:
-    """The environment variable whose value is the key for a server named in `ragc.toml`.
-
-    Bound to the host, so that no file can have another provider's key sent to a server of its choice:
-    `http://gpu-1.example.org:8000/v1` reads `RAGC_API_KEY_GPU__1_EXAMPLE_ORG_8000`.
-    """
-    place = urlsplit(api_base).netloc.rpartition("@")[2]
-    return KEY_PREFIX + place.replace("-", "__").replace(".", "_").replace(":", "_").upper()
-
-
-def arguments(call: Call, seconds: float) -> dict[str, Any]:
-    """LiteLLM's arguments for a call, key and address included."""
-    given: dict[str, Any] = {
-        **call.settings,
-        "model": call.model,
-        "messages": list(call.messages),
-        "timeout": seconds,
-        "num_retries": 0,
-        "max_retries": 0,
-        "cache": {"no-cache": True, "no-store": True},
-    }
-    if call.api_base:
-        given["api_base"] = call.api_base
-        given["api_key"] = os.environ.get(key_variable(call.api_base), NO_KEY)
-    return given
 
 
 def _text(body: Mapping[str, Any]) -> tuple[str, bool]:

@@ -9,10 +9,11 @@ import pytest
 from program.models.gateway import Gateway
 from program.models.lane import Terms
 from program.models.limits import Breaker, TokenRate
+from program.models.provider import key_variable
 from program.models.script import Script
 from program.models.spending import Spending
 from program.models.testing import serve
-from program.models.transport import Call, CallFailed, Reply, key_variable
+from program.models.transport import Call, CallFailed, Reply
 
 pytestmark = pytest.mark.xdist_group("provider")
 MODEL = "openai/stand-in"
