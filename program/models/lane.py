@@ -20,14 +20,16 @@ from program.models.tokens import count_messages
 from program.models.transport import Call, CallFailed, Reply
 
 WARM_UP = 20.0  # seconds more for a lane's first request, in which LiteLLM loads the provider's part
-KEPT = 512  # replies remembered for each model
 FIRST_WAIT, LONGEST_WAIT = 0.25, 20.0  # seconds between tries, before jitter
 _BACKOFF = wait_exponential_jitter(initial=FIRST_WAIT, max=LONGEST_WAIT, jitter=FIRST_WAIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a model may be asked. Seconds, requests in flight, tokens a minute (0: no limit), US$ a million tokens."""
+    """How a model may be asked. Seconds, requests in flight, tokens a minute (0: no limit), US$ a million tokens.
+
+    So many of its latest replies are remembered for the process; 0: none.
+    """
 
     call_seconds: float = 30.0
     retries: int = 3
@@ -36,6 +38,7 @@ class Terms:
     hedge: bool = False
     breaker_after: int = 8
     breaker_seconds: float = 5.0
+    remember: int = 512
     usd_in: float | None = None
     usd_out: float | None = None
 
@@ -75,7 +78,14 @@ class Lane:
         return 0.0 if known is None else known[0] * tokens_in + known[1] * tokens_out
 
     async def ask(self, call: Call, spent: Spending) -> Reply:
-        """The reply: remembered, shared with an identical request under way, or asked for. Raises `CallFailed`."""
+        """The reply: remembered, shared with an identical request under way, or asked for. Raises `CallFailed`.
+
+        A request whose reply is drawn at random (its temperature is not 0) and one that is to be had fresh are sent.
+        """
+        if spent.seconds_left <= 0:
+            raise late(call)
+        if spent.fresh or call.settings.get("temperature") != 0:
+            return await self._in_time(call, spent)
         key = _key(call)
         if key in self.kept:
             self.kept.move_to_end(key)
@@ -97,12 +107,19 @@ class Lane:
                 flight.task.cancel()
                 await asyncio.wait([flight.task])  # so that it is in the books before anyone reads them
 
+    async def _in_time(self, call: Call, spent: Spending) -> Reply:
+        try:
+            async with asyncio.timeout(patience(spent)):
+                return await self._repeatedly(call, spent)
+        except TimeoutError:
+            raise late(call) from None
+
     def _landed(self, key: str, task: asyncio.Task[Reply]) -> None:
         self.flights.pop(key, None)
         if task.cancelled() or task.exception() is not None:
             return
         self.kept[key] = task.result()
-        while len(self.kept) > KEPT:
+        while len(self.kept) > self.terms.remember:
             self.kept.popitem(last=False)
 
     async def _repeatedly(self, call: Call, spent: Spending) -> Reply:

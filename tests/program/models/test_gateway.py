@@ -25,7 +25,7 @@ def gateway():
 
 
 def call(provider, text="Hello."):
-    return Call(MODEL, [{"role": "user", "content": text}], {}, provider.url)
+    return Call(MODEL, [{"role": "user", "content": text}], {"temperature": 0.0}, provider.url)
 
 
 def test_a_reply_comes_with_the_servers_own_count_of_tokens(gateway):
