@@ -11,6 +11,7 @@ from dspy.lm15 import ProviderError
 
 from program.models.provider import arguments, introduce, library
 from program.models.tokens import count_messages, count_text
+from program.models.turns import Turn
 
 _REFUSALS = (429, 502, 503, 529)
 _NOT_ANSWERED = (400, 401, 403, 404, 405, 413, 415, 422)  # asking again gets the same
@@ -60,12 +61,12 @@ class CallFailed(ProviderError):
         self.tokens_in, self.tokens_out = tokens_in, tokens_out
 
 
-async def ask(call: Call, seconds: float) -> Reply:
-    """The reply, within so many seconds. Raises `CallFailed`."""
+async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
+    """The reply, within so many seconds of its turn. Raises `CallFailed`."""
     try:
-        async with asyncio.timeout(seconds):
+        async with turn.limit(seconds):
             introduce(call.model)
-            raw = await library().acompletion(**arguments(call))
+            raw = await library().acompletion(**arguments(call), **turn.arguments())
     except Exception as error:
         raise failure_of(call, error) from None
     body = raw.model_dump()
@@ -78,7 +79,7 @@ async def ask(call: Call, seconds: float) -> Reply:
     return Reply(text, tokens_in, tokens_out, whole)
 
 
-async def ask_streaming(call: Call, seconds: float) -> AsyncIterator[str | Reply]:
+async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator[str | Reply]:
     """The pieces of the reply as they come, the whole `Reply` last. Raises `CallFailed`, perhaps amid the pieces.
 
     `seconds` bounds the time to the first piece and between two.
@@ -87,9 +88,10 @@ async def ask_streaming(call: Call, seconds: float) -> AsyncIterator[str | Reply
     usage: dict[str, Any] = {}
     finish = None
     try:
-        async with asyncio.timeout(seconds):
+        async with turn.limit(seconds):
             introduce(call.model)
-            source = await library().acompletion(**arguments(call), stream=True, stream_options={"include_usage": True})
+            wanted = {"stream": True, "stream_options": {"include_usage": True}}
+            source = await library().acompletion(**arguments(call), **turn.arguments(), **wanted)
         iterator = aiter(source)
         while True:
             async with asyncio.timeout(seconds):

@@ -21,7 +21,9 @@ MODEL = "openai/stand-in"
 
 @pytest.fixture(scope="module")
 def gateway():
-    return Gateway()
+    gateway = Gateway()
+    yield gateway
+    gateway.close()
 
 
 def call(provider, text="Hello."):
