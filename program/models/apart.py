@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -80,7 +81,8 @@ def serve_apart(script: Script | None = None, brain: str = "") -> Iterator[Provi
     `brain` is the `module:function` that replies; without one the script does.
     """
     command = [sys.executable, "-m", "program.models.apart", brain]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    own = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}  # it finds what we find
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=own) as process:
         try:
             provider = ProviderApart(process)
             provider.follow(script or Script())
