@@ -1,10 +1,11 @@
 """Language models under fire: faults, a dead server, a crowd, first tokens, memory, and a cascade.
 
-    python benchmarks/faults.py [--quick] [--json] [--only NAME]
+    python benchmarks/faults.py [--quick] [--json] [--only NAME[,NAME]]
 
-The server is the stand-in of program/models/testing.py, in this process, spoken to through LiteLLM and HTTP. It
-keeps its own books of calls and tokens, and ragc's accounting must equal them. Every question is different, so that
-none is answered from what is remembered. The parts, for --only: faults, dead, crowd, torture, stream, memory, cascade.
+The server is the stand-in of program/models/apart.py, in a process of its own as a real one is, spoken to through
+LiteLLM and HTTP. It keeps its own books of calls and tokens, and ragc's accounting must equal them. Every question is
+different and no reply is remembered. The crowd and the stream ask a server that answers after 200 ms.
+The parts, for --only: faults, dead, crowd, torture, stream, memory, cascade.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from cascade import cascade_figures
 
 from program import Answer, Outcome, open_program
 from program.drivers import Progress, Token
+from program.models.apart import Books, ProviderApart, serve_apart
 from program.models.gateway import shared_gateway
 from program.models.repair import Unreadable
-from program.models.script import FAULTS, Script, obliging
-from program.models.testing import Provider, serve
+from program.models.script import FAULTS, Script
 from program.models.typed import read_decisions, read_texts
 from program.rag import AgenticRAG
 
@@ -43,6 +44,7 @@ GOODS = "kettle toaster lamp heater fan mixer scale radio clock shaver blender g
 SHARE = 0.2
 ALL_AT_ONCE = 0.5
 AT_ONCE = 8
+OBLIGING = "program.models.script:obliging"
 SECONDS = 30.0  # of one question
 PATIENCE = 90.0  # seconds more than its outage that the dead server's part may take
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -64,7 +66,8 @@ def write_project(folder: Path, url: str, provider: str = "", models: str = "", 
         text += f"## Price\nThe {good} costs GBP {10 + 3 * n}.\n## Power\nThe {good} draws {100 * n + 50} watts.\n"
         (place / f"{good}.md").write_text(text, encoding="utf-8")
     models = models or 'decide = "openai/stand-in"\nwrite = "openai/stand-in"'
-    toml = f'name = "goods"\n[models]\n{models}\n[budget]\nmax_seconds = {seconds}\n[provider]\n{provider}\n'
+    toml = f'name = "goods"\n[models]\n{models}\n[budget]\nmax_seconds = {seconds}\n'
+    toml += f"[provider]\nremember = 0\n{provider}\n"
     toml += f'[provider.model."openai/stand-in"]\napi_base = "{url}"\n[knowledge.goods]\npath = "knowledge"\n'
     (folder / "ragc.toml").write_text(toml, encoding="utf-8")
     return folder
@@ -91,19 +94,19 @@ class Tally:
     errors: list[str] = field(default_factory=list)
     late: int = 0
 
-    def figures(self, name: str, asked: int, provider: Provider) -> list[Figure]:
+    def figures(self, name: str, asked: int, books: Books) -> list[Figure]:
         calls = sum(a.usage.calls for a in self.answers)
         tokens = sum(a.usage.tokens_in + a.usage.tokens_out for a in self.answers)
         return [
             figure(f"{name}: questions that end in an outcome", len(self.answers) / asked, ">= 1", asked),
             figure(f"{name}: exceptions", len(self.errors), "<= 0", asked),
             figure(f"{name}: later than their deadline", self.late, "<= 0", asked),
-            figure(f"{name}: calls counted beside the server's", abs(calls - provider.calls), "<= 0", provider.calls),
+            figure(f"{name}: calls counted beside the server's", abs(calls - books.calls), "<= 0", books.calls),
             figure(
                 f"{name}: tokens counted beside the server's",
-                abs(tokens - provider.tokens_in - provider.tokens_out),
+                abs(tokens - books.tokens_in - books.tokens_out),
                 "<= 0",
-                provider.tokens_in + provider.tokens_out,
+                books.tokens_in + books.tokens_out,
             ),
         ]
 
@@ -128,47 +131,47 @@ async def ask_all(rag: AgenticRAG, numbers: range, at_once: int, seconds: float 
     return tally
 
 
-def faults(folder: Path, n: int, names: tuple[str, ...] = FAULTS) -> list[Figure]:
+def faults(provider: ProviderApart, folder: Path, n: int, names: tuple[str, ...] = FAULTS) -> list[Figure]:
     """Each fault at `SHARE` in turn, then all at once at `ALL_AT_ONCE`."""
     mixes: dict[str, Mapping[str, float]] = {name: {name: SHARE} for name in names}
     mixes["all at once"] = dict.fromkeys(FAULTS, ALL_AT_ONCE / len(FAULTS))
-    return [f for name, mix in mixes.items() for f in under(folder / name.replace(" ", "-"), name, mix, n)]
+    return [f for name, mix in mixes.items() for f in under(provider, folder / name.replace(" ", "-"), name, mix, n)]
 
 
-def under(folder: Path, name: str, mix: Mapping[str, float], n: int) -> list[Figure]:
+def under(provider: ProviderApart, folder: Path, name: str, mix: Mapping[str, float], n: int) -> list[Figure]:
     """n questions to a server with these faults."""
-    with serve(Script(mix, seed=n), obliging) as provider:
-        rag = program_at(provider.url, folder, provider="call_seconds = 1\nretries = 2")
-        rag(question(-1))  # loads what is loaded once
-        provider.calls = provider.tokens_in = provider.tokens_out = 0
-        tally = asyncio.run(ask_all(rag, range(n), AT_ONCE))
+    provider.follow(Script())
+    rag = program_at(provider.url, folder, provider="call_seconds = 1\nretries = 2")
+    rag(question(-1))  # loads what is loaded once
+    provider.follow(Script(mix, seed=n))
+    tally = asyncio.run(ask_all(rag, range(n), AT_ONCE))
     for error in tally.errors[:3]:
         print(f"{name}: {error}", file=sys.stderr)
-    return tally.figures(name, n, provider)
+    return tally.figures(name, n, provider.books())
 
 
-def dead(folder: Path, n: int, seconds: float) -> list[Figure]:
+def dead(provider: ProviderApart, folder: Path, n: int, seconds: float) -> list[Figure]:
     """The server is gone for a while in the middle: the circuit opens, the embedded models answer, it closes again."""
-    with serve(Script(delay=0.01), obliging) as provider:
-        terms = "call_seconds = 2\nretries = 1\nbreaker_after = 4\nbreaker_seconds = 0.5"
-        rag = program_at(provider.url, folder / "dead", provider=terms)
-        rag(question(-1))
-        lane = next(lane for lane in shared_gateway().lanes() if lane.api_base == provider.url)
+    provider.follow(Script(delay=0.01))
+    terms = "call_seconds = 2\nretries = 1\nbreaker_after = 4\nbreaker_seconds = 0.5"
+    rag = program_at(provider.url, folder / "dead", provider=terms)
+    rag(question(-1))
+    lane = next(lane for lane in shared_gateway().lanes() if lane.api_base == provider.url)
 
-        async def through() -> tuple[list[Tally], float]:
-            before = await ask_all(rag, range(n // 4), AT_ONCE)
-            provider.stop()
-            until, during, at = time.perf_counter() + seconds, [], n // 4
-            while time.perf_counter() < until:
-                during.append(await ask_all(rag, range(at, at + AT_ONCE), AT_ONCE))
-                at += AT_ONCE
-            opened = lane.breaker.times_opened
-            provider.start()
-            await asyncio.sleep(1.0)
-            after = await ask_all(rag, range(at, at + n // 4), 1)
-            return [before, *during, after], opened
+    async def through() -> tuple[list[Tally], float]:
+        before = await ask_all(rag, range(n // 4), AT_ONCE)
+        provider.stop()
+        until, during, at = time.perf_counter() + seconds, [], n // 4
+        while time.perf_counter() < until:
+            during.append(await ask_all(rag, range(at, at + AT_ONCE), AT_ONCE))
+            at += AT_ONCE
+        opened = lane.breaker.times_opened
+        provider.start()
+        await asyncio.sleep(1.0)
+        after = await ask_all(rag, range(at, at + n // 4), 1)
+        return [before, *during, after], opened
 
-        tallies, opened = asyncio.run(asyncio.wait_for(through(), seconds + PATIENCE))
+    tallies, opened = asyncio.run(asyncio.wait_for(through(), seconds + PATIENCE))
     asked = n // 4 * 2 + AT_ONCE * (len(tallies) - 2)
     ended = sum(len(tally.answers) for tally in tallies)
     gone = [answer for tally in tallies[1:-1] for answer in tally.answers]
@@ -183,23 +186,24 @@ def dead(folder: Path, n: int, seconds: float) -> list[Figure]:
     ]
 
 
-def crowd(folder: Path, n: int, delay: float, allowed: int = 8) -> list[Figure]:
+def crowd(provider: ProviderApart, folder: Path, n: int, delay: float, allowed: int = 8) -> list[Figure]:
     """Many questions at once, few requests allowed: never more, and hardly ever fewer."""
-    with serve(Script(delay=delay), obliging) as provider:
-        terms = f"concurrency = {allowed}\ncall_seconds = 60"
-        rag = program_at(provider.url, folder / "crowd", provider=terms, seconds=3600)
-        rag(question(-1))
-        calls = provider.calls
-        began = time.perf_counter()
-        tally = asyncio.run(ask_all(rag, range(n), n, 3600))
-        seconds = time.perf_counter() - began
-        served = provider.calls - calls
-        rate = served / seconds / (allowed / delay)
+    provider.follow(Script(delay=delay))
+    terms = f"concurrency = {allowed}\ncall_seconds = 60"
+    rag = program_at(provider.url, folder / "crowd", provider=terms, seconds=3600)
+    rag(question(-1))
+    provider.follow(Script(delay=delay))
+    began, worked, server = time.perf_counter(), time.process_time(), provider.books().processor
+    tally = asyncio.run(ask_all(rag, range(n), n, 3600))
+    seconds, worked = time.perf_counter() - began, time.process_time() - worked
+    books = provider.books()
+    rate, limit = books.calls / seconds, allowed / delay
+    milliseconds, servers = 1000 * worked / books.calls, 1000 * (books.processor - server) / books.calls
     return [
-        figure("crowd: most requests in flight", provider.most_in_flight, f"<= {allowed}", provider.calls),
-        figure(
-            "crowd: throughput over the server's limit", rate / (allowed / delay), ">= 0.95", provider.calls - calls
-        ),
+        figure("crowd: most requests in flight", books.most_in_flight, f"<= {allowed}", books.calls),
+        figure(f"crowd: throughput over the limit of {limit:g} a second", rate / limit, ">= 0.95", books.calls),
+        figure("crowd: processor ms of ours a call", milliseconds, "report", books.calls),
+        figure("crowd: processor ms of the server a call", servers, "report", books.calls),
         figure("crowd: questions that end in an outcome", len(tally.answers) / n, ">= 1", n),
     ]
 
@@ -238,39 +242,44 @@ def reading(line: Mapping[str, Any]) -> Any:
         return None
 
 
-def stream(folder: Path, n: int) -> list[Figure]:
+def stream(provider: ProviderApart, folder: Path, n: int) -> list[Figure]:
     """The first word of an answer beside the server's own first word; the median of n questions."""
-    with serve(Script(delay=0.3, token_delay=0.03), obliging) as provider:
-        models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
-        rag = program_at(provider.url, folder / "stream", models=models).plain()
-        rag(question(-1))
-        ratios = sorted(asyncio.run(_first(rag, question(number), provider)) for number in range(n))
-    return [figure("streaming: first word over 1.05 x the server's own + 20 ms", ratios[n // 2], "<= 1", n)]
+    provider.follow(Script(delay=0.2, token_delay=0.03))
+    models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
+    rag = program_at(provider.url, folder / "stream", models=models).plain()
+    rag(question(-1))
+    both = sorted(asyncio.run(_first(rag, question(number), provider)) for number in range(n))
+    over, beyond = both[n // 2]
+    return [
+        figure("streaming: first word over 1.05 x the server's own + 20 ms", over, "<= 1", n),
+        figure("streaming: ms to it beyond the server's own", beyond, "report", n),
+    ]
 
 
-async def _first(rag: AgenticRAG, text: str, provider: Provider) -> float:
+async def _first(rag: AgenticRAG, text: str, provider: ProviderApart) -> tuple[float, float]:
     began = first = 0.0
     async for event in rag.stream(text):
         if isinstance(event, Progress) and not first:
             began = time.perf_counter()
         elif isinstance(event, Token):
             first = first or time.perf_counter() - began
-    return first / (1.05 * provider.log[-1].first + 0.020)
+    servers = provider.books().first
+    return first / (1.05 * servers + 0.020), 1000 * (first - servers)
 
 
-def memory(folder: Path, n: int, settle: int) -> list[Figure]:
+def memory(provider: ProviderApart, folder: Path, n: int, settle: int) -> list[Figure]:
     """Growth of the process from the `settle`-th question to the n-th, one model call each."""
-    with serve(Script(keep_log=False), obliging) as provider:
-        models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
-        rag = program_at(provider.url, folder / "memory", models=models).plain()
+    provider.follow(Script())
+    models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
+    rag = program_at(provider.url, folder / "memory", models=models).plain()
 
-        async def through() -> float:
-            await _many(rag, range(settle))
-            before = _megabytes()
-            await _many(rag, range(settle, n))
-            return _megabytes() - before
+    async def through() -> float:
+        await _many(rag, range(settle))
+        before = _megabytes()
+        await _many(rag, range(settle, n))
+        return _megabytes() - before
 
-        grown = asyncio.run(through())
+    grown = asyncio.run(through())
     return [figure(f"memory: MB grown after the first {settle:,} questions", grown, "<= 20", n)]
 
 
@@ -290,21 +299,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer questions, under a minute")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", default="", help="one part")
+    parser.add_argument("--only", default="", help="some parts, with commas")
     options = parser.parse_args()
     quick = options.quick
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place, serve_apart(brain=OBLIGING) as at:
         folder = Path(place)
+        some = ("rate_limited", "stalled") if quick else FAULTS
         parts: dict[str, Callable[[], list[Figure]]] = {
-            "faults": lambda: faults(folder, 12 if quick else 500, ("rate_limited", "stalled") if quick else FAULTS),
-            "dead": lambda: dead(folder, 16 if quick else 200, 1.5 if quick else 10.0),
-            "crowd": lambda: crowd(folder, 16 if quick else 200, 0.5 if quick else 1.0),
+            "faults": lambda: faults(at, folder, 12 if quick else 500, some),
+            "dead": lambda: dead(at, folder, 16 if quick else 200, 1.5 if quick else 10.0),
+            "crowd": lambda: crowd(at, folder, 40 if quick else 200, 0.2),
             "torture": torture,
-            "stream": lambda: stream(folder, 5 if quick else 40),
-            "memory": lambda: memory(folder, 200 if quick else 20_000, 100 if quick else 2_000),
+            "stream": lambda: stream(at, folder, 5 if quick else 40),
+            "memory": lambda: memory(at, folder, 200 if quick else 20_000, 100 if quick else 2_000),
             "cascade": lambda: cascade_figures(quick),
         }
-        found = [f for name, part in parts.items() if options.only in ("", name) for f in part()]
+        wanted = options.only.split(",") if options.only else list(parts)
+        found = [f for name in wanted for f in parts[name]()]
     if options.json:
         print(json.dumps(found, indent=1))
         return

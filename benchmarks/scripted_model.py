@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard
+from program.models.script import obliging
 
 _OUTPUTS = re.compile(r"Your output fields are:\n(.*?)All interactions will be structured", re.DOTALL)
 _FIELD = re.compile(r"^\d+\. `(\w+)` \((\w+)", re.MULTILINE)
@@ -38,6 +39,22 @@ def reply_to(system: str, route: str = "complex") -> str:
         value = _value(field[1], field[2], listed[field.end() : end], route)
         parts.append(f"[[ ## {field[1]} ## ]]\n{value if isinstance(value, str) else json.dumps(value)}")
     return "\n\n".join([*parts, "[[ ## completed ## ]]"])
+
+
+def elaborate(body: Mapping[str, Any]) -> str:
+    """What a willing model replies to ragc's own prompts about a complex question of two parts."""
+    reply = obliging(body)
+    if not reply.startswith("{"):
+        return str(TEXTS["answer"])
+    found = json.loads(reply)
+    for name in found.keys() & TEXTS.keys():
+        found[name] = TEXTS[name]
+    for name in found.keys() & DENIED:
+        found[name] = {"reason": "it does not", "verdict": "no", "probability": NO}
+    if "route" in found:
+        shares = {label: YES if label == "complex" else NO for label in found["route"]["probabilities"]}
+        found["route"] = {"reason": "two parts", "choice": "complex", "probabilities": shares}
+    return json.dumps(found)
 
 
 def _value(name: str, kind: str, described: str, route: str) -> Any:

@@ -13,6 +13,7 @@ from optimize.metrics import METRICS, Grade, grade, value
 from optimize.stats import mean_interval
 from program.answer import Answer
 from program.errors import BudgetStop, DataError
+from program.models.spending import afresh
 from program.rag import AgenticRAG
 from program.settings import UtilitySettings
 
@@ -103,7 +104,8 @@ def side_by_side(
     """Several programs on the same questions, one evaluation each.
 
     A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
-    questions not answered by all. Raises `DataError` when there is no question.
+    questions not answered by all. No model's reply is remembered from one program for the next: each pays for its
+    own. Raises `DataError` when there is no question.
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
@@ -112,7 +114,8 @@ def side_by_side(
     failed: list[str] = []
     try:
         for done, question in enumerate(questions, 1):
-            answers = [asked.ask(question.question) for asked in programs]
+            with afresh():
+                answers = [asked.ask(question.question) for asked in programs]
             try:
                 graded = [grader(question, answer) for grader, answer in zip(graders, answers, strict=True)]
             except Exception as error:

@@ -100,6 +100,7 @@ class ProviderSettings(_Section):
     hedge: bool = False
     breaker_after: Annotated[int, Field(ge=1)] = 8
     breaker_seconds: Annotated[float, Field(gt=0)] = 5.0
+    remember: Annotated[int, Field(ge=0)] = 512
     fallback: bool = True
     model: dict[str, ProviderModelSettings] = Field(default_factory=dict)
 

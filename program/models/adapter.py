@@ -41,7 +41,7 @@ class FencedAdapter(dspy.ChatAdapter):
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> Values:
         settings = self._settings(signature, lm_kwargs)
-        for put in (signature, _again(signature)):
+        for put in _twice(signature):
             try:
                 replies = super().__call__(lm, dict(settings), put, demos, inputs)
                 return [without_traps(reply, inputs) for reply in replies]
@@ -56,7 +56,7 @@ class FencedAdapter(dspy.ChatAdapter):
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> Values:
         settings = self._settings(signature, lm_kwargs)
-        for put in (signature, _again(signature)):
+        for put in _twice(signature):
             try:
                 replies = await super().acall(lm, dict(settings), put, demos, inputs)
                 return [without_traps(reply, inputs) for reply in replies]
@@ -207,9 +207,11 @@ def _jsonable(value: Any) -> Any:
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
 
 
-def _again(signature: Any) -> Any:
+def _twice(signature: Any) -> Iterator[Any]:
+    """The signature as it is, then with a word on the form: made only when it is wanted, for making one is dear."""
+    yield signature
     told = "Your last reply was not in this form. Keep to it exactly."
-    return signature.with_instructions(f"{signature.instructions}\n\n{told}")
+    yield signature.with_instructions(f"{signature.instructions}\n\n{told}")
 
 
 def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:

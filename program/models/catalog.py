@@ -125,7 +125,7 @@ class _Opener:
         of_model = self._provider.model.get(name)
         if of_model is not None and of_model.structured is not None:
             return of_model.structured
-        from program.models.transport import library
+        from program.models.provider import library
 
         return bool(library().supports_response_schema(model=name))
 
@@ -136,7 +136,7 @@ def price(model: Any, tokens_in: int, tokens_out: int) -> float:
         return float(lane.price(tokens_in, tokens_out))
     if str(model.model).startswith(LOCAL):
         return 0.0
-    from program.models.lane import listed_price
+    from program.models.provider import listed_price
 
     known = listed_price(model.model) or (0.0, 0.0)
     return known[0] * tokens_in + known[1] * tokens_out

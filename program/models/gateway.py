@@ -7,9 +7,11 @@ for the whole process and its connections are shared.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -17,8 +19,10 @@ from program.models.lane import Lane, Terms, late, patience
 from program.models.limits import Breaker, TokenRate
 from program.models.spending import Spending
 from program.models.transport import Call, CallFailed, Reply
+from program.models.turns import close_session
 
 T = TypeVar("T")
+CLOSING = 2.0  # seconds at most, at the end of the process
 
 
 class Gateway:
@@ -35,9 +39,11 @@ class Gateway:
         key = (model, api_base, terms)
         with self._lock:
             if key not in self._lanes:
-                slots, rate = asyncio.Semaphore(terms.concurrency), TokenRate(terms.tokens_per_minute)
+                slots, gate = asyncio.Semaphore(terms.concurrency), asyncio.Semaphore(2 * terms.concurrency)
                 breaker = Breaker(terms.breaker_after, terms.breaker_seconds)
-                self._lanes[key] = Lane(model, api_base, terms, slots, rate, breaker)
+                self._lanes[key] = Lane(
+                    model, api_base, terms, slots, TokenRate(terms.tokens_per_minute), breaker, gate
+                )
             return self._lanes[key]
 
     def lanes(self) -> list[Lane]:
@@ -80,6 +86,12 @@ class Gateway:
         finally:
             sent.cancel()
 
+    def close(self) -> None:
+        """Closes the connections and ends the thread; for the end of the process."""
+        with suppress(TimeoutError):
+            self._submit(close_session()).result(CLOSING)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
     def _submit(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)  # type: ignore[arg-type]
 
@@ -87,4 +99,6 @@ class Gateway:
 @lru_cache(maxsize=1)
 def shared_gateway() -> Gateway:
     """The gateway of this process."""
-    return Gateway()
+    gateway = Gateway()
+    atexit.register(gateway.close)
+    return gateway

@@ -6,29 +6,30 @@ import asyncio
 import json
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from program.models import transport
+from program.models.admission import Admission, Booking
 from program.models.limits import Breaker, Delays, TokenRate
+from program.models.provider import listed_price
 from program.models.spending import Spending
-from program.models.tokens import count_messages
 from program.models.transport import Call, CallFailed, Reply
 
 WARM_UP = 20.0  # seconds more for a lane's first request, in which LiteLLM loads the provider's part
-KEPT = 512  # replies remembered for each model
 FIRST_WAIT, LONGEST_WAIT = 0.25, 20.0  # seconds between tries, before jitter
 _BACKOFF = wait_exponential_jitter(initial=FIRST_WAIT, max=LONGEST_WAIT, jitter=FIRST_WAIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a model may be asked. Seconds, requests in flight, tokens a minute (0: no limit), US$ a million tokens."""
+    """How a model may be asked. Seconds, requests in flight, tokens a minute (0: no limit), US$ a million tokens.
+
+    So many of its latest replies are remembered for the process; 0: none.
+    """
 
     call_seconds: float = 30.0
     retries: int = 3
@@ -37,6 +38,7 @@ class Terms:
     hedge: bool = False
     breaker_after: int = 8
     breaker_seconds: float = 5.0
+    remember: int = 512
     usd_in: float | None = None
     usd_out: float | None = None
 
@@ -59,6 +61,8 @@ class Lane:
     slots: asyncio.Semaphore
     rate: TokenRate
     breaker: Breaker
+    gate: asyncio.Semaphore  # to be made ready, and sent
+    on_wire: bool = False  # the session sees this model's requests
     delays: Delays = field(default_factory=Delays)
     flights: dict[str, _Flight] = field(default_factory=dict)
     kept: OrderedDict[str, Reply] = field(default_factory=OrderedDict)
@@ -76,7 +80,14 @@ class Lane:
         return 0.0 if known is None else known[0] * tokens_in + known[1] * tokens_out
 
     async def ask(self, call: Call, spent: Spending) -> Reply:
-        """The reply: remembered, shared with an identical request under way, or asked for. Raises `CallFailed`."""
+        """The reply: remembered, shared with an identical request under way, or asked for. Raises `CallFailed`.
+
+        A request whose reply is drawn at random (its temperature is not 0) and one that is to be had fresh are sent.
+        """
+        if spent.seconds_left <= 0:
+            raise late(call)
+        if spent.fresh or call.settings.get("temperature") != 0:
+            return await self._in_time(call, spent)
         key = _key(call)
         if key in self.kept:
             self.kept.move_to_end(key)
@@ -98,12 +109,19 @@ class Lane:
                 flight.task.cancel()
                 await asyncio.wait([flight.task])  # so that it is in the books before anyone reads them
 
+    async def _in_time(self, call: Call, spent: Spending) -> Reply:
+        try:
+            async with asyncio.timeout(patience(spent)):
+                return await self._repeatedly(call, spent)
+        except TimeoutError:
+            raise late(call) from None
+
     def _landed(self, key: str, task: asyncio.Task[Reply]) -> None:
         self.flights.pop(key, None)
         if task.cancelled() or task.exception() is not None:
             return
         self.kept[key] = task.result()
-        while len(self.kept) > KEPT:
+        while len(self.kept) > self.terms.remember:
             self.kept.popitem(last=False)
 
     async def _repeatedly(self, call: Call, spent: Spending) -> Reply:
@@ -143,12 +161,12 @@ class Lane:
 
     async def _once(self, call: Call, spent: Spending) -> Reply:
         """One request within the limits, booked whatever becomes of it."""
-        async with self._admitted(call):
-            started = time.monotonic()
-            with self._booked(call, spent) as booked:
-                reply = await transport.ask(call, self._seconds(spent))
+        async with Admission(self, call) as turn:
+            with Booking(self, call, spent, turn) as booked:
+                reply = await transport.ask(call, self._seconds(spent), turn)
                 booked(reply)
-            self.delays.add(time.monotonic() - started)
+            if turn.began is not None:
+                self.delays.add(time.monotonic() - turn.began)
             return reply
 
     async def stream(self, call: Call, spent: Spending) -> AsyncIterator[str | Reply]:
@@ -157,9 +175,9 @@ class Lane:
         async for attempt in self._attempts(spent):
             with attempt:
                 try:
-                    async with self._admitted(call):
-                        with self._booked(call, spent) as booked:
-                            async for piece in transport.ask_streaming(call, self._seconds(spent)):
+                    async with Admission(self, call) as turn:
+                        with Booking(self, call, spent, turn) as booked:
+                            async for piece in transport.ask_streaming(call, self._seconds(spent), turn):
                                 begun = True
                                 if isinstance(piece, Reply):
                                     whole = piece
@@ -177,85 +195,6 @@ class Lane:
         seconds = self.terms.call_seconds + (0.0 if self.warm else WARM_UP)
         self.warm = True
         return min(seconds, max(0.0, spent.seconds_left))
-
-    def _admitted(self, call: Call) -> _Admission:
-        return _Admission(self, call)
-
-    def _booked(self, call: Call, spent: Spending) -> _Booking:
-        return _Booking(self, call, spent)
-
-
-class _Admission:
-    """Lets a request through when the breaker, the slots and the token rate allow."""
-
-    def __init__(self, lane: Lane, call: Call) -> None:
-        self._lane, self._call = lane, call
-
-    async def __aenter__(self) -> None:
-        lane = self._lane
-        await lane.slots.acquire()
-        try:
-            if lane.rate.per_minute:
-                await lane.rate.take(count_messages(self._call.model, self._call.messages))
-            if not lane.breaker.allows():
-                raise CallFailed(f"{lane.model} is left alone for a while", again=False, reached=False)
-        except BaseException:
-            lane.slots.release()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lane.slots.release()
-
-
-class _Booking:
-    """Books a request that was sent, tells the breaker, and turns a cancellation into a paid prompt."""
-
-    def __init__(self, lane: Lane, call: Call, spent: Spending) -> None:
-        self._lane, self._call, self._spent = lane, call, spent
-        self._reply: Reply | None = None
-
-    def __enter__(self) -> Callable[[Reply], None]:
-        self._spent.sent()
-        return self._take
-
-    def _take(self, reply: Reply) -> None:
-        self._reply = reply
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        try:
-            self._book(error)
-        finally:
-            self._spent.landed()
-
-    def _book(self, error: BaseException | None) -> None:
-        breaker = self._lane.breaker
-        if self._reply is not None:
-            breaker.succeeded()
-            self._pay(self._reply.tokens_in, self._reply.tokens_out)
-            return
-        if isinstance(error, CallFailed):
-            if error.again and not error.busy:
-                breaker.failed()
-            else:
-                breaker.abandoned()
-            if error.reached:
-                self._pay(error.tokens_in, error.tokens_out)
-            return
-        breaker.abandoned()
-        lost = transport.called_off(self._call)
-        self._pay(lost.tokens_in, 0)
-
-    def _pay(self, tokens_in: int, tokens_out: int) -> None:
-        self._spent.pay(tokens_in, tokens_out, self._lane.price(tokens_in, tokens_out))
-
-
-@lru_cache(maxsize=256)
-def listed_price(model: str) -> tuple[float, float] | None:
-    """US dollars for a token in and a token out by LiteLLM's list, or None for a model it does not know."""
-    with suppress(Exception):
-        paid = transport.library().cost_per_token(model, prompt_tokens=1_000_000, completion_tokens=1_000_000)
-        return paid[0] / 1_000_000, paid[1] / 1_000_000
-    return None
 
 
 def _wait(state: RetryCallState) -> float:

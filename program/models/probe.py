@@ -8,8 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from program.models.lane import Lane, listed_price
-from program.models.transport import Call, CallFailed, arguments, failure_of, library
+from program.models.lane import Lane
+from program.models.provider import arguments, library, listed_price
+from program.models.transport import Call, CallFailed, failure_of
 
 PUT = [{"role": "user", "content": 'Reply with the JSON object {"ready": true} and nothing else.'}]
 SCHEMA = {
@@ -63,7 +64,7 @@ async def _probe(lane: Lane, settings: dict[str, Any]) -> Ability:
     began, first, pieces, text, logprobs = time.perf_counter(), 0.0, 0, "", False
     try:
         async with asyncio.timeout(seconds):
-            source = await library().acompletion(**arguments(call, seconds), stream=True)
+            source = await library().acompletion(**arguments(call), stream=True)
             async for chunk in source:
                 for choice in chunk.model_dump().get("choices") or ():
                     piece = (choice.get("delta") or {}).get("content") or ""

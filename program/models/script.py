@@ -86,7 +86,7 @@ class Script:
     """How the server behaves. `faults` gives each fault's share in [0, 1]; at most one befalls a request.
 
     Delays are in seconds: `delay` is the median before a reply (or its first token) and `spread` the sigma of the
-    logarithm; `token_delay` lies between streamed words.
+    logarithm; `token_delay` lies between streamed words. So many requests are served `at_once`, the rest wait; 0: all.
     """
 
     faults: Mapping[str, float] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Script:
     stall: float = 60.0
     seed: int = 0
     replies: tuple[tuple[str, str], ...] = ()
-    keep_log: bool = True
+    at_once: int = 0
 
     @classmethod
     def read(cls, path: str | Path) -> Script:

@@ -20,10 +20,11 @@ class Spending:
 
     `calls` counts requests sent, repeated and refused ones too. `asked` counts decisions passed on to a language
     model, `agreed` those in which it came to the same as the embedded one. `under_way` counts requests sent and not
-    yet booked. Safe from many threads.
+    yet booked. What is to be had `fresh` is asked for, and neither remembered nor shared. Safe from many threads.
     """
 
     deadline: float = float("inf")
+    fresh: bool = False
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
@@ -86,17 +87,28 @@ class Spending:
 
 
 _current: ContextVar[Spending | None] = ContextVar("ragc_spending", default=None)
+_fresh: ContextVar[bool] = ContextVar("ragc_fresh", default=False)
 
 
 def current() -> Spending:
     """The spending of the step that is under way; an unbounded one of its own outside any."""
-    return _current.get() or Spending()
+    return _current.get() or Spending(fresh=_fresh.get())
+
+
+@contextmanager
+def afresh() -> Iterator[None]:
+    """Inside, every request is sent: for experiments, whose arms and repeats must not be answered from each other's."""
+    token = _fresh.set(True)
+    try:
+        yield
+    finally:
+        _fresh.reset(token)
 
 
 @contextmanager
 def spending(deadline: float = float("inf")) -> Iterator[Spending]:
     """The spending of everything asked inside the block, by this thread, its tasks and `asyncio.to_thread`."""
-    spent = Spending(deadline)
+    spent = Spending(deadline, _fresh.get())
     token = _current.set(spent)
     try:
         yield spent

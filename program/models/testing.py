@@ -2,10 +2,10 @@
 
     with serve(Script(faults={"rate_limited": 0.2})) as provider:
         ...  # openai/<any name> with api_base = provider.url
-    provider.log  # what the server itself counted
+    provider.calls, provider.tokens_in  # what the server itself counted
 
-For tests and benchmarks, of ragc and of what is built on it. What it replies is a function of the request, or a
-table of patterns in the script's file.
+It runs in this process; program/models/apart.py gives it one of its own. For tests and benchmarks, of ragc and of what
+is built on it. What it replies is a function of the request, or a table of patterns in the script's file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,28 +33,24 @@ _STATUS = {"rate_limited": 429, "server_error": 500, "overloaded": 529}
 
 @dataclass(slots=True)
 class Served:
-    """One request in the server's own books. `tokens_in` is 0 for a request that was refused."""
+    """One request as the server sees it. `tokens_in` is 0 for a request that was refused."""
 
     fault: str
     status: int = 200
     tokens_in: int = 0
     tokens_out: int = 0
     streamed: bool = False
-    first: float = 0.0  # seconds until the first streamed word
 
 
 class Provider:
     """The running server: its address, its books, how many requests it has and had at once."""
 
     def __init__(self, script: Script, brain: Brain | None = None) -> None:
-        self.script = script
-        self.brain = brain or script.reply
-        self.log: list[Served] = []
-        self.calls = self.tokens_in = self.tokens_out = 0
-        self.in_flight = self.most_in_flight = 0
+        self.brain = brain
+        self.in_flight = 0
         self.port = 0
-        self.authorizations: set[str] = set()
-        self._random = random.Random(script.seed)
+        self._era = 0  # the scripts so far: what a request costs is booked only while its own is followed
+        self.follow(script)
         self._loop = asyncio.new_event_loop()
         self._runner: web.AppRunner | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -64,6 +60,15 @@ class Provider:
     def url(self) -> str:
         """What to give as `api_base`."""
         return f"http://127.0.0.1:{self.port}/v1"
+
+    def follow(self, script: Script) -> None:
+        """Behaves by this script from now on, and begins its books anew."""
+        self.script, self._era = script, self._era + 1
+        self.calls = self.tokens_in = self.tokens_out = self.most_in_flight = 0
+        self.first = 0.0  # seconds from the last streamed request to its first word
+        self.authorizations: set[str] = set()
+        self._random = random.Random(script.seed)
+        self._slots = asyncio.Semaphore(script.at_once) if script.at_once else nullcontext()
 
     def start(self) -> None:
         """Listens, on the same port as before when it was stopped."""
@@ -103,19 +108,20 @@ class Provider:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        era = self._era
         served = Served(self._fault(), streamed=bool(body.get("stream")))
         self.calls += 1
-        if self.script.keep_log:
-            self.log.append(served)
         self.authorizations.add(request.headers.get("Authorization", ""))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            return await self._answer(request, body, served)
+            async with self._slots:
+                return await self._answer(request, body, served)
         finally:
             self.in_flight -= 1
-            self.tokens_in += served.tokens_in
-            self.tokens_out += served.tokens_out
+            if era == self._era:
+                self.tokens_in += served.tokens_in
+                self.tokens_out += served.tokens_out
 
     async def _answer(self, request: web.Request, body: dict[str, Any], served: Served) -> web.StreamResponse:
         script, fault = self.script, served.fault
@@ -130,7 +136,7 @@ class Provider:
             await asyncio.sleep(script.stall)
             return web.Response(status=504)
         await asyncio.sleep(script.delay * math.exp(self._random.gauss(0, script.spread)) if script.delay else 0)
-        text = spoilt(self.brain(body), fault)
+        text = spoilt((self.brain or script.reply)(body), fault)
         if fault == "wrong_type":
             return web.Response(text="<html><body>Bad gateway</body></html>", content_type="text/html")
         if served.streamed:
@@ -158,9 +164,10 @@ class Provider:
         await response.prepare(request)
         words = re.findall(r"\s*\S+\s*", text)
         sent: list[str] = []
+        self.first = 0.0
         async for event in self._events(body, served, words, sent):
             await response.write(b"data: " + event + b"\n\n")
-            served.first = served.first or time.perf_counter() - began
+            self.first = self.first or time.perf_counter() - began
         if served.fault in {"dropped", "cut_body"} and request.transport is not None:
             request.transport.close()
             return response

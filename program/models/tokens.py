@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from program.models.provider import library
+
 
 def count_messages(model: str, messages: Sequence[Mapping[str, Any]]) -> int:
     """Tokens of a prompt; the model's provider prefix does not matter."""
-    from litellm import token_counter
-
-    return int(token_counter(model=model.rpartition("/")[2], messages=list(messages)))
+    return int(library().token_counter(model=model.rpartition("/")[2], messages=list(messages)))
 
 
 def count_text(model: str, text: str) -> int:
     """Tokens of a reply."""
     if not text:
         return 0
-    from litellm import token_counter
-
-    return int(token_counter(model=model.rpartition("/")[2], text=text.encode("utf-8", "replace").decode()))
+    return int(library().token_counter(model=model.rpartition("/")[2], text=text.encode("utf-8", "replace").decode()))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from dspy.lm15 import ProviderError
 
+from program.models.provider import arguments, introduce, library
 from program.models.tokens import count_messages, count_text
+from program.models.turns import Turn
 
-KEY_PREFIX = "RAGC_API_KEY_"
-NO_KEY = "none"  # for servers that want none
 _REFUSALS = (429, 502, 503, 529)
 _NOT_ANSWERED = (400, 401, 403, 404, 405, 413, 415, 422)  # asking again gets the same
 
@@ -63,12 +61,12 @@ class CallFailed(ProviderError):
         self.tokens_in, self.tokens_out = tokens_in, tokens_out
 
 
-async def ask(call: Call, seconds: float) -> Reply:
-    """The reply, within so many seconds. Raises `CallFailed`."""
-    litellm = library()
+async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
+    """The reply, within so many seconds of its turn. Raises `CallFailed`."""
     try:
-        async with asyncio.timeout(seconds):
-            raw = await litellm.acompletion(**arguments(call, seconds))
+        async with turn.limit(seconds):
+            introduce(call.model)
+            raw = await library().acompletion(**arguments(call), **turn.arguments())
     except Exception as error:
         raise failure_of(call, error) from None
     body = raw.model_dump()
@@ -81,20 +79,19 @@ async def ask(call: Call, seconds: float) -> Reply:
     return Reply(text, tokens_in, tokens_out, whole)
 
 
-async def ask_streaming(call: Call, seconds: float) -> AsyncIterator[str | Reply]:
+async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator[str | Reply]:
     """The pieces of the reply as they come, the whole `Reply` last. Raises `CallFailed`, perhaps amid the pieces.
 
     `seconds` bounds the time to the first piece and between two.
     """
-    litellm = library()
     pieces: list[str] = []
     usage: dict[str, Any] = {}
     finish = None
     try:
-        async with asyncio.timeout(seconds):
-            source = await litellm.acompletion(
-                **arguments(call, seconds), stream=True, stream_options={"include_usage": True}
-            )
+        async with turn.limit(seconds):
+            introduce(call.model)
+            wanted = {"stream": True, "stream_options": {"include_usage": True}}
+            source = await library().acompletion(**arguments(call), **turn.arguments(), **wanted)
         iterator = aiter(source)
         while True:
             async with asyncio.timeout(seconds):
@@ -124,44 +121,6 @@ def called_off(call: Call) -> CallFailed:
     return CallFailed(
         f"{call.model} was called off", again=False, reached=True, tokens_in=count_messages(call.model, call.messages)
     )
-
-
-def library() -> Any:
-    """LiteLLM, told to keep to itself: no price list from the network, no banners, no telemetry."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
-    litellm.suppress_debug_info = True
-    litellm.telemetry = False
-    litellm.drop_params = True
-    return litellm
-
-
-def key_variable(api_base: str) -> str:
-    """The environment variable whose value is the key for a server named in `ragc.toml`.
-
-    Bound to the host, so that no file can have another provider's key sent to a server of its choice:
-    `http://gpu-1.example.org:8000/v1` reads `RAGC_API_KEY_GPU__1_EXAMPLE_ORG_8000`.
-    """
-    place = urlsplit(api_base).netloc.rpartition("@")[2]
-    return KEY_PREFIX + place.replace("-", "__").replace(".", "_").replace(":", "_").upper()
-
-
-def arguments(call: Call, seconds: float) -> dict[str, Any]:
-    """LiteLLM's arguments for a call, key and address included."""
-    given: dict[str, Any] = {
-        **call.settings,
-        "model": call.model,
-        "messages": list(call.messages),
-        "timeout": seconds,
-        "num_retries": 0,
-        "max_retries": 0,
-        "cache": {"no-cache": True, "no-store": True},
-    }
-    if call.api_base:
-        given["api_base"] = call.api_base
-        given["api_key"] = os.environ.get(key_variable(call.api_base), NO_KEY)
-    return given
 
 
 def _text(body: Mapping[str, Any]) -> tuple[str, bool]:

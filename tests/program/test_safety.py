@@ -13,9 +13,9 @@ from program.artifact import load
 from program.drivers import run
 from program.errors import RagcError, SettingsError
 from program.models.catalog import open_models
+from program.models.provider import key_variable
 from program.models.script import Script, obliging
 from program.models.testing import serve
-from program.models.transport import key_variable
 from program.settings import FILE, ModelSettings, Project
 
 fuzz = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

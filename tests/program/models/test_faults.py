@@ -5,12 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from program.models.apart import serve_apart
 from program.models.script import FAULTS
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-from faults import crowd, dead, torture, under
+from faults import OBLIGING, crowd, dead, torture, under
 
 pytestmark = pytest.mark.xdist_group("provider")  # LiteLLM takes seconds to import: once is enough
+
+
+@pytest.fixture(scope="module")
+def provider():
+    with serve_apart(brain=OBLIGING) as running:
+        yield running
 
 
 def holds(figures):
@@ -18,21 +25,21 @@ def holds(figures):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_whatever_fails_every_question_ends_in_time_and_the_books_agree(tmp_path, fault):
-    assert holds(under(tmp_path, fault, {fault: 0.3}, 3))
+def test_whatever_fails_every_question_ends_in_time_and_the_books_agree(provider, tmp_path, fault):
+    assert holds(under(provider, tmp_path, fault, {fault: 0.3}, 3))
 
 
-def test_all_faults_at_once_lose_no_question_and_no_token(tmp_path):
-    assert holds(under(tmp_path, "all", dict.fromkeys(FAULTS, 0.5 / len(FAULTS)), 6))
+def test_all_faults_at_once_lose_no_question_and_no_token(provider, tmp_path):
+    assert holds(under(provider, tmp_path, "all", dict.fromkeys(FAULTS, 0.5 / len(FAULTS)), 6))
 
 
-def test_a_dead_server_opens_the_circuit_and_its_return_closes_it(tmp_path):
-    assert holds(dead(tmp_path, 8, 0.8))
+def test_a_dead_server_opens_the_circuit_and_its_return_closes_it(provider, tmp_path):
+    assert holds(dead(provider, tmp_path, 8, 0.8))
 
 
-def test_never_more_requests_are_in_flight_than_allowed(tmp_path):
-    figures = crowd(tmp_path, 6, 0.02, allowed=3)
-    assert [f["holds"] for f in figures if "throughput" not in f["figure"]] == [True, True]
+def test_never_more_requests_are_in_flight_than_allowed(provider, tmp_path):
+    figures = crowd(provider, tmp_path, 6, 0.02, allowed=3)
+    assert all(f["holds"] for f in figures if "throughput" not in f["figure"])
 
 
 def test_malformed_replies_are_mended_or_refused_but_never_believed():

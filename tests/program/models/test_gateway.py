@@ -9,10 +9,11 @@ import pytest
 from program.models.gateway import Gateway
 from program.models.lane import Terms
 from program.models.limits import Breaker, TokenRate
+from program.models.provider import key_variable
 from program.models.script import Script
 from program.models.spending import Spending
 from program.models.testing import serve
-from program.models.transport import Call, CallFailed, Reply, key_variable
+from program.models.transport import Call, CallFailed, Reply
 
 pytestmark = pytest.mark.xdist_group("provider")
 MODEL = "openai/stand-in"
@@ -20,11 +21,13 @@ MODEL = "openai/stand-in"
 
 @pytest.fixture(scope="module")
 def gateway():
-    return Gateway()
+    gateway = Gateway()
+    yield gateway
+    gateway.close()
 
 
 def call(provider, text="Hello."):
-    return Call(MODEL, [{"role": "user", "content": text}], {}, provider.url)
+    return Call(MODEL, [{"role": "user", "content": text}], {"temperature": 0.0}, provider.url)
 
 
 def test_a_reply_comes_with_the_servers_own_count_of_tokens(gateway):
