@@ -79,6 +79,7 @@ def index_bases(
         open_models(settings.models, settings.provider).embedder,
         progress,
         qdrant_url=settings.qdrant.url,
+        server_above=settings.keyword.server_above,
         keep_stop_words=settings.keyword.stop_words == "none",
         stem=settings.keyword.stem,
         fan=fan,
@@ -114,6 +115,7 @@ def open_bases(
         embedder or open_models(settings.models, settings.provider).embedder,
         extra,
         qdrant_url=settings.qdrant.url,
+        server_above=settings.keyword.server_above,
         reranker=Reranker(settings.models.rerank) if settings.models.rerank else None,
     )
 

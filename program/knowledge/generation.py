@@ -21,6 +21,7 @@ from program.errors import KnowledgeError
 from program.knowledge.graph import Graph
 from program.knowledge.graph_search import GraphSearch
 from program.knowledge.keywords import Keywords
+from program.knowledge.lexical import ArrayKeywords, KeywordStore
 from program.knowledge.selection import Selection
 from program.knowledge.source import Passage
 from program.knowledge.vectors import ArrayVectors, VectorStore
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FORMAT = 2
+FORMAT = 3
 CURRENT = "current.json"
 MANIFEST = "manifest.json"
 PASSAGES = "passages.jsonl"
@@ -52,6 +53,7 @@ class Index:
     graph: Graph
     selection: Selection
     vectors: VectorStore
+    lexical: KeywordStore
     embedder_digest: str
 
     @classmethod
@@ -65,8 +67,8 @@ class Index:
     ) -> Index:
         """The index of these passages, searched in memory; those of one base must stand together."""
         selection = Selection(passages)
-        vectors = ArrayVectors(matrix, selection)
-        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, embedder_digest)
+        vectors, lexical = ArrayVectors(matrix, selection), ArrayKeywords(keywords, selection)
+        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, lexical, embedder_digest)
 
     @cached_property
     def graph_search(self) -> GraphSearch:
