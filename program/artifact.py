@@ -12,8 +12,10 @@ import orjson
 
 from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
+from program.extraction import TripleExtractor
 from program.fitting import check_fit, check_models
 from program.following import Followed
+from program.kindsettings import GraphSettings
 from program.knowledge.bases import BaseSpec
 from program.knowledge.embedder import Embedder
 from program.knowledge.generation import CURRENT
@@ -83,6 +85,13 @@ def index_bases(
         keep_stop_words=settings.keyword.stop_words == "none",
         stem=settings.keyword.stem,
         fan=fan,
+        extractors={
+            spec.name: TripleExtractor(base, settings.provider)
+            for spec in bases
+            if isinstance(base := settings.knowledge.get(spec.name), GraphSettings)
+            and base.relations
+            and spec.kind == base.kind
+        },
     )
 
 

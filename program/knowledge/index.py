@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from program.knowledge.graph import Graph
 from program.knowledge.ingest import Skipped, link_superseded, read_spec
 from program.knowledge.keywords import Keywords
 from program.knowledge.parsedfile import ParsedFiles
+from program.knowledge.relations import Extractor, Read, digest_of, read_relations
 from program.knowledge.source import Passage, embedding_text, keyword_text
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 CHUNK = 128  # texts embedded between two reports of progress
 WAIT = 120.0  # seconds to wait for another process that is indexing
 PARSED = "parsed.sqlite"
+RELATIONS = "relations.sqlite"
 SERVER_ABOVE = 200_000  # passages past which a server, where there is one, searches words, too
 
 __all__ = ["BaseSpec", "IndexReport", "build_index", "open_index"]
@@ -53,6 +55,7 @@ class IndexReport:
     unchanged: bool
     skipped: tuple[Skipped, ...] = ()
     warnings: tuple[str, ...] = ()
+    relations: Read = Read()
     seconds: float = 0.0
 
 
@@ -67,6 +70,7 @@ def build_index(
     keep_stop_words: bool = False,
     stem: bool = True,
     fan: Fan | None = None,
+    extractors: Mapping[str, Extractor] | None = None,
 ) -> IndexReport:
     """Index every base into `folder` (a project's `.ragc/index`), doing only what changed.
 
@@ -74,8 +78,9 @@ def build_index(
     it. One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and
     texts that were embedded are not embedded again. Vectors also go to the Qdrant server at `qdrant_url`, if
     any: its local folder admits one process only, so that readers would have no use for one; past `server_above`
-    passages their words do, too. `fan` computes vectors in the embedder's place, elsewhere. Raises KnowledgeError
-    for a base that is absent, empty or of an unknown kind.
+    passages their words do, too. `fan` computes vectors in the embedder's place, elsewhere. `extractors`, by base,
+    read what changed passages state of the things they name. Raises KnowledgeError for a base that is absent, empty
+    or of an unknown kind.
     """
     from filelock import FileLock, Timeout
 
@@ -95,6 +100,7 @@ def build_index(
                 keep_stop_words=keep_stop_words,
                 stem=stem,
                 fan=fan or partial(map, embedder.encode),
+                extractors=extractors or {},
             )
     except Timeout as error:
         raise KnowledgeError(
@@ -146,6 +152,7 @@ def _build(
     keep_stop_words: bool,
     stem: bool,
     fan: Fan,
+    extractors: Mapping[str, Extractor],
 ) -> IndexReport:
     kept = ParsedFiles(folder / PARSED)
     reading = link_superseded([read_spec(base, kept) for base in bases])
@@ -153,7 +160,9 @@ def _build(
     if not passages:
         raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
     corpus = generation.corpus_digest(passages)
-    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem)
+    triples, read = read_relations(passages, extractors, folder / RELATIONS)
+    relations = digest_of(triples)
+    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem, relations)
     name = generation.generation_name(digest)
     previous = _current(folder)
     whole = generation.intact(folder / name)
@@ -162,7 +171,8 @@ def _build(
         matrix, embedded = _embed(passages, fan, _known(folder, previous, embedder), progress)
         reused = len(passages) - embedded
         keywords = Keywords.build([keyword_text(p) for p in passages], keep_stop_words, stem)
-        index = Index.of(passages, matrix, keywords, Graph.build(passages), embedder.digest)
+        graph = Graph.build(passages, triples)
+        index = Index.of(passages, matrix, keywords, graph, embedder.digest, relations)
         _store(folder, name, index)
     served = not qdrant_url or server.fill(folder / name, embedder, qdrant_url, server_above)
     if previous != name:
@@ -178,6 +188,7 @@ def _build(
         unchanged=whole and served and previous == name,
         skipped=tuple(reading.skipped),
         warnings=tuple(reading.warnings),
+        relations=read,
     )
 
 

@@ -18,6 +18,9 @@ LEAST = 2
 
 # A point after an initial or a title (M. Ward, St. Vincent) ends no sentence.
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|(?<!\b[A-Z])(?<!\b(?:St|Dr|Mr|Ms|Jr|Sr|Mt|Ft|vs))(?<!\bMrs)\.|[,!?:;\n]")
+LONGEST = 8
+"""Words that a name may have."""
+
 _STOPS = frozenset(".,!?:;\n")
 _JOINS = frozenset("and or in on at to".split())
 _INSIDE = frozenset("of the de la von van der du di da del el al for a".split()) | _JOINS
@@ -73,7 +76,15 @@ def names(text: str) -> set[Key]:
         for piece in (name, *pieces):
             if len(piece) > 3:  # its first two words and its last two are often used alone
                 found |= {_trimmed(piece[:2]), _trimmed(piece[-2:])}
-    return {name for name in found if _names_something(name) and len(name) <= 8 and not _CALENDAR.issuperset(name)}
+    return {
+        name for name in found if _names_something(name) and len(name) <= LONGEST and not _CALENDAR.issuperset(name)
+    }
+
+
+def named_pairs(triples: Iterable[tuple[str, str, str]]) -> list[tuple[Key, Key]]:
+    """Subject and object of each triple, where both are names (of at most LONGEST words)."""
+    pairs = [(key(subject), key(object)) for subject, _, object in triples]
+    return [pair for pair in pairs if all(_names_something(name) and len(name) <= LONGEST for name in pair)]
 
 
 def shared(texts: Iterable[str]) -> set[Key]:
