@@ -22,7 +22,7 @@ from program.knowledge.graph import Graph
 from program.knowledge.ingest import Skipped, link_superseded, read_spec
 from program.knowledge.keywords import Keywords
 from program.knowledge.parsedfile import ParsedFiles
-from program.knowledge.relations import Extractor, Read, digest_of, read_relations
+from program.knowledge.relations import NOTHING_READ, Extractor, Read, digest_of, read_relations
 from program.knowledge.source import Passage, embedding_text, keyword_text
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class IndexReport:
     unchanged: bool
     skipped: tuple[Skipped, ...] = ()
     warnings: tuple[str, ...] = ()
-    relations: Read = Read()
+    relations: Read = NOTHING_READ
     seconds: float = 0.0
 
 

@@ -48,14 +48,8 @@ def aliases(title: str) -> dict[Key, float]:
     found: dict[Key, float] = {}
     for depth, heading in enumerate(reversed(title.split(" > "))):
         share = 0.5**depth
-        bare = _BRACKETS.sub("", heading)
-        whole = max(len(key(bare)), 1)
-        leads = [key(bare.partition(",")[0]), key(_LEAD.split(bare)[0])]
-        names = [(key(heading), 1.0), (key(bare), 0.9), *((lead, 0.9 * len(lead) / whole) for lead in leads)]
-        names += [(name[1:], 0.9 * weight) for name, weight in names if len(name) > 2 and name[0] in ("the", "a", "an")]
-        for name, weight in names:
-            if _names_something(name):
-                found[name] = max(found.get(name, 0.0), share * weight)
+        for name, weight in _heading(heading):
+            found[name] = max(found.get(name, 0.0), share * weight)
     return found
 
 
@@ -65,9 +59,13 @@ def names(text: str) -> set[Key]:
     A single capitalised word that begins a sentence may be any word, and does not count; nor does a month or a day
     of the week. What `and` or a preposition joins is one name and several.
     """
+    return _names(text, _tokens(text))
+
+
+def _names(text: str, tokens: Sequence[tuple[str, str]]) -> set[Key]:
     found = {key(" ".join(match.groups(""))) for match in _DEFINED.finditer(text)}
     found |= {key(match[0]) for match in _CODE.finditer(text)}
-    for span, begins in _spans(_tokens(text)):
+    for span, begins in _spans(tokens):
         name = _trimmed(span)
         if len(name) > 1 or not begins or name[:1] != span[:1]:
             found.add(name)
@@ -92,8 +90,9 @@ def shared(texts: Iterable[str]) -> set[Key]:
     counts: Counter[Key] = Counter()
     small: Counter[Key] = Counter()
     for text in texts:
-        counts.update(names(text))
-        small.update({(folded,) for written, folded in _tokens(text) if written.islower()})
+        tokens = _tokens(text)
+        counts.update(_names(text, tokens))
+        small.update({(folded,) for written, folded in tokens if written.islower()})
     return {name for name, count in counts.items() if count >= max(LEAST, small[name])}
 
 
@@ -132,6 +131,17 @@ class Lexicon:
                     found.append(self._single[words[at]])
                 at += 1
         return found
+
+
+@lru_cache(maxsize=20_000)
+def _heading(heading: str) -> tuple[tuple[Key, float], ...]:
+    """The names of one heading with their weights: a document's own stands above each of its passages."""
+    bare = _BRACKETS.sub("", heading)
+    whole = max(len(key(bare)), 1)
+    leads = [key(bare.partition(",")[0]), key(_LEAD.split(bare)[0])]
+    names = [(key(heading), 1.0), (key(bare), 0.9), *((lead, 0.9 * len(lead) / whole) for lead in leads)]
+    names += [(name[1:], 0.9 * weight) for name, weight in names if len(name) > 2 and name[0] in ("the", "a", "an")]
+    return tuple((name, weight) for name, weight in names if _names_something(name))
 
 
 def _trimmed(name: Key) -> Key:

@@ -47,6 +47,9 @@ class Read:
     usd: float = 0.0
 
 
+NOTHING_READ = Read()
+
+
 def read_relations(
     passages: Sequence[Passage], extractors: Mapping[str, Extractor], path: Path
 ) -> tuple[list[tuple[Triple, ...]], Read]:
@@ -57,7 +60,7 @@ def read_relations(
     """
     found: list[tuple[Triple, ...]] = [()] * len(passages)
     if not extractors:
-        return found, Read()
+        return found, NOTHING_READ
     keys = {n: _key(p, extractors[p.source]) for n, p in enumerate(passages) if p.source in extractors}
     reused = asked = 0
     with _File(path) as file:
