@@ -12,8 +12,10 @@ import orjson
 
 from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
+from program.extraction import TripleExtractor
 from program.fitting import check_fit, check_models
 from program.following import Followed
+from program.kindsettings import GraphSettings
 from program.knowledge.bases import BaseSpec
 from program.knowledge.embedder import Embedder
 from program.knowledge.generation import CURRENT
@@ -79,9 +81,17 @@ def index_bases(
         open_models(settings.models, settings.provider).embedder,
         progress,
         qdrant_url=settings.qdrant.url,
+        server_above=settings.keyword.server_above,
         keep_stop_words=settings.keyword.stop_words == "none",
         stem=settings.keyword.stem,
         fan=fan,
+        extractors={
+            spec.name: TripleExtractor(base, settings.provider)
+            for spec in bases
+            if isinstance(base := settings.knowledge.get(spec.name), GraphSettings)
+            and base.relations
+            and spec.kind == base.kind
+        },
     )
 
 
@@ -114,6 +124,7 @@ def open_bases(
         embedder or open_models(settings.models, settings.provider).embedder,
         extra,
         qdrant_url=settings.qdrant.url,
+        server_above=settings.keyword.server_above,
         reranker=Reranker(settings.models.rerank) if settings.models.rerank else None,
     )
 

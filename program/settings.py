@@ -52,10 +52,14 @@ class ModelSettings(_Section):
 
 
 class KeywordSettings(_Section):
-    """How keyword search splits text: words in any script, lower case; cut to English stems; function words or not."""
+    """How keyword search splits text: words in any script, lower case; cut to English stems; function words or not.
+
+    Past `server_above` passages the Qdrant server, where there is one, searches words as it does vectors.
+    """
 
     stem: bool = True
     stop_words: Literal["english", "none"] = "english"
+    server_above: Annotated[int, Field(ge=0)] = 200_000
 
 
 class QdrantSettings(_Section):

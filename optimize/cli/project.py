@@ -85,6 +85,7 @@ def index(
     from dataclasses import asdict
 
     from program.artifact import index_project
+    from program.knowledge.relations import NOTHING_READ
     from program.settings import Project
 
     project = Project.open(folder)
@@ -95,6 +96,11 @@ def index(
         return
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
     typer.echo(f"{report.passages} passages of {report.documents} documents in {report.seconds:.1f} s: {state}")
+    if (read := report.relations) != NOTHING_READ:
+        typer.echo(
+            f"relations: {read.asked} passages read, {read.reused} kept, {read.unread} not read; "
+            f"{read.calls} calls, ${read.usd:.4f}"
+        )
     if report.skipped:
         typer.echo(f"{len(report.skipped)} skipped:", err=True)
     for skipped in report.skipped:

@@ -64,21 +64,23 @@ def pool(
         return []
     vector = embedder.encode([query])[0]
     cosine = dict(index.vectors.search(vector, depth, base, filters))
-    keyword = index.keywords.scores(query)
-    reached = index.graph_search.reach(query, vector, keyword) if graph else None
-    admitted = index.selection.admitted(base, filters)
-    matched = best(keyword, admitted[keyword[admitted] > 0], depth)
+    matched = [row for row, _ in index.lexical.search(query, depth, base, filters)]
     by_text = {*cosine, *matched}
-    linked = best(reached.scores, admitted[reached.scores[admitted] > 0], (depth + 1) // 2) if reached else []
+    reached = index.graph_search.reach(query, vector) if graph else None
+    linked = []
+    if reached:
+        admitted = index.selection.admitted(base, filters)
+        linked = best(reached.scores, admitted[reached.scores[admitted] > 0], (depth + 1) // 2)
     rest = [row for row in dict.fromkeys((*matched, *linked)) if row not in cosine]
     cosine.update(zip(rest, index.vectors.similarities(vector, rest), strict=True))
     order = sorted(cosine, key=lambda row: (-cosine[row], index.passages[row].id))
-    return [_scored(index, row, cosine[row], float(keyword[row]), reached, row in by_text) for row in order]
+    scores = index.lexical.scores(query, order)
+    return [
+        _scored(index, row, cosine[row], bm25, reached, row in by_text) for row, bm25 in zip(order, scores, strict=True)
+    ]
 
 
-def _scored(index: Index, row: int, cosine: float, keyword: float, reached: Reach | None, by_text: bool) -> Passage:
-    # In a project of a few passages BM25 can fall below zero; that is no match either.
-    bm25 = max(keyword, 0.0)
+def _scored(index: Index, row: int, cosine: float, bm25: float, reached: Reach | None, by_text: bool) -> Passage:
     passage = index.passages[row]
     method = passage.method
     if method in PARTS:

@@ -21,6 +21,7 @@ from program.errors import KnowledgeError
 from program.knowledge.graph import Graph
 from program.knowledge.graph_search import GraphSearch
 from program.knowledge.keywords import Keywords
+from program.knowledge.lexical import ArrayKeywords, KeywordStore
 from program.knowledge.selection import Selection
 from program.knowledge.source import Passage
 from program.knowledge.vectors import ArrayVectors, VectorStore
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FORMAT = 2
+FORMAT = 3
 CURRENT = "current.json"
 MANIFEST = "manifest.json"
 PASSAGES = "passages.jsonl"
@@ -52,7 +53,9 @@ class Index:
     graph: Graph
     selection: Selection
     vectors: VectorStore
+    lexical: KeywordStore
     embedder_digest: str
+    relations: str = ""
 
     @classmethod
     def of(
@@ -62,11 +65,15 @@ class Index:
         keywords: Keywords,
         graph: Graph,
         embedder_digest: str,
+        relations: str = "",
     ) -> Index:
-        """The index of these passages, searched in memory; those of one base must stand together."""
+        """The index of these passages, searched in memory; those of one base must stand together.
+
+        `relations` is the digest of the triples that went into the graph, empty without any.
+        """
         selection = Selection(passages)
-        vectors = ArrayVectors(matrix, selection)
-        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, embedder_digest)
+        vectors, lexical = ArrayVectors(matrix, selection), ArrayKeywords(keywords, selection)
+        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, lexical, embedder_digest, relations)
 
     @cached_property
     def graph_search(self) -> GraphSearch:
@@ -85,8 +92,9 @@ class Index:
 
     @cached_property
     def index_digest(self) -> str:
-        """Identifies passages, embedder, keyword settings and format together."""
-        return index_digest(self.corpus_digest, self.embedder_digest, self.keywords.keep_stop_words, self.keywords.stem)
+        """Identifies passages, embedder, keyword settings, relations and format together."""
+        split = self.keywords.keep_stop_words, self.keywords.stem
+        return index_digest(self.corpus_digest, self.embedder_digest, *split, self.relations)
 
 
 def corpus_digest(passages: Iterable[Passage]) -> str:
@@ -97,9 +105,9 @@ def corpus_digest(passages: Iterable[Passage]) -> str:
     return f"sha256:{sha.hexdigest()}"
 
 
-def index_digest(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True) -> str:
+def index_digest(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True, relations: str = "") -> str:
     """`sha256:` and the digest of everything that an index depends on."""
-    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem])
+    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem, relations])
     return f"sha256:{hashlib.sha256(made_of.encode()).hexdigest()}"
 
 
@@ -148,6 +156,7 @@ def write(aside: Path, index: Index) -> None:
         "embedder_digest": index.embedder_digest,
         "keep_stop_words": index.keywords.keep_stop_words,
         "stem": index.keywords.stem,
+        "relations": index.relations,
         "passages": len(index.passages),
         "files": {name: _digest(aside / name) for name in (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)},
     }
@@ -202,7 +211,7 @@ def read(place: Path, embedder_digest: str) -> Index:
         raise
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         raise KnowledgeError(f"The index in {place} is damaged: {error}.", MEND) from error
-    return Index.of(passages, matrix, keywords, graph, embedder_digest)
+    return Index.of(passages, matrix, keywords, graph, embedder_digest, manifest["relations"])
 
 
 def _check(manifest: Mapping[str, Any], embedder_digest: str) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from program.knowledge.fusion import WEIGHT, ranking
-from program.knowledge.selection import best
 from program.knowledge.walk import Asked, Reach, reach
 
 if TYPE_CHECKING:
@@ -33,15 +32,15 @@ class GraphSearch:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Reach] = OrderedDict()
 
-    def reach(self, question: str, vector: NDArray[np.float32], keyword: NDArray[np.float64]) -> Reach:
-        """The walk from what text search finds in all bases; `keyword` is the BM25 score of every passage."""
+    def reach(self, question: str, vector: NDArray[np.float32]) -> Reach:
+        """The walk from what text search finds in all bases."""
         with self._lock:
             if question in self._kept:
                 self._kept.move_to_end(question)
                 return self._kept[question]
         index = self.index
         asked = Asked(question, vector, index.keywords.split(question))
-        found = reach(index.graph, index.keywords, index.matrix, asked, self._text(vector, keyword))
+        found = reach(index.graph, index.keywords, index.matrix, asked, self._text(question, vector))
         with self._lock:
             self._kept[question] = found
             while len(self._kept) > KEPT:
@@ -52,16 +51,16 @@ class GraphSearch:
         """How a passage was reached, in titles and names."""
         return reached.way(row, self.titles)
 
-    def _text(self, vector: NDArray[np.float32], keyword: NDArray[np.float64]) -> NDArray[np.float32]:
+    def _text(self, question: str, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The default fusion of dense and keyword scores, by passage, 0 beyond the DEPTH best of each."""
         index = self.index
         cosine = dict(index.vectors.search(vector, DEPTH))
-        rest = [row for row in best(keyword, np.flatnonzero(keyword > 0), DEPTH) if row not in cosine]
+        rest = [row for row, _ in index.lexical.search(question, DEPTH) if row not in cosine]
         cosine.update(zip(rest, index.vectors.similarities(vector, rest), strict=True))
         rows = list(cosine)
         pool = [
-            index.passages[row].rescored(0.0, None, {"dense": cosine[row], "keyword": max(float(keyword[row]), 0.0)})
-            for row in rows
+            index.passages[row].rescored(0.0, None, {"dense": cosine[row], "keyword": bm25})
+            for row, bm25 in zip(rows, index.lexical.scores(question, rows), strict=True)
         ]
         text = np.zeros(len(index.passages), np.float32)
         for at, score in ranking(pool, WEIGHT, len(pool)):

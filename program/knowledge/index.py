@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from program.errors import KnowledgeError
-from program.knowledge import generation
+from program.knowledge import generation, server
 from program.knowledge.bases import BaseSpec, check_bases
 from program.knowledge.embedder import Embedder
 from program.knowledge.generation import MEND, Index
@@ -22,8 +22,8 @@ from program.knowledge.graph import Graph
 from program.knowledge.ingest import Skipped, link_superseded, read_spec
 from program.knowledge.keywords import Keywords
 from program.knowledge.parsedfile import ParsedFiles
+from program.knowledge.relations import NOTHING_READ, Extractor, Read, digest_of, read_relations
 from program.knowledge.source import Passage, embedding_text, keyword_text
-from program.knowledge.vectors import QdrantVectors, connect, open_qdrant
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 CHUNK = 128  # texts embedded between two reports of progress
 WAIT = 120.0  # seconds to wait for another process that is indexing
 PARSED = "parsed.sqlite"
+RELATIONS = "relations.sqlite"
+SERVER_ABOVE = 200_000  # passages past which a server, where there is one, searches words, too
 
 __all__ = ["BaseSpec", "IndexReport", "build_index", "open_index"]
 
@@ -53,6 +55,7 @@ class IndexReport:
     unchanged: bool
     skipped: tuple[Skipped, ...] = ()
     warnings: tuple[str, ...] = ()
+    relations: Read = NOTHING_READ
     seconds: float = 0.0
 
 
@@ -63,18 +66,21 @@ def build_index(
     progress: Progress | None = None,
     *,
     qdrant_url: str = "",
+    server_above: int = SERVER_ABOVE,
     keep_stop_words: bool = False,
     stem: bool = True,
     fan: Fan | None = None,
+    extractors: Mapping[str, Extractor] | None = None,
 ) -> IndexReport:
     """Index every base into `folder` (a project's `.ragc/index`), doing only what changed.
 
     Readers go on with the last complete index until the new one is whole, and those that have it open keep
     it. One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and
     texts that were embedded are not embedded again. Vectors also go to the Qdrant server at `qdrant_url`, if
-    any: its local folder admits one process only, so that readers would have no use for one. `fan` computes
-    vectors in the embedder's place, elsewhere. Raises KnowledgeError for a base that is absent, empty or of an
-    unknown kind.
+    any: its local folder admits one process only, so that readers would have no use for one; past `server_above`
+    passages their words do, too. `fan` computes vectors in the embedder's place, elsewhere. `extractors`, by base,
+    read what changed passages state of the things they name. Raises KnowledgeError for a base that is absent, empty
+    or of an unknown kind.
     """
     from filelock import FileLock, Timeout
 
@@ -90,9 +96,11 @@ def build_index(
                 embedder,
                 progress,
                 qdrant_url=qdrant_url,
+                server_above=server_above,
                 keep_stop_words=keep_stop_words,
                 stem=stem,
                 fan=fan or partial(map, embedder.encode),
+                extractors=extractors or {},
             )
     except Timeout as error:
         raise KnowledgeError(
@@ -107,11 +115,15 @@ def build_index(
     return replace(report, seconds=time.monotonic() - began)
 
 
-def open_index(folder: str | Path, embedder: Embedder, *, qdrant_url: str = "") -> Index:
+def open_index(
+    folder: str | Path, embedder: Embedder, *, qdrant_url: str = "", server_above: int = SERVER_ABOVE
+) -> Index:
     """The last complete index of a project, its vectors put into the embedder's memory.
 
+    Past `server_above` passages the server at `qdrant_url`, if any, is asked for words, too.
+
     Raises KnowledgeError when there is none, when it was made by another format or embedding model, when it
-    is damaged, or when the server at `qdrant_url` does not hold it.
+    is damaged, or when the server does not hold it.
     """
     place = Path(folder)
     for _ in range(3):  # a generation may be removed between its being named and its being opened
@@ -126,12 +138,7 @@ def open_index(folder: str | Path, embedder: Embedder, *, qdrant_url: str = "") 
     else:
         raise KnowledgeError(f"The index in {place} has lost its files.", MEND)
     embedder.put([embedding_text(p) for p in index.passages], index.matrix)
-    if not qdrant_url:
-        return index
-    store = QdrantVectors(connect(qdrant_url), name, qdrant_url)
-    if not store.holds(len(index.passages)):
-        raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
-    return replace(index, vectors=store)
+    return server.served(index, name, qdrant_url, server_above) if qdrant_url else index
 
 
 def _build(
@@ -141,9 +148,11 @@ def _build(
     progress: Progress | None,
     *,
     qdrant_url: str,
+    server_above: int,
     keep_stop_words: bool,
     stem: bool,
     fan: Fan,
+    extractors: Mapping[str, Extractor],
 ) -> IndexReport:
     kept = ParsedFiles(folder / PARSED)
     reading = link_superseded([read_spec(base, kept) for base in bases])
@@ -151,7 +160,9 @@ def _build(
     if not passages:
         raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
     corpus = generation.corpus_digest(passages)
-    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem)
+    triples, read = read_relations(passages, extractors, folder / RELATIONS)
+    relations = digest_of(triples)
+    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem, relations)
     name = generation.generation_name(digest)
     previous = _current(folder)
     whole = generation.intact(folder / name)
@@ -160,9 +171,10 @@ def _build(
         matrix, embedded = _embed(passages, fan, _known(folder, previous, embedder), progress)
         reused = len(passages) - embedded
         keywords = Keywords.build([keyword_text(p) for p in passages], keep_stop_words, stem)
-        index = Index.of(passages, matrix, keywords, Graph.build(passages), embedder.digest)
+        graph = Graph.build(passages, triples)
+        index = Index.of(passages, matrix, keywords, graph, embedder.digest, relations)
         _store(folder, name, index)
-    served = not qdrant_url or _serve(folder / name, embedder, qdrant_url)
+    served = not qdrant_url or server.fill(folder / name, embedder, qdrant_url, server_above)
     if previous != name:
         generation.point_to(folder, name)
         _drop_old(folder, {name, previous}, qdrant_url)
@@ -176,6 +188,7 @@ def _build(
         unchanged=whole and served and previous == name,
         skipped=tuple(reading.skipped),
         warnings=tuple(reading.warnings),
+        relations=read,
     )
 
 
@@ -219,24 +232,12 @@ def _store(folder: Path, name: str, index: Index) -> None:
     generation.publish(aside, folder / name)
 
 
-def _serve(place: Path, embedder: Embedder, qdrant_url: str) -> bool:
-    """See that the server holds this generation; True when it did already."""
-    index = generation.read(place, embedder.digest)
-    with open_qdrant(qdrant_url) as client:
-        store = QdrantVectors(client, place.name, qdrant_url)
-        held = store.holds(len(index.passages))
-        if not held:
-            store.write(index.matrix, index.selection, [p.id for p in index.passages])
-    return held
-
-
 def _drop_old(folder: Path, keep: set[str], qdrant_url: str) -> None:
     """Remove all generations but the new one and the one before, which a reader may be just opening."""
     for place in folder.glob("gen-*"):
         if place.name not in keep:
             if qdrant_url:
-                with open_qdrant(qdrant_url) as client:
-                    QdrantVectors(client, place.name, qdrant_url).delete()
+                server.drop(place.name, qdrant_url)
             shutil.rmtree(place, ignore_errors=True)
 
 

@@ -66,25 +66,14 @@ class Keywords:
         from scipy.sparse import csc_array
 
         terms: dict[str, int] = {}
-        rows: list[int] = []
-        columns: list[int] = []
-        counts: list[int] = []
-        for row, document in enumerate(documents):
-            for term, count in Counter(document).items():
-                rows.append(row)
-                columns.append(terms.setdefault(term, len(terms)))
-                counts.append(count)
-        row_of, column_of = np.array(rows, np.int64), np.array(columns, np.int64)
-        f = np.array(counts, np.float64)
-        lengths = np.array([len(d) for d in documents], np.float64)
+        for document in documents:
+            for term in document:
+                terms.setdefault(term, len(terms))
+        matrix = saturation(documents, terms)
         if terms:
-            norm = K1 * (1 - B + B * lengths / lengths.mean())
-            idf = _idf(np.bincount(column_of, minlength=len(terms)), len(documents))
-            impact = idf[column_of] * f * (K1 + 1) / (f + norm[row_of])
-        else:
-            impact = f
-        matrix = csc_array((impact, (row_of, column_of)), shape=(len(documents), len(terms)))
-        matrix.sort_indices()
+            idf = _idf(np.diff(matrix.indptr), len(documents))
+            impacts = np.repeat(idf, np.diff(matrix.indptr)) * matrix.data
+            matrix = csc_array((impacts, matrix.indices, matrix.indptr), shape=matrix.shape)
         return cls(matrix, terms, keep_stop_words, stem)
 
     @classmethod
@@ -126,6 +115,27 @@ class Keywords:
                 part = slice(matrix.indptr[column], matrix.indptr[column + 1])
                 total[matrix.indices[part]] += times * matrix.data[part]
         return total
+
+
+def saturation(documents: Sequence[Sequence[str]], terms: Mapping[str, int]) -> Any:
+    """BM25 without the IDF: f * (k1 + 1) / (f + k1 * (1 - b + b * l / mean l)), CSC, shape (texts, terms)."""
+    from scipy.sparse import csc_array
+
+    rows: list[int] = []
+    columns: list[int] = []
+    counts: list[int] = []
+    for row, document in enumerate(documents):
+        for term, count in Counter(document).items():
+            rows.append(row)
+            columns.append(terms[term])
+            counts.append(count)
+    row_of, column_of = np.array(rows, np.int64), np.array(columns, np.int64)
+    f = np.array(counts, np.float64)
+    lengths = np.array([len(d) for d in documents], np.float64)
+    weights = f * (K1 + 1) / (f + (K1 * (1 - B + B * lengths / max(lengths.mean(), 1e-9)))[row_of]) if len(f) else f
+    matrix = csc_array((weights, (row_of, column_of)), shape=(len(documents), len(terms)))
+    matrix.sort_indices()
+    return matrix
 
 
 def _idf(texts_with: NDArray[np.int64], texts: int) -> NDArray[np.float64]:

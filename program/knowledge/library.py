@@ -16,7 +16,7 @@ from program.knowledge.documents import DEPTH, Documents, pool
 from program.knowledge.embedder import Embedder
 from program.knowledge.fusion import GRAPH, RRF_K, WEIGHT, Method, fuse
 from program.knowledge.generation import Index
-from program.knowledge.index import IndexReport, build_index, open_index
+from program.knowledge.index import SERVER_ABOVE, IndexReport, build_index, open_index
 from program.knowledge.rerank import Reranker
 from program.knowledge.source import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
 
@@ -65,6 +65,7 @@ class Library:
         extra: Sequence[Source] = (),
         *,
         qdrant_url: str = "",
+        server_above: int = SERVER_ABOVE,
         reranker: Reranker | None = None,
     ) -> Library:
         """The library of a project indexed in `folder`; `extra` are sources made elsewhere.
@@ -75,7 +76,7 @@ class Library:
         damaged, or made with another embedder. Without bases no index is needed.
         """
         check_bases(bases)
-        index = open_index(folder, embedder, qdrant_url=qdrant_url) if bases else None
+        index = open_index(folder, embedder, qdrant_url=qdrant_url, server_above=server_above) if bases else None
         return cls([b.card() for b in bases], index, embedder, extra, reranker)
 
     @property

@@ -16,9 +16,18 @@ Key = tuple[str, ...]
 LEAST = 2
 """Passages that must share a name for it to join them, unless some passage is about it."""
 
-_TOKEN = re.compile(r"\w+(?:['’]\w+)*|[.!?:;\n]")
-_STOPS = frozenset(".!?:;\n")
-_INSIDE = frozenset("of the de la von van der du di da del el al and for in on at to a".split())
+# A point after an initial or a title (M. Ward, St. Vincent) ends no sentence.
+_TOKEN = re.compile(r"\w+(?:['’]\w+)*|(?<!\b[A-Z])(?<!\b(?:St|Dr|Mr|Ms|Jr|Sr|Mt|Ft|vs))(?<!\bMrs)\.|[,!?:;\n]")
+LONGEST = 8
+"""Words that a name may have."""
+
+_STOPS = frozenset(".,!?:;\n")
+_JOINS = frozenset("and or in on at to".split())
+_INSIDE = frozenset("of the de la von van der du di da del el al for a".split()) | _JOINS
+_CALENDAR = frozenset(
+    """january february march april may june july august september october november december
+    monday tuesday wednesday thursday friday saturday sunday""".split()
+)
 _BRACKETS = re.compile(r"\s*\([^)]*\)")
 _LEAD = re.compile(r": | – | — | - | \| ")
 _DEFINED = re.compile(r"\*\*([^*\n]{3,60})\*\*|[“\"]([^”\"\n]{3,60})[”\"]|`([^`\n]{3,60})`")
@@ -39,37 +48,52 @@ def aliases(title: str) -> dict[Key, float]:
     found: dict[Key, float] = {}
     for depth, heading in enumerate(reversed(title.split(" > "))):
         share = 0.5**depth
-        bare = _BRACKETS.sub("", heading)
-        whole = max(len(key(bare)), 1)
-        leads = [key(bare.partition(",")[0]), key(_LEAD.split(bare)[0])]
-        names = [(key(heading), 1.0), (key(bare), 0.9), *((lead, 0.9 * len(lead) / whole) for lead in leads)]
-        names += [(name[1:], 0.9 * weight) for name, weight in names if len(name) > 2 and name[0] in ("the", "a", "an")]
-        for name, weight in names:
-            if _names_something(name):
-                found[name] = max(found.get(name, 0.0), share * weight)
+        for name, weight in _heading(heading):
+            found[name] = max(found.get(name, 0.0), share * weight)
     return found
 
 
 def names(text: str) -> set[Key]:
     """Capitalised spans, code identifiers, and terms set in bold, quotes or code.
 
-    A single capitalised word that begins a sentence may be any word, and does not count.
+    A single capitalised word that begins a sentence may be any word, and does not count; nor does a month or a day
+    of the week. What `and` or a preposition joins is one name and several.
     """
+    return _names(text, _tokens(text))
+
+
+def _names(text: str, tokens: Sequence[tuple[str, str]]) -> set[Key]:
     found = {key(" ".join(match.groups(""))) for match in _DEFINED.finditer(text)}
     found |= {key(match[0]) for match in _CODE.finditer(text)}
-    for span, begins in _spans(_tokens(text)):
+    for span, begins in _spans(tokens):
         name = _trimmed(span)
         if len(name) > 1 or not begins or name[:1] != span[:1]:
             found.add(name)
-        if len(name) > 3:  # its first two words and its last two are often used alone
-            found |= {_trimmed(name[:2]), _trimmed(name[-2:])}
-    return {name for name in found if _names_something(name) and len(name) <= 8}
+        pieces = _pieces(name)
+        found |= set(pieces)
+        for piece in (name, *pieces):
+            if len(piece) > 3:  # its first two words and its last two are often used alone
+                found |= {_trimmed(piece[:2]), _trimmed(piece[-2:])}
+    return {
+        name for name in found if _names_something(name) and len(name) <= LONGEST and not _CALENDAR.issuperset(name)
+    }
+
+
+def named_pairs(triples: Iterable[tuple[str, str, str]]) -> list[tuple[Key, Key]]:
+    """Subject and object of each triple, where both are names (of at most LONGEST words)."""
+    pairs = [(key(subject), key(object)) for subject, _, object in triples]
+    return [pair for pair in pairs if all(_names_something(name) and len(name) <= LONGEST for name in pair)]
 
 
 def shared(texts: Iterable[str]) -> set[Key]:
-    """The names that at least LEAST of the texts hold."""
-    counts = Counter(name for text in texts for name in names(text))
-    return {name for name, count in counts.items() if count >= LEAST}
+    """The names that at least LEAST of the texts hold; a single word only where no more texts write it small."""
+    counts: Counter[Key] = Counter()
+    small: Counter[Key] = Counter()
+    for text in texts:
+        tokens = _tokens(text)
+        counts.update(_names(text, tokens))
+        small.update({(folded,) for written, folded in tokens if written.islower()})
+    return {name for name, count in counts.items() if count >= max(LEAST, small[name])}
 
 
 class Lexicon:
@@ -86,20 +110,38 @@ class Lexicon:
             same.sort(key=lambda one: -len(one[0]))
 
     def find(self, text: str) -> list[int]:
-        """The numbers of the names in a text, in order, one for each place."""
-        words = [word for _, word in _tokens(text)]
+        """The numbers of the names in a text, in order: the longest at each place, and again after a comma, `and`
+        or a preposition inside it ("Kingston, Jamaica" names Jamaica, too)."""
+        words: list[str] = []
+        parts = set()  # places where a part of a name may begin
+        for _, word in _tokens(text):
+            if word != ",":
+                words.append(word)
+            if word == "," or word in _JOINS:
+                parts.add(len(words))
         found, at = [], 0
         while at < len(words):
             for name, number in self._longer.get(tuple(words[at : at + 2]), ()):
                 if tuple(words[at : at + len(name)]) == name:
                     found.append(number)
-                    at += len(name)
+                    at = next((part for part in range(at + 1, at + len(name)) if part in parts), at + len(name))
                     break
             else:
                 if words[at] in self._single:
                     found.append(self._single[words[at]])
                 at += 1
         return found
+
+
+@lru_cache(maxsize=20_000)
+def _heading(heading: str) -> tuple[tuple[Key, float], ...]:
+    """The names of one heading with their weights: a document's own stands above each of its passages."""
+    bare = _BRACKETS.sub("", heading)
+    whole = max(len(key(bare)), 1)
+    leads = [key(bare.partition(",")[0]), key(_LEAD.split(bare)[0])]
+    names = [(key(heading), 1.0), (key(bare), 0.9), *((lead, 0.9 * len(lead) / whole) for lead in leads)]
+    names += [(name[1:], 0.9 * weight) for name, weight in names if len(name) > 2 and name[0] in ("the", "a", "an")]
+    return tuple((name, weight) for name, weight in names if _names_something(name))
 
 
 def _trimmed(name: Key) -> Key:
@@ -110,6 +152,13 @@ def _trimmed(name: Key) -> Key:
     while end > start and name[end - 1] in STOP_WORDS:
         end -= 1
     return name[start:end]
+
+
+def _pieces(name: Key) -> list[Key]:
+    """What `and` or a preposition joins in a name, or nothing."""
+    cuts = [at for at, word in enumerate(name) if word in _JOINS]
+    bounds = zip([0, *(at + 1 for at in cuts)], [*cuts, len(name)], strict=True)
+    return [_trimmed(name[start:end]) for start, end in bounds] if cuts else []
 
 
 def _names_something(name: Key) -> bool:
@@ -137,7 +186,7 @@ def _spans(tokens: Sequence[tuple[str, str]]) -> Iterator[tuple[Key, bool]]:
     while at < len(tokens):
         word = tokens[at][0]
         if word in _STOPS:
-            at, begins = at + 1, True
+            at, begins = at + 1, word != ","
             continue
         end = at + 1
         if word[0].isupper():

@@ -7,10 +7,10 @@ it and readers use the array; with a server's address set, readers ask the serve
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from qdrant_client import QdrantClient, models
 
 BATCH = 256
+WORDS = "words"  # the collection's sparse vectors: a weight for each term of a text
 DECIMALS = 6  # the last bits of a product depend on how many rows are multiplied at once
 
 
@@ -83,26 +84,50 @@ class QdrantVectors:
         found = dict(self._nearest(vector, len(rows), chosen))
         return [found[row] for row in rows]
 
-    def write(self, matrix: NDArray[np.float32], selection: Selection, ids: Sequence[str]) -> None:
-        """Make the collection anew; each point also carries what filters ask for."""
+    def sparse(
+        self,
+        query: Mapping[int, float],
+        k: int,
+        base: str | None = None,
+        filters: Filters = NO_FILTERS,
+        rows: Sequence[int] | None = None,
+    ) -> list[tuple[int, float]]:
+        """The `k` best rows by the sparse vectors (of `rows` only, if given), those that share no term left out."""
+        from qdrant_client import models
+
+        chosen = _conditions(base, filters)
+        if rows is not None:
+            chosen = models.Filter(must=[models.HasIdCondition(has_id=[*rows])])
+        asked = models.SparseVector(indices=list(query), values=list(query.values()))
+        return self._points(asked, k, chosen, WORDS)
+
+    def write(
+        self, matrix: NDArray[np.float32], selection: Selection, ids: Sequence[str], words: Any | None = None
+    ) -> None:
+        """Make the collection anew; each point also carries what filters ask for, and its row of `words` (CSR)."""
         from qdrant_client import models
 
         with reaching(self.where):
             if self.client.collection_exists(self.collection):
                 self.client.delete_collection(self.collection)
             size = models.VectorParams(size=matrix.shape[1], distance=models.Distance.COSINE)
-            self.client.create_collection(self.collection, vectors_config=size)
+            sparse = {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)} if words is not None else None
+            self.client.create_collection(self.collection, vectors_config=size, sparse_vectors_config=sparse)
             for start in range(0, len(matrix), BATCH):
                 rows = range(start, min(start + BATCH, len(matrix)))
                 payloads = [_payload(selection, ids, row) for row in rows]
-                vectors = matrix[start : rows.stop].tolist()
+                vectors: Any = matrix[start : rows.stop].tolist()
+                if words is not None:
+                    vectors = {"": vectors, WORDS: [_sparse(words, row) for row in rows]}
                 batch = models.Batch(ids=list(rows), vectors=vectors, payloads=payloads)
                 self.client.upsert(self.collection, batch, wait=True)
 
-    def holds(self, count: int) -> bool:
-        """True when the collection is there with this many points."""
+    def holds(self, count: int, words: bool = False) -> bool:
+        """True when the collection is there with this many points, with sparse vectors where `words` are wanted."""
         with reaching(self.where):
             if not self.client.collection_exists(self.collection):
+                return False
+            if words and WORDS not in (self.client.get_collection(self.collection).config.params.sparse_vectors or {}):
                 return False
             return int(self.client.count(self.collection, exact=True).count) == count
 
@@ -112,9 +137,14 @@ class QdrantVectors:
             self.client.delete_collection(self.collection)
 
     def _nearest(self, vector: NDArray[np.float32], k: int, chosen: models.Filter | None) -> list[tuple[int, float]]:
+        return self._points(vector.tolist(), k, chosen)
+
+    def _points(
+        self, query: list[float] | models.SparseVector, k: int, chosen: models.Filter | None, using: str | None = None
+    ) -> list[tuple[int, float]]:
         with reaching(self.where):
             points = self.client.query_points(
-                self.collection, query=vector.tolist(), limit=k, query_filter=chosen, with_payload=False
+                self.collection, query=query, using=using, limit=k, query_filter=chosen, with_payload=False
             ).points
         found = [(int(p.id), round(p.score, DECIMALS)) for p in points]
         return sorted(found, key=lambda hit: (-hit[1], hit[0]))
@@ -170,6 +200,13 @@ def _payload(selection: Selection, ids: Sequence[str], row: int) -> dict[str, st
     if selection.days[row]:  # left out when undated, so that a date filter does not match
         payload["day"] = int(selection.days[row])
     return payload
+
+
+def _sparse(words: Any, row: int) -> models.SparseVector:
+    from qdrant_client import models
+
+    part = slice(words.indptr[row], words.indptr[row + 1])
+    return models.SparseVector(indices=words.indices[part].tolist(), values=words.data[part].tolist())
 
 
 def _pair(key: str, value: str) -> str:

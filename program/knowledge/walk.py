@@ -2,7 +2,8 @@
 
 A walk: personalised PageRank (Haveliwala 2002) over the links, restarted at the passages best by text and at those
 about what the question names. And hops: from a good passage to one joined to it by an entity that the question
-does not name, weighed by how well the second passage meets what the first leaves open.
+does not name, weighed by how well the second passage meets what the first leaves open. A passage whose words repeat
+what the best one already meets is no second piece of evidence, and loses (Carbonell and Goldstein 1998).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from program.knowledge.fusion import GRAPH
 from program.knowledge.graph import Graph, column
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from program.knowledge.keywords import Keywords
 
     Floats = NDArray[np.float32]
+    Word = tuple[NDArray[np.int64], NDArray[np.float32]]
     Hops = dict[int, tuple[int, int]]
 
 RESTART = 0.3
@@ -35,6 +38,8 @@ DENSE = 0.3  # the share of the vectors in how well a passage meets what is left
 COMMON_SHARE = 0.05  # an entity in more of the passages than this joins no hop
 UNNAMED = 0.1  # what the walk counts when the question names nothing that a passage is about
 SURE = 0.5  # the sureness of a named entity from which the walk counts in full
+NAMED = 0.7  # the share of the restart that goes to what the question names; what text finds has the rest
+REPEATED = 0.4  # what a passage loses that meets only words of the question which the best passage meets, too
 TRUSTED = 1  # passages best by text that are taken to be what the question means
 STAMPED = 0.3  # what an attribute that the question names adds to a passage found by text
 LONGEST = 3  # passages in a way that is shown
@@ -111,10 +116,13 @@ def reach(graph: Graph, keywords: Keywords, matrix: Floats, asked: Asked, text: 
     restart /= max(float(restart.sum()), 1e-9)
     topics, named = _named(graph, entities)
     if named:
-        restart = (restart + topics / topics.sum()) / 2
+        restart = (1 - NAMED) * restart + NAMED * topics / topics.sum()
     mass = _scaled(_walk(graph, restart))
-    hop, hops = _hop(graph, keywords, matrix, asked, (1 - TEXT) * mass + TEXT * text, frozenset(entities))
+    words = [column(keywords.impacts, keywords.terms[t]) for t in dict.fromkeys(asked.terms) if t in keywords.terms]
+    hop, hops = _hop(graph, words, matrix, asked, (1 - TEXT) * mass + TEXT * text, frozenset(entities))
     reached = (mass + HOP * hop) / (1 + HOP)
+    first = int(np.argmax((1 - GRAPH) * text + GRAPH * reached))
+    reached = np.maximum(reached - REPEATED * _repeated(words, first, len(text)), 0)
     scores = np.minimum(_surety(graph, entities, starts[:TRUSTED]) * reached + stamp, 1)
     return Reach(graph, scores, mass, named, stamped, frozenset(map(int, starts)), hops)
 
@@ -148,13 +156,24 @@ def _walk(graph: Graph, restart: Floats) -> Floats:
     return mass
 
 
+def _repeated(words: Sequence[Word], first: int, passages: int) -> Floats:
+    """How much of what a question's words give to each passage, they give to the passage `first`, too; the most that
+    they give to any is 1, and `first` itself repeats nothing."""
+    met, whole = np.zeros(passages, np.float32), np.zeros(passages, np.float32)
+    for rows, impact in words:
+        whole[rows] += impact
+        if _holds(rows, first):
+            met[rows] += impact
+    met[first] = 0
+    return np.asarray(np.clip(met / max(float(whole.max(initial=0)), 1e-9), 0, 1), np.float32)
+
+
 def _hop(
-    graph: Graph, keywords: Keywords, matrix: Floats, asked: Asked, base: Floats, named: frozenset[int]
+    graph: Graph, words: Sequence[Word], matrix: Floats, asked: Asked, base: Floats, named: frozenset[int]
 ) -> tuple[Floats, Hops]:
     """The best hop to each passage, the highest 1, and where the hops of the passages' came from."""
     best = np.zeros_like(base)
     hops: Hops = {}
-    words = [column(keywords.impacts, keywords.terms[t]) for t in dict.fromkeys(asked.terms) if t in keywords.terms]
     for seed in _best(base, HOPS):
         joined, by = _joined(graph, int(seed), named)
         rows = np.flatnonzero(joined)

@@ -172,7 +172,7 @@ def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
     of_model = provider.model.get(name)
     if not name or name.startswith(LOCAL) or (of_model is not None and of_model.api_base):
         return []
-    from program.models.transport import library
+    from program.models.provider import library
 
     wanted: list[str] = library().validate_environment(name).get("missing_keys", [])
     return [key for key in wanted if key.endswith("_API_KEY") and key not in os.environ]

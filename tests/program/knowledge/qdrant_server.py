@@ -51,7 +51,11 @@ def qdrant_server() -> Iterator[tuple[str, QdrantClient]]:
             case "GET", ["exists"]:
                 return {"exists": store.collection_exists(name)}
             case "PUT", []:
-                return store.create_collection(name, models.VectorParams(**body["vectors"]))
+                sparse = {k: models.SparseVectorParams(**v) for k, v in (body.get("sparse_vectors") or {}).items()}
+                dense = models.VectorParams(**body["vectors"])
+                return store.create_collection(name, dense, sparse_vectors_config=sparse)
+            case "GET", []:
+                return store.get_collection(name).model_dump(mode="json")
             case "DELETE", []:
                 return store.delete_collection(name)
             case "POST", ["points", "count"]:
@@ -62,7 +66,9 @@ def qdrant_server() -> Iterator[tuple[str, QdrantClient]]:
             case "POST", ["points", "query"]:
                 chosen = models.Filter(**body["filter"]) if body.get("filter") else None
                 nearest = models.NearestQuery(**body["query"])
-                found = store.query_points(name, nearest, query_filter=chosen, limit=body["limit"])
+                found = store.query_points(
+                    name, nearest, using=body.get("using"), query_filter=chosen, limit=body["limit"]
+                )
                 return {"points": [p.model_dump(exclude_none=True) for p in found.points]}
         raise AssertionError(f"{verb} {path} is not served")
 

@@ -44,6 +44,22 @@ def test_what_a_named_thing_mentions_leads_to_the_passage_about_it(library: Libr
     assert found["Meramec River"].scores["graph"] > found["Ohio Canal"].scores["graph"] if "Ohio Canal" in found else 1
 
 
+def test_what_repeats_the_best_passage_stands_behind_what_adds_to_it(
+    write: Callable[[str, str], Path], tmp_path: Path, embedder: WordEmbedder
+) -> None:
+    plane = "# Harlow {}\n\nThe Harlow {} was a plane of the Harlow works, flown from a Lexow barge."
+    for n in (23, 24, 25, 26):
+        folder = write(f"harlow-{n}.md", plane.format(n, n))
+    write("lexow.md", "# Lexow barge\n\nSuch a ship was first made in 1911 and carried mail.")
+    for name, text in FILES.items():
+        write(name, text)
+    bases = [BaseSpec("notes", path=folder)]
+    build_index(bases, tmp_path / "index", embedder)
+    library = Library.open(bases, tmp_path / "index", embedder)
+    found = [p.title for p in library.search("Of which works was the plane Harlow 23?", k=5)]
+    assert found[0] == "Harlow 23" and "Lexow barge" in found[:3]
+
+
 def test_the_graph_is_a_part_of_every_score_between_zero_and_one(library: Library) -> None:
     pool = library.candidates(QUESTION)
     assert all(0 <= p.scores["graph"] <= 1 for p in pool)

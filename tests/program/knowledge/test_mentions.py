@@ -45,6 +45,34 @@ def test_a_name_is_shared_from_two_texts_on() -> None:
     assert key("Oslo") in found and key("Bergen") not in found
 
 
+def test_a_list_of_names_is_several_names() -> None:
+    found = names("It lies in Beitbridge District and Gwanda District, Zimbabwe, as Harold and Tostig Godwinson say.")
+    assert {key("Beitbridge District"), key("Gwanda District"), key("Zimbabwe"), key("Tostig Godwinson")} <= found
+
+
+def test_months_and_days_are_no_names() -> None:
+    assert names("He came in April and left on a Tuesday.") == set()
+
+
+def test_a_word_that_is_mostly_written_small_is_no_name() -> None:
+    texts = ["We like the Report today.", "He read the Report too.", "a report", "the report", "one more report"]
+    assert key("Report") not in shared(texts)
+    assert key("Report") in shared(texts[:4])
+
+
+@pytest.mark.parametrize("name", ["M. Ward", "J. R. R. Tolkien", "St. Vincent"])
+def test_a_point_after_an_initial_ends_no_name(name: str) -> None:
+    lexicon = Lexicon([key(name)])
+    assert lexicon.find(f"An album by {name}, from 2003.") == [0]
+    assert key(name) in names(f"An album by {name} is out.")
+
+
+def test_a_name_inside_a_longer_one_is_found_after_a_comma_or_a_joining_word() -> None:
+    lexicon = Lexicon([key("Kingston, Jamaica"), key("Jamaica"), key("New York City"), key("York City")])
+    found = [lexicon.keys[n] for n in lexicon.find("from Kingston, Jamaica to New York City")]
+    assert found == [key("Kingston, Jamaica"), key("Jamaica"), key("New York City")]
+
+
 def test_the_longest_name_at_a_place_is_found_whatever_its_case() -> None:
     lexicon = Lexicon([key("New York"), key("New York City"), key("York")])
     assert [lexicon.keys[n] for n in lexicon.find("from new york city's harbour to York, and New York.")] == [

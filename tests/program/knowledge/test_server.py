@@ -12,6 +12,7 @@ from word_embedder import WordEmbedder
 from program.errors import KnowledgeError
 from program.knowledge.bases import BaseSpec
 from program.knowledge.index import build_index
+from program.knowledge.lexical import QdrantKeywords
 from program.knowledge.library import Library
 from program.knowledge.source import Filters
 from program.knowledge.vectors import QdrantVectors, connect
@@ -42,6 +43,15 @@ def test_the_server_finds_what_the_folder_finds(bases: list[BaseSpec], folder: P
     here, there = (library.search(QUESTION, k=5, filters=filters) for library in (near, far))
     assert [p.id for p in there] == [p.id for p in here]
     assert [p.score for p in there] == pytest.approx([p.score for p in here], abs=1e-3)
+
+
+def test_past_the_bound_the_server_searches_words_too(bases: list[BaseSpec], folder: Path) -> None:
+    build_index(bases, folder, WordEmbedder(), qdrant_url=URL, server_above=0)
+    near = Library.open(bases, folder, WordEmbedder())
+    far = Library.open(bases, folder, WordEmbedder(), qdrant_url=URL, server_above=0)
+    assert far.index is not None and isinstance(far.index.lexical, QdrantKeywords)
+    here, there = (library.search(QUESTION, k=5, weight=0.0, graph=0.0) for library in (near, far))
+    assert {p.id for p in there if p.score > 0} >= {p.id for p in here if p.score > 0} > set()
 
 
 def test_indexing_again_fills_the_server_with_what_changed(
