@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any
 
 import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
 from optimize.trials import Trial, distributions, plain
@@ -39,6 +42,7 @@ class Proposals:
     ) -> None:
         self._space = space
         self._distributions = distributions(space)
+        self._shared = _Shared(self._distributions)
         self._starts = starts
         self._prices = prices
         self._own = own
@@ -75,9 +79,15 @@ class Proposals:
         chosen = sorted({*best, *range(max(0, len(trials) - MEMORY + len(best)), len(trials))})
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP)
         study = optuna.create_study(sampler=sampler, direction="maximize")
-        study.add_trials([frozen[n] for n in chosen])
+        study.add_trials([self._light(frozen[n]) for n in chosen])
         found = plain(study.ask(self._distributions).params)
         return {d.name: _coarse(d, found[d.name]) for d in self._space}
+
+    def _light(self, trial: FrozenTrial) -> FrozenTrial:
+        """The trial over distributions that all share: Optuna copies them with every trial otherwise."""
+        light = copy(trial)
+        light.distributions = self._shared
+        return light
 
     def _step(self, complete: Sequence[Trial], rng: np.random.Generator) -> Setting:
         """One of the best settings with one or a few of its values moved, or put back to what they were."""
@@ -91,6 +101,13 @@ class Proposals:
             d = among[int(at)]
             setting[d.name] = self._starts[0][d.name] if rng.random() < BACK else _moved(d, setting[d.name], rng)
         return setting
+
+
+class _Shared(dict[str, BaseDistribution]):
+    """Distributions that are never changed, and so need no copy."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Shared:
+        return self
 
 
 def within(space: Sequence[Dimension], setting: Mapping[str, float]) -> Setting:

@@ -17,7 +17,7 @@ from optimize.replay import Replay
 from optimize.scores import CREDIT, Floats, Scores
 from optimize.spending import Spending
 from program.answer import Answer
-from program.parameters import Setting, apply
+from program.parameters import Setting, Turning
 from program.settings import UtilitySettings
 
 
@@ -36,6 +36,7 @@ class Scoring:
         self._arms = arms
         self._weights = weights
         self._places = [(a, q) for a, arm in enumerate(arms) for q in range(len(arm.questions))]
+        self._turning = [Turning(arm.replay.program) for arm in arms]
         self._known: dict[tuple[Any, ...], tuple[float, float]] = {}
         questions = [arm.questions[q] for arm, q in ((arms[a], q) for a, q in self._places)]
         self._ids = [question.id for question in questions]
@@ -76,7 +77,7 @@ class Scoring:
             groups[self._places[place][0]].append(place)
         for number in sorted(groups):
             arm = self._arms[number]
-            apply(arm.replay.program, setting)
+            self._turning[number].apply(setting)
             asked = [arm.questions[self._places[place][1]] for place in groups[number]]
             answers = arm.replay.answers([question.question for question in asked])
             for place, question, answer in zip(groups[number], asked, answers, strict=True):

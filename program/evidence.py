@@ -11,6 +11,7 @@ from program.knowledge.source import AUTHORITY, Passage, unique
 
 GLIMPSE = 8
 REMEMBERED = 48  # rankings of one pool
+INFORMAL = AUTHORITY["informal"]
 NO_PRIOR: Mapping[str, float] = {}
 
 
@@ -78,7 +79,8 @@ def _ranked(
         ranked = [(at, score + tuning.recency * young[at]) for at, score in ranked]
     elif not (tuning.stale_penalty or tuning.informal_penalty or (tuning.base_prior and prior)):
         return [pool[at].rescored(score) for at, score in ranked[: tuning.k]]
-    adjusted = [(at, score + _adjustment(pool[at], tuning, prior)) for at, score in ranked]
+    likely, stale, informal = tuning.base_prior, tuning.stale_penalty, tuning.informal_penalty  # each read once
+    adjusted = [(at, score + _adjustment(pool[at], likely, stale, informal, prior)) for at, score in ranked]
     adjusted.sort(key=lambda pair: (-pair[1], pool[pair[0]].id))
     return [pool[at].rescored(score) for at, score in adjusted[: tuning.k]]
 
@@ -90,11 +92,11 @@ def _by_part(pool: Sequence[Passage], part: str) -> list[tuple[int, float]]:
     return sorted(shares, key=lambda pair: (-pair[1], pool[pair[0]].id))
 
 
-def _adjustment(passage: Passage, tuning: Tuning, prior: Mapping[str, float]) -> float:
+def _adjustment(passage: Passage, likely: float, stale: float, informal: float, prior: Mapping[str, float]) -> float:
     return (
-        tuning.base_prior * prior.get(passage.source, 0.0)
-        - (tuning.stale_penalty if passage.superseded_by else 0.0)
-        - (tuning.informal_penalty if passage.authority <= AUTHORITY["informal"] else 0.0)
+        likely * prior.get(passage.source, 0.0)
+        - (stale if passage.superseded_by else 0.0)
+        - (informal if passage.authority <= INFORMAL else 0.0)
     )
 
 

@@ -102,24 +102,42 @@ def read(program: dspy.Module) -> Setting:
 
 def apply(program: dspy.Module, setting: Mapping[str, float]) -> None:
     """Sets the values; names the program does not have are ignored, so that an older setting can start a search."""
-    for name, parameter in program.named_parameters():
-        if isinstance(parameter, Knob):
+    Turning(program).apply(setting)
+
+
+class Turning:
+    """A program walked once, whose parameters are to be set many times; it must keep its predictors."""
+
+    def __init__(self, program: dspy.Module) -> None:
+        self._knobs: list[tuple[str, Knob]] = []
+        self._decisions: list[tuple[str, dspy.Predict, str, str | None]] = []
+        self._offered: list[tuple[str, Any]] = []
+        for name, parameter in program.named_parameters():
+            if isinstance(parameter, Knob):
+                self._knobs.append((name, parameter))
+            elif isinstance(parameter, dspy.Predict):
+                self._decisions += [(d.name, parameter, *_parts(d.name)) for d in _decisions(name, parameter)]
+                if getattr(parameter, "candidates", None):
+                    self._offered.append((name, parameter))
+
+    def apply(self, setting: Mapping[str, float]) -> None:
+        """Sets the values, as `apply` does."""
+        for name, knob in self._knobs:
             if name in setting:
-                parameter.set(min(max(setting[name], parameter.low), parameter.high))
-        elif isinstance(parameter, dspy.Predict):
-            for dimension in _decisions(name, parameter):
-                if dimension.name not in setting:
-                    continue
-                output, label = _parts(dimension.name)
-                config = parameter.fields.setdefault(output, {})
-                if label is None:
-                    config["threshold"] = float(setting[dimension.name])
-                else:
-                    config.setdefault("weights", {})[label] = float(setting[dimension.name])
-            if candidates := getattr(parameter, "candidates", None):
-                candidates.signature = int(setting.get(name + INSTRUCTIONS, candidates.signature))
-                candidates.shown = int(setting.get(name + DEMONSTRATIONS, candidates.shown))
-                candidates.choose(parameter)
+                knob.set(min(max(setting[name], knob.low), knob.high))
+        for name, predictor, output, label in self._decisions:
+            if name not in setting:
+                continue
+            config = predictor.fields.setdefault(output, {})
+            if label is None:
+                config["threshold"] = float(setting[name])
+            else:
+                config.setdefault("weights", {})[label] = float(setting[name])
+        for name, predictor in self._offered:
+            candidates = predictor.candidates
+            candidates.signature = int(setting.get(name + INSTRUCTIONS, candidates.signature))
+            candidates.shown = int(setting.get(name + DEMONSTRATIONS, candidates.shown))
+            candidates.choose(predictor)
 
 
 def _decisions(name: str, predictor: dspy.Predict) -> list[Dimension]:
