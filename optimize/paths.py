@@ -22,13 +22,18 @@ THRESHOLD = 0.5
 
 
 class Values:
-    """What a program's parameters are at one moment, by the names that a setting has for them; weights by predictor."""
+    """What a program's parameters are at one moment, by the names that a setting has for them.
+
+    Weights, and which of its candidates it was given, by predictor.
+    """
 
     def __init__(self, program: AgenticRAG, knobs: Mapping[str, Knob], thresholds: Sequence[tuple[str, str]]) -> None:
         self.fields = {name: program.predictor(name).fields for name in dict.fromkeys(name for name, _ in thresholds)}
         self.numbers: dict[str, float] = {name: knob.value for name, knob in knobs.items()}
         for name, output in thresholds:
             self.numbers[f"{name}:{output}"] = self.fields[name].get(output, {}).get("threshold", THRESHOLD)
+        offered = ((name, getattr(predictor, "candidates", None)) for name, predictor in program.named_predictors())
+        self.given = {name: (found.signature, found.shown) for name, found in offered if found}
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +71,17 @@ class _Decided:
         return value
 
 
-_Read = _Value | _Side | _Decided
+@dataclass(slots=True, eq=False)
+class _Given:
+    """Which of its candidates a predictor was given."""
+
+    predictor: str
+
+    def of(self, values: Values) -> Hashable:
+        return values.given[self.predictor]
+
+
+_Read = _Value | _Side | _Decided | _Given
 
 
 class _Fork:
@@ -131,6 +146,11 @@ class Watched:
     def knob(self, name: str) -> Any:
         """The value of a knob, noted."""
         return self.note(name, _Value(name))
+
+    def asked(self, predictor: str) -> None:
+        """Notes what the predictor was given, where there is a choice."""
+        if predictor in self._values.given:
+            self.note((predictor, _Given), _Given(predictor))
 
     def decided(self, predictor: str, evidence: Mapping[str, Any]) -> dict[str, Decision]:
         """The decisions that evidence stands for; what they come to is noted when it is looked at."""

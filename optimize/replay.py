@@ -234,7 +234,9 @@ class Replay:
         return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
     def _watched(self, run: _Run, request: Request, entry: Entry) -> Reply:
-        """The reply as the loop sees it: which decisions it looks at is noted."""
+        """The reply as the loop sees it: what brought it, and which decisions the loop looks at, is noted."""
+        if isinstance(request, Ask):
+            run.watched.asked(request.predictor)
         if isinstance(request, Find) or not self._decides[request.predictor]:
             return entry.value
         if len(self._deciders[request.predictor]) > 1:

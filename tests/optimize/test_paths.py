@@ -6,7 +6,7 @@ import pytest
 from optimize.record import Record
 from optimize.replay import Replay
 from program import load
-from program.parameters import apply, read, space
+from program.parameters import Candidates, apply, read, space
 
 QUESTIONS = [
     "How much water does the Merle hold?",
@@ -37,6 +37,26 @@ def test_every_answer_is_that_of_a_replay_that_knows_no_path(rag):
     kept = Replay(rag.deepcopy(), record)
     for setting in moved(rag):
         fresh = Replay(rag.deepcopy(), record)
+        for replay in (kept, fresh):
+            apply(replay.program, setting)
+        assert kept.answers(QUESTIONS) == fresh.answers(QUESTIONS)
+
+
+def test_another_set_of_demonstrations_takes_another_path(rag):
+    def offered():
+        program = rag.deepcopy()
+        for name in ("judge.relevance", "grounder.responsive"):
+            predictor = program.predictor(name)
+            few = predictor.demos[:6]
+            predictor.candidates = Candidates([predictor.signature], [predictor.demos, few])
+        return program
+
+    record = Record()
+    kept, names = Replay(offered(), record), {d.name for d in space(offered()) if d.nominal}
+    assert len(names) == 2
+    for number, setting in enumerate(moved(offered(), 8)):
+        setting |= {name: (number >> at) % 2 for at, name in enumerate(sorted(names))}
+        fresh = Replay(offered(), record)
         for replay in (kept, fresh):
             apply(replay.program, setting)
         assert kept.answers(QUESTIONS) == fresh.answers(QUESTIONS)
