@@ -1,7 +1,7 @@
 """The compiler beside others: DSPy's ReAnchor, BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2,
 a grid without replay, itself with a warm record, and itself with a second worker.
 
-    python benchmarks/compile.py [--quick] [--json] [--only ROW]
+    python benchmarks/compile.py [--quick] [--json] [--seeds N] [--only ROW]
 
 The projects are made here: documents on machines that do not exist, questions by template, one topic a machine; another
 seed makes other machines. Both sides of a row have the same program, the same questions and the same utility; a side's
@@ -46,8 +46,9 @@ from program.rag import AgenticRAG
 from program.settings import Project
 
 Figure = dict[str, Any]
-QUICK_SEEDS, SEEDS = 1, 5
+SEEDS = 5
 TRIALS = 150
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # by the number of seeds: t of a 95 % interval on their mean
 
 
 def figure(name: str, value_: float, bar: str, n: int) -> Figure:
@@ -64,7 +65,7 @@ def timed(run: Callable[[], Any]) -> tuple[Any, float]:
     return found, time.process_time() - began
 
 
-def warm(folder: Path, quick: bool) -> Iterator[Figure]:
+def warm(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     """A second compile of the same project: everything it asks is in the record."""
     project, trials = make_project(folder, 8 if quick else 32), 20 if quick else 300
     first, cold = timed(lambda: compile_project(project, trials=trials))
@@ -84,7 +85,7 @@ def prepared(project: Project, record: Record | None = None) -> Preparation:
     return ready
 
 
-def grid(folder: Path, quick: bool) -> Iterator[Figure]:
+def grid(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     """Two thresholds on a grid: each setting run anew, and each read from a record."""
     ready = prepared(make_project(folder, 8 if quick else 24))
     program = ready.compiled()
@@ -112,11 +113,11 @@ def grid(folder: Path, quick: bool) -> Iterator[Figure]:
     yield figure("grid without replay: times as slow as replay of a record", slow / known, ">= 100", n)
 
 
-def reanchor(folder: Path, quick: bool) -> Iterator[Figure]:
+def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     """DSPy's own calibration of thresholds, on the program with its demonstrations attached."""
     from dspy.experimental import ReAnchor
 
-    seeds, gaps, rates, reached = QUICK_SEEDS if quick else SEEDS, [], [], []
+    gaps, rates, reached = [], [], []
     for seed in range(seeds):
         project = make_project(folder / str(seed), 8 if quick else 16, seed)
         ready = prepared(project, Record())
@@ -161,9 +162,9 @@ def searched(ready: Preparation, mark: float) -> tuple[int, float, float]:
     return len(search.trials), reached[0], time.process_time() - began
 
 
-def against(folder: Path, quick: bool, name: str, calls_bar: str) -> Iterator[Figure]:
+def against(folder: Path, quick: bool, seeds: int, name: str, calls_bar: str) -> Iterator[Figure]:
     """One of DSPy's optimizers of demonstrations and instructions: utility on test, and calls."""
-    seeds, gaps, shares = QUICK_SEEDS if quick else SEEDS, [], []
+    gaps, shares = [], []
     for seed in range(seeds):
         project = make_project(folder / str(seed), 8 if quick else 16, seed)
         with calls_of() as counted:
@@ -174,14 +175,15 @@ def against(folder: Path, quick: bool, name: str, calls_bar: str) -> Iterator[Fi
         mine = float(np.mean([value(g, "utility") or 0.0 for g in done.evaluation.grades]))
         gaps.append(mine - mean_utility(theirs, ready.parts["test"], project.settings.utility))
         shares.append(counted() / peer.calls)
-    half = 2.776 * float(np.std(gaps, ddof=1)) / seeds**0.5 if seeds == SEEDS else 0.0  # t, 4 degrees of freedom
-    bar = ">= 0"
-    yield figure(f"{name}: ours minus its utility on test, mean of seeds", float(np.mean(gaps)), bar, seeds)
-    yield figure(f"{name}: lower end of its 95 % interval", float(np.mean(gaps)) - half, bar, seeds)
+    mean = float(np.mean(gaps))
+    yield figure(f"{name}: ours minus its utility on test, mean of seeds", mean, ">= 0", seeds)
+    if seeds in STUDENT:
+        half = STUDENT[seeds] * float(np.std(gaps, ddof=1)) / seeds**0.5
+        yield figure(f"{name}: lower end of its 95 % interval", mean - half, ">= 0", seeds)
     yield figure(f"{name}: calls, ours over its", max(shares), calls_bar, seeds)
 
 
-def workers(folder: Path, quick: bool) -> Iterator[Figure]:
+def workers(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     """The clock seconds of one process and of two to add the same number of trials to a study."""
     project, trials = make_project(folder, 8 if quick else 32), 20 if quick else 300
     command = [sys.executable, "-m", "optimize.cli.main"]
@@ -206,13 +208,13 @@ def workers(folder: Path, quick: bool) -> Iterator[Figure]:
     yield figure("two workers: clock time over one worker's", run(True) / alone, "<= 0.65", trials)
 
 
-ROWS: dict[str, Callable[[Path, bool], Iterator[Figure]]] = {
+ROWS: dict[str, Callable[[Path, bool, int], Iterator[Figure]]] = {
     "warm": warm,
     "grid": grid,
     "reanchor": reanchor,
-    "random-search": lambda folder, quick: against(folder, quick, "BootstrapFewShotWithRandomSearch", "<= 0.2"),
-    "optuna": lambda folder, quick: against(folder, quick, "BootstrapFewShotWithOptuna", "<= 0.2"),
-    "mipro": lambda folder, quick: against(folder, quick, "MIPROv2 light", "<= 0.3333"),
+    "random-search": lambda folder, quick, n: against(folder, quick, n, "BootstrapFewShotWithRandomSearch", "<= 0.2"),
+    "optuna": lambda folder, quick, n: against(folder, quick, n, "BootstrapFewShotWithOptuna", "<= 0.2"),
+    "mipro": lambda folder, quick, n: against(folder, quick, n, "MIPROv2 light", "<= 0.3333"),
     "workers": workers,
 }
 LONG = ("workers",)
@@ -222,6 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="eight machines, one seed, few trials, no second worker")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seeds", type=int, choices=[1, *STUDENT], default=SEEDS, help="projects for each optimizer")
     parser.add_argument("--only", choices=ROWS, action="append", help="these rows alone")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -229,7 +232,7 @@ def main() -> None:
     figures = []
     for name in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            for one in ROWS[name](Path(folder), options.quick):
+            for one in ROWS[name](Path(folder), options.quick, 1 if options.quick else options.seeds):
                 figures.append(one)
                 if not options.json:
                     verdict = "holds" if one["holds"] else "MISSED"

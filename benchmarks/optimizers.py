@@ -73,11 +73,11 @@ def optuna_search(peer: Peer, seed: int, quick: bool) -> AgenticRAG:
 def mipro(peer: Peer, seed: int, quick: bool) -> AgenticRAG:
     """MIPROv2 light, or a tenth of it; its instructions are written by a script."""
     script = dspy.LM("scripted/proposer", engine=_Script(), cache=False)
-    few = {"num_candidates": 2, "auto": None} if quick else {"auto": "light"}
+    few: dict[str, Any] = {"num_candidates": 2, "auto": None} if quick else {"auto": "light"}
     optimizer = MIPROv2(
         peer.metric, prompt_model=script, task_model=script, num_threads=1, metric_threshold=GOOD, seed=seed, **few
     )
-    trials = {"num_trials": 2} if quick else {}
+    trials: dict[str, Any] = {"num_trials": 2, "minibatch": False} if quick else {}
     return peer.optimized(
         lambda program, train, dev: optimizer.compile(
             program, trainset=train, valset=dev, program_aware_proposer=False, data_aware_proposer=False, **trials

@@ -7,7 +7,8 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import dspy
@@ -73,12 +74,13 @@ class Proposer:
         at = names.index(name)
         shown = [{**demo, "augmented": True} for demo in good[:SHOWN]]
         sets: dict[int, list[Any]] = {at: [[], shown]}
-        return [
-            proposer.propose_instruction_for_predictor(
-                program, program.predictor(name), at, sets, 1 if shown else 0, {}, TIPS[tip]
-            )
-            for tip in rng.sample(["simple", "description"], 1)
-        ]
+        tip = TIPS[rng.choice(["simple", "description"])]
+        with _quiet():
+            return [
+                proposer.propose_instruction_for_predictor(
+                    program, program.predictor(name), at, sets, 1 if shown else 0, {}, tip
+                )
+            ]
 
     def _reflected(
         self, program: AgenticRAG, name: str, good: Sequence[Mapping[str, Any]], failures: Sequence[Failure]
@@ -145,6 +147,21 @@ class _Recorded:
         entry = Entry([text, whole], seconds, spent.tokens_in, spent.tokens_out, spent.usd)
         self._record.write({digest: entry})
         return entry
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without DSPy's remark that its own proposer puts in fields that were switched off."""
+
+    def other(record: logging.LogRecord) -> bool:
+        return "not in signature" not in record.getMessage()
+
+    logger = logging.getLogger("dspy.predict.predict")
+    logger.addFilter(other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(other)
 
 
 def _short(value: Any) -> Any:

@@ -37,13 +37,16 @@ def agreed(ready: Preparation, journal: Journal, worker: bool) -> None:
     before = ready.spending.caps
     if noted is None:
         ready.spending.caps = before.reduced(SHARE)
+    embedder = ready.first.runtime.models.embedder
+    ready.sets = gathered(ready.base, ready.demonstrations, [], embedder)
+    _equip(ready, ready.sets, {})
     try:
         runs = _runs(ready)
     except BudgetStop:
         runs = []
-    ready.sets = gathered(ready.base, ready.demonstrations, bootstrapped(runs), ready.first.runtime.models.embedder)
+    if good := bootstrapped(runs):
+        ready.sets = gathered(ready.base, ready.demonstrations, good, embedder)
     if noted is None:
-        _equip(ready, ready.sets, {})
         ready.offers = _found(ready, runs)
         journal.note(CANDIDATES, {name: offer.noted() for name, offer in sorted(ready.offers.items())})
     else:
