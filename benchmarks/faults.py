@@ -141,7 +141,7 @@ def faults(provider: ProviderApart, folder: Path, n: int, names: tuple[str, ...]
 def under(provider: ProviderApart, folder: Path, name: str, mix: Mapping[str, float], n: int) -> list[Figure]:
     """n questions to a server with these faults."""
     provider.follow(Script())
-    rag = program_at(provider.url, folder, provider="call_seconds = 1\nretries = 2")
+    rag = program_at(provider.url, folder, provider="call_seconds = 2\nretries = 2")
     rag(question(-1))  # loads what is loaded once
     provider.follow(Script(mix, seed=n))
     tally = asyncio.run(ask_all(rag, range(n), AT_ONCE))

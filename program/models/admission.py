@@ -77,7 +77,7 @@ class Booking:
             breaker.succeeded()
             self._pay(self._reply.tokens_in, self._reply.tokens_out)
             return
-        if self._turn.began is None:  # it was never sent
+        if not self._turn.sent and not isinstance(error, CallFailed):  # called off before anyone could charge for it
             breaker.abandoned()
             return
         if isinstance(error, CallFailed):
@@ -85,7 +85,7 @@ class Booking:
                 breaker.failed()
             else:
                 breaker.abandoned()
-            if error.reached:
+            if error.reached and self._turn.sent:
                 self._pay(error.tokens_in, error.tokens_out)
             return
         breaker.abandoned()

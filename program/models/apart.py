@@ -22,6 +22,7 @@ from typing import Any
 
 from program.models.script import Script
 from program.models.testing import Provider
+from program.models.tokens import count_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ def main(brain: str) -> None:
     """Serves, and does as it is told until its standard input ends."""
     module, _, name = brain.partition(":")
     provider = Provider(Script(), getattr(importlib.import_module(module), name) if brain else None)
+    count_text("stand-in", "x")  # loads the counter now, not in the time of the first request
     for line in sys.stdin:
         print(json.dumps(_done(provider, json.loads(line))), flush=True)
 

@@ -25,7 +25,7 @@ class Turn:
     """One request's place among those that may be in flight; used on one event loop.
 
     `began` is when it was taken, by `time.monotonic`, or None as long as it waits; `on_wire` whether the session saw
-    the request.
+    the request; `sent` whether its head was written to the provider, as far as one can see.
     """
 
     def __init__(self, slots: asyncio.Semaphore) -> None:
@@ -34,6 +34,15 @@ class Turn:
         self._at_begin: Callable[[], None] | None = None
         self.began: float | None = None
         self.on_wire = False
+        self._written = False
+
+    @property
+    def sent(self) -> bool:
+        return self._written if self.on_wire else self.began is not None
+
+    def write(self) -> None:
+        """Says that the request's head was written."""
+        self._written = True
 
     async def begin(self) -> None:
         """Takes the place as soon as one is free; once."""
@@ -65,16 +74,27 @@ class Turn:
 
 def _session() -> ClientSession:
     """The running loop's session: connections are kept and shared by all models; their limits are their lanes'."""
-    from aiohttp import ClientSession, DummyCookieJar, TCPConnector
+    from aiohttp import ClientSession, DummyCookieJar, TCPConnector, TraceConfig
 
     loop = asyncio.get_running_loop()
     found = _sessions.get(loop)
     if found is None or found.closed:
+        written = TraceConfig()
+        written.on_request_headers_sent.append(_note_written)
         found = ClientSession(
-            connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar(), middlewares=(_in_turn,), auto_decompress=False
+            connector=TCPConnector(limit=0),
+            cookie_jar=DummyCookieJar(),
+            middlewares=(_in_turn,),
+            trace_configs=[written],
+            auto_decompress=False,
         )
         _sessions[loop] = found
     return found
+
+
+async def _note_written(*_: Any) -> None:
+    if (turn := _turn.get()) is not None:
+        turn.write()
 
 
 async def close_session() -> None:

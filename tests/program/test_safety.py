@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from optimize.compiler import compile_project
 from optimize.dataset import read_labelled
 from program import open_program
 from program.artifact import load
@@ -101,6 +102,22 @@ def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, 
     files = [path for path in own_shop.rglob("*") if path.is_file()]
     assert SECRET not in shown and "failed" in shown
     assert files and not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.xdist_group("provider")
+def test_no_key_is_in_any_version_journal_report_or_line_of_a_compile(own_shop, monkeypatch, caplog, capfd):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with serve(Script({"server_error": 0.05}, seed=3), obliging) as provider:
+        monkeypatch.setenv(key_variable(provider.url), SECRET)
+        text = (own_shop / FILE).read_text()
+        models = '[models]\nwrite = "openai/x"\n[provider.model."openai/x"]\n'
+        (own_shop / FILE).write_text(f'{text}\n{models}api_base = "{provider.url}"\n')
+        compile_project(Project.open(own_shop), trials=4)
+        assert provider.authorizations == {f"Bearer {SECRET}"}
+    assert SECRET not in caplog.text + "".join(capfd.readouterr())
+    files = [path for path in own_shop.rglob("*") if path.is_file()]
+    assert {"manifest.json", "program.json", "report.html"} <= {path.name for path in files}
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
 @fuzz

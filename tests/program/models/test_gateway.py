@@ -3,6 +3,8 @@
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +13,7 @@ from program.models.lane import Terms
 from program.models.limits import Breaker, TokenRate
 from program.models.provider import key_variable
 from program.models.script import Script
-from program.models.spending import Spending
+from program.models.spending import Spending, afresh, current
 from program.models.testing import serve
 from program.models.transport import Call, CallFailed, Reply
 
@@ -45,6 +47,17 @@ def test_an_identical_request_is_answered_from_memory_and_costs_nothing(gateway)
         gateway.ask(lane, call(provider), again)
         assert provider.calls == 1
         assert (again.calls, again.tokens_in, again.usd) == (0, 0, 0.0)
+
+
+@pytest.mark.parametrize("how", ["sampled", "nothing remembered", "afresh"])
+def test_what_is_drawn_at_random_or_wanted_fresh_is_asked_for_every_time(gateway, how):
+    with serve(Script(delay=0.1)) as provider, afresh() if how == "afresh" else nullcontext():
+        lane = gateway.lane(MODEL, provider.url, Terms(remember=0 if how == "nothing remembered" else 512))
+        put = call(provider) if how != "sampled" else replace(call(provider), settings={"temperature": 1.0})
+        spent = [Spending(fresh=current().fresh) for _ in range(3)]
+        for one in spent:
+            gateway.ask(lane, put, one)
+        assert provider.calls == 3 and [one.calls for one in spent] == [1, 1, 1]
 
 
 def test_identical_requests_at_the_same_time_are_sent_once(gateway):
@@ -115,6 +128,26 @@ def test_cancelling_the_wait_calls_the_request_off(gateway):
 
         asyncio.run(asyncio.wait_for(leave(), 20))
         assert provider.in_flight == 0
+
+
+def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing(gateway):
+    with serve(Script(delay=0.6)) as provider:
+        lane = gateway.lane(MODEL, provider.url, Terms(concurrency=1))
+        gateway.ask(lane, call(provider, "First."), Spending())
+        under_way, waiting = Spending(), Spending()
+
+        async def leave():
+            first = asyncio.create_task(gateway.aask(lane, call(provider, "Second."), under_way))
+            while not provider.in_flight:
+                await asyncio.sleep(0.01)
+            second = asyncio.create_task(gateway.aask(lane, call(provider, "Third."), waiting))
+            await asyncio.sleep(0.1)
+            second.cancel()
+            await first
+
+        asyncio.run(asyncio.wait_for(leave(), 20))
+        waiting.settled().result(20)
+        assert (under_way.calls, waiting.calls, provider.calls) == (1, 0, 2)
 
 
 def test_a_stream_comes_in_pieces_and_ends_with_the_whole(gateway):
