@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date
 
 import numpy as np
@@ -103,6 +106,34 @@ def test_a_server_that_does_not_answer_is_an_error_without_its_password() -> Non
     with pytest.raises(KnowledgeError, match=r"Qdrant in 127.0.0.1:9") as caught:
         QdrantVectors(connect(url), "passages", url).holds(1)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"result": {',
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>",
+        b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+    ],
+    ids=["closed", "cut", "a page", "overloaded"],
+)
+def test_a_server_that_is_lost_in_the_middle_of_a_reply_is_an_error(reply: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with server.accept()[0] as caller:
+                        caller.recv(65536)
+                        caller.sendall(reply)
+
+        threading.Thread(target=answer, daemon=True).start()
+        store = QdrantVectors(connect(f"http://127.0.0.1:{server.getsockname()[1]}"), "passages", "the server")
+        with pytest.raises(KnowledgeError, match=r"Qdrant in the server did not do as asked.*ragc index"):
+            store.search(MATRIX[0], 5)
+        with pytest.raises(KnowledgeError, match=r"Qdrant in the server did not do as asked"):
+            store.sparse({0: 1.0}, 5)
 
 
 def test_an_unindexed_base_is_an_error() -> None:
