@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from program.errors import DataError
+from program.models.asked import DEFAULTED
 from program.settings import FILE, Project
 from program.trace import LineLog, TraceLog
 from program.tracing import UNRETRIEVED
@@ -25,7 +26,7 @@ class Monitoring:
 
     `one_round` and `mean_rounds` are over questions that were judged. A retry was `false` when its first evidence
     already held everything that the answer cites in the end. `judge_by_week` is the mean sufficiency of the last
-    round by ISO week.
+    round by ISO week, without questions of which a decision could not be read: a default is no score.
     """
 
     n: int
@@ -113,7 +114,7 @@ def _in_vain(entry: Entry) -> bool:
 def _by_week(entries: Iterable[Entry]) -> dict[str, float]:
     weeks: dict[str, list[float]] = defaultdict(list)
     for entry in entries:
-        if entry.get("rounds"):
+        if entry.get("rounds") and not any(DEFAULTED in note for note in entry["path"]):
             year, week, _ = datetime.fromtimestamp(entry["at"], UTC).isocalendar()
             weeks[f"{year}-W{week:02}"].append(entry["rounds"][-1]["sufficiency"])
     return {week: round(float(np.mean(scores)), 4) for week, scores in sorted(weeks.items())}

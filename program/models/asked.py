@@ -19,6 +19,7 @@ Answers = dict[str, dict[str, Any]]
 
 SAID_CHARACTERS = 1200  # of an unreadable reply, shown when it is asked for again
 LONGEST = 700  # tokens of a reply, for each decision 60 more
+DEFAULTED = "took the safe default"
 AGAIN = "That could not be read: {why}. Reply once more with the JSON object alone, in exactly the form asked for."
 
 
@@ -165,7 +166,7 @@ class LanguageDecider:
             return self._defaults(questions, str(error))
 
     def _defaults(self, questions: Questions, why: str = "nothing can be told") -> Answers:
-        current().note(f"no readable decision from {self.model} ({why}): took the safe default")
+        current().note(f"no readable decision from {self.model} ({why}): {DEFAULTED}")
         return {name: safe_default(name, put) for name, put in questions.items()}
 
     def _instead(self, failure: CallFailed) -> Any:
