@@ -32,7 +32,6 @@ from cascade import cascade_figures
 from program import Answer, Outcome, open_program
 from program.drivers import Progress, Token
 from program.models.apart import Books, ProviderApart, serve_apart
-from program.models.gateway import shared_gateway
 from program.models.repair import Unreadable
 from program.models.script import FAULTS, Script
 from program.models.typed import read_decisions, read_texts
@@ -83,7 +82,7 @@ def program_at(url: str, folder: Path, **settings: Any) -> AgenticRAG:
 def question(n: int) -> str:
     """The n-th question; all differ."""
     about = ("How long is the {} guaranteed", "What does the {} cost", "How many watts does the {} draw")[n % 3]
-    return f"{about.format(GOODS[n % len(GOODS)])}, asks customer {n}?"
+    return f"{about.format(GOODS[n % len(GOODS)])}? ({n})"
 
 
 @dataclass(slots=True)
@@ -156,7 +155,7 @@ def dead(provider: ProviderApart, folder: Path, n: int, seconds: float) -> list[
     terms = "call_seconds = 2\nretries = 1\nbreaker_after = 4\nbreaker_seconds = 0.5"
     rag = program_at(provider.url, folder / "dead", provider=terms)
     rag(question(-1))
-    lane = next(lane for lane in shared_gateway().lanes() if lane.api_base == provider.url)
+    lane = rag.runtime.models.decide.lane
 
     async def through() -> tuple[list[Tally], float]:
         before = await ask_all(rag, range(n // 4), AT_ONCE)

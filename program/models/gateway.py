@@ -46,11 +46,6 @@ class Gateway:
                 )
             return self._lanes[key]
 
-    def lanes(self) -> list[Lane]:
-        """Every lane that was opened."""
-        with self._lock:
-            return list(self._lanes.values())
-
     def ask(self, lane: Lane, call: Call, spent: Spending) -> Reply:
         """The reply, waited for by this thread. Raises `CallFailed`."""
         return self._submit(lane.ask(call, spent)).result()
