@@ -10,9 +10,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,9 @@ from program.knowledge.graph import Graph
 from program.knowledge.graph_search import GraphSearch
 from program.knowledge.keywords import Keywords
 from program.knowledge.lexical import ArrayKeywords, KeywordStore
+from program.knowledge.passagefile import corpus_digest, read_passages, write_passages
 from program.knowledge.selection import Selection
-from program.knowledge.source import Passage
+from program.knowledge.source import Passage, embedding_text
 from program.knowledge.vectors import ArrayVectors, VectorStore
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ KEYWORDS = "keywords.safetensors"
 VECTORS = "vectors.safetensors"
 ENTITIES = "entities.json"
 GRAPH = "graph.safetensors"
-FIELDS = ("id", "source", "title", "text", "method", "authority", "superseded_by", "link", "attributes")
 MEND = "Run: ragc index PROJECT"
 
 
@@ -97,14 +96,6 @@ class Index:
         return index_digest(self.corpus_digest, self.embedder_digest, *split, self.relations)
 
 
-def corpus_digest(passages: Iterable[Passage]) -> str:
-    """`sha256:` and the digest of the passages in order, their ids, texts, dates, authority and links."""
-    sha = hashlib.sha256()
-    for passage in passages:
-        sha.update(_line(passage).encode())
-    return f"sha256:{sha.hexdigest()}"
-
-
 def index_digest(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True, relations: str = "") -> str:
     """`sha256:` and the digest of everything that an index depends on."""
     made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem, relations])
@@ -142,8 +133,7 @@ def write(aside: Path, index: Index) -> None:
     """Write an index into the empty folder `aside`, the manifest of sizes and digests last."""
     from safetensors.numpy import save_file
 
-    with (aside / PASSAGES).open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(_line(p) for p in index.passages)
+    write_passages(aside / PASSAGES, index.passages)
     (aside / TERMS).write_text(json.dumps(list(index.keywords.terms)), encoding="utf-8")
     save_file(index.keywords.arrays(), aside / KEYWORDS)
     save_file({"vectors": index.matrix}, aside / VECTORS)
@@ -198,8 +188,7 @@ def read(place: Path, embedder_digest: str) -> Index:
     try:
         manifest: dict[str, Any] = json.loads((place / MANIFEST).read_bytes())
         _check(manifest, embedder_digest)
-        with (place / PASSAGES).open(encoding="utf-8") as file:
-            passages = tuple(_passage(json.loads(line)) for line in file)
+        passages = read_passages(place / PASSAGES)
         terms: Sequence[str] = json.loads((place / TERMS).read_bytes())
         split = manifest["keep_stop_words"], manifest["stem"]
         keywords = Keywords.from_arrays(load_file(place / KEYWORDS), terms, *split)
@@ -214,6 +203,19 @@ def read(place: Path, embedder_digest: str) -> Index:
     return Index.of(passages, matrix, keywords, graph, embedder_digest, manifest["relations"])
 
 
+def read_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.float32]]:
+    """The vector of each text in a generation, of whatever format; none of another embedder's or of a damaged one."""
+    from safetensors.numpy import load_file
+
+    try:
+        if json.loads((place / MANIFEST).read_bytes())["embedder_digest"] != embedder_digest or not intact(place):
+            return {}
+        texts = [embedding_text(p) for p in read_passages(place / PASSAGES)]
+        return dict(zip(texts, load_file(place / VECTORS)["vectors"], strict=True))
+    except Exception:  # whatever another format holds in their place: the cost is time
+        return {}
+
+
 def _check(manifest: Mapping[str, Any], embedder_digest: str) -> None:
     if manifest["format"] != FORMAT:
         raise KnowledgeError(f"The index has format {manifest['format']}; this program reads {FORMAT}.", MEND)
@@ -223,17 +225,6 @@ def _check(manifest: Mapping[str, Any], embedder_digest: str) -> None:
             f"{embedder_digest[:23]}...).",
             f"{MEND}, or set [models] embed back.",
         )
-
-
-def _line(passage: Passage) -> str:
-    values: dict[str, Any] = {name: getattr(passage, name) for name in FIELDS}
-    values["as_of"] = passage.as_of.isoformat() if passage.as_of else None
-    return json.dumps(values, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def _passage(values: dict[str, Any]) -> Passage:
-    as_of = values.pop("as_of")
-    return Passage(**values, as_of=date.fromisoformat(as_of) if as_of else None)
 
 
 def _digest(path: Path) -> str:

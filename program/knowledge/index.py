@@ -22,6 +22,7 @@ from program.knowledge.graph import Graph
 from program.knowledge.ingest import Skipped, link_superseded, read_spec
 from program.knowledge.keywords import Keywords
 from program.knowledge.parsedfile import ParsedFiles
+from program.knowledge.passagefile import corpus_digest
 from program.knowledge.relations import NOTHING_READ, Extractor, Read, digest_of, read_relations
 from program.knowledge.source import Passage, embedding_text, keyword_text
 
@@ -159,7 +160,7 @@ def _build(
     passages = reading.passages
     if not passages:
         raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
-    corpus = generation.corpus_digest(passages)
+    corpus = corpus_digest(passages)
     triples, read = read_relations(passages, extractors, folder / RELATIONS)
     relations = digest_of(triples)
     digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem, relations)
@@ -168,7 +169,8 @@ def _build(
     whole = generation.intact(folder / name)
     embedded = reused = 0
     if not whole:
-        matrix, embedded = _embed(passages, fan, _known(folder, previous, embedder), progress)
+        known = generation.read_vectors(folder / previous, embedder.digest) if previous else {}
+        matrix, embedded = _embed(passages, fan, known, progress)
         reused = len(passages) - embedded
         keywords = Keywords.build([keyword_text(p) for p in passages], keep_stop_words, stem)
         graph = Graph.build(passages, triples)
@@ -210,17 +212,6 @@ def _embed(
         if progress:
             progress(done, len(missing))
     return np.stack([known[t] for t in texts]), len(missing)
-
-
-def _known(folder: Path, previous: str, embedder: Embedder) -> dict[str, NDArray[np.float32]]:
-    """Vectors of the last index by text; none when it is damaged or was made otherwise."""
-    if not previous or not generation.intact(folder / previous):
-        return {}
-    try:
-        index = generation.read(folder / previous, embedder.digest)
-    except KnowledgeError:
-        return {}
-    return {embedding_text(p): index.matrix[row] for row, p in enumerate(index.passages)}
 
 
 def _store(folder: Path, name: str, index: Index) -> None:

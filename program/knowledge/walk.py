@@ -38,7 +38,7 @@ DENSE = 0.3  # the share of the vectors in how well a passage meets what is left
 COMMON_SHARE = 0.05  # an entity in more of the passages than this joins no hop
 UNNAMED = 0.1  # what the walk counts when the question names nothing that a passage is about
 SURE = 0.5  # the sureness of a named entity from which the walk counts in full
-NAMED = 0.7  # the share of the restart that goes to what the question names; what text finds has the rest
+NAMED = 0.7  # the share of the restart that goes to what the question surely names; what text finds has the rest
 REPEATED = 0.4  # what a passage loses that meets only words of the question which the best passage meets, too
 TRUSTED = 1  # passages best by text that are taken to be what the question means
 STAMPED = 0.3  # what an attribute that the question names adds to a passage found by text
@@ -116,7 +116,8 @@ def reach(graph: Graph, keywords: Keywords, matrix: Floats, asked: Asked, text: 
     restart /= max(float(restart.sum()), 1e-9)
     topics, named = _named(graph, entities)
     if named:
-        restart = (1 - NAMED) * restart + NAMED * topics / topics.sum()
+        share = NAMED * min(_surest(graph, entities) / SURE, 1.0)
+        restart = (1 - share) * restart + share * topics / topics.sum()
     mass = _scaled(_walk(graph, restart))
     words = [column(keywords.impacts, keywords.terms[t]) for t in dict.fromkeys(asked.terms) if t in keywords.terms]
     hop, hops = _hop(graph, words, matrix, asked, (1 - TEXT) * mass + TEXT * text, frozenset(entities))
@@ -141,12 +142,17 @@ def _named(graph: Graph, entities: Sequence[int]) -> tuple[Floats, dict[int, int
 def _surety(graph: Graph, entities: Sequence[int], starts: NDArray[np.intp]) -> float:
     """How far the graph is to be trusted: in full when the question names a rare thing that few passages are about,
     or such a thing joins the passage best by text to another; UNNAMED else, when text is the better guide."""
-    surest = max((float(graph.sureness[e]) for e in entities), default=0.0)
+    surest = _surest(graph, entities)
     for row in map(int, starts):
         own = set(map(int, graph.subject_of(row)))
         joining = [e for e in map(int, graph.entities(row)) if e not in own or len(column(graph.naming, e)[0]) > 1]
-        surest = max([surest, *(float(graph.sureness[e]) for e in joining)])
+        surest = max(surest, _surest(graph, joining))
     return UNNAMED + (1 - UNNAMED) * min(surest / SURE, 1.0)
+
+
+def _surest(graph: Graph, entities: Sequence[int]) -> float:
+    """The highest sureness among entities, 0 without any."""
+    return max((float(graph.sureness[e]) for e in entities), default=0.0)
 
 
 def _walk(graph: Graph, restart: Floats) -> Floats:

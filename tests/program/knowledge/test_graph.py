@@ -118,3 +118,9 @@ def test_an_index_of_an_older_format_is_refused_until_it_is_made_again(library: 
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 1}))
     with pytest.raises(KnowledgeError, match=r"format 1.*ragc index"):
         open_index(folder, WordEmbedder())
+    renamed = folder / "gen-0123456789abcdef"
+    manifest.parent.rename(renamed)
+    (folder / "current.json").write_text(json.dumps({"generation": renamed.name}))
+    report = build_index([BaseSpec("notes", kind="graph", path=tmp_path / "base")], folder, WordEmbedder())
+    assert (report.embedded, report.reused) == (0, len(FILES))
+    assert len(open_index(folder, WordEmbedder()).passages) == len(FILES)

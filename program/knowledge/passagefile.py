@@ -1,0 +1,45 @@
+"""Passages as lines of JSON, and the digest of a list of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from program.knowledge.source import Passage
+
+FIELDS = ("id", "source", "title", "text", "method", "authority", "superseded_by", "link", "attributes")
+
+
+def write_passages(path: Path, passages: Iterable[Passage]) -> None:
+    """Write them to `path`, a line each."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(_line(p) for p in passages)
+
+
+def read_passages(path: Path) -> tuple[Passage, ...]:
+    """The passages in `path`. Raises OSError, ValueError, KeyError or TypeError for a file that holds none."""
+    with path.open(encoding="utf-8") as file:
+        return tuple(_passage(json.loads(line)) for line in file)
+
+
+def corpus_digest(passages: Iterable[Passage]) -> str:
+    """`sha256:` and the digest of the passages in order, their ids, texts, dates, authority and links."""
+    sha = hashlib.sha256()
+    for passage in passages:
+        sha.update(_line(passage).encode())
+    return f"sha256:{sha.hexdigest()}"
+
+
+def _line(passage: Passage) -> str:
+    values: dict[str, Any] = {name: getattr(passage, name) for name in FIELDS}
+    values["as_of"] = passage.as_of.isoformat() if passage.as_of else None
+    return json.dumps(values, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _passage(values: dict[str, Any]) -> Passage:
+    as_of = values.pop("as_of")
+    return Passage(**values, as_of=date.fromisoformat(as_of) if as_of else None)
