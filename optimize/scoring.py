@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,6 @@ class Scoring:
         self._arms = arms
         self._weights = weights
         self._places = [(a, q) for a, arm in enumerate(arms) for q in range(len(arm.questions))]
-        self._turning = [Turning(arm.replay.program) for arm in arms]
         self._known: dict[tuple[Any, ...], tuple[float, float]] = {}
         questions = [arm.questions[q] for arm, q in ((arms[a], q) for a, q in self._places)]
         self._ids = [question.id for question in questions]
@@ -69,6 +69,10 @@ class Scoring:
         finally:
             self._abreast.close()
             self._abreast = None
+
+    @cached_property
+    def _turning(self) -> list[Turning]:
+        return [Turning(arm.replay.program) for arm in self._arms]
 
     def _scored(self, setting: Setting, places: Sequence[int]) -> Scores:
         scores = Scores.none(len(self._places))

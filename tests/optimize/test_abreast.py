@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from optimize.compiler import _starts, compile_project
+from optimize.compiler import compile_project
+from optimize.journal import create
 from optimize.preparation import open_project, prepare
 from optimize.scoring import Scoring
 from optimize.spending import Spending
+from optimize.starts import starts
 from optimize.twin import Twin, TwinLost, can_fork
 from program.manifest import read
 from program.reference import resolve
@@ -46,8 +48,10 @@ def test_a_version_is_the_same_to_the_byte_whether_one_or_two_processes_made_it(
 
 
 def test_scores_are_the_same_alone_abreast_and_after_the_other_process_was_killed(own_shop):
-    ready = open_project(Project.open(own_shop), 0, "", Spending(), lambda stage: None, lambda done, of: None)
-    prepare(ready, _starts, lambda stage: None, lambda done, of: None)
+    project = Project.open(own_shop)
+    ready = open_project(project, 0, "", Spending(), lambda stage: None, lambda done, of: None)
+    journal = create(project, ready.identity(), {"id": "twins", "trials": 1})
+    prepare(ready, journal, starts, lambda stage: None, lambda done, of: None)
     weights = ready.project.settings.utility
     alone = [Scoring(ready.arms, weights)(setting) for setting in ready.starts[:3]]
     shared = Scoring([*ready.arms], weights)
