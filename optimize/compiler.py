@@ -29,7 +29,7 @@ from program.errors import BudgetError, BudgetStop, StudyError
 from program.parameters import apply
 from program.settings import Project
 
-TRIALS = 1000
+TRIALS = 400
 TRIALS_ASKED = 150
 """Settings tried by default when models of this process answer, and when others do, which take time or money."""
 SEARCH_SHARE = 0.6
