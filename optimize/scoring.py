@@ -62,7 +62,7 @@ class Scoring:
 
         Each has one thread for its arithmetic: two of each on two processors take longer by a fifth.
         """
-        from threadpoolctl import threadpool_limits
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         far = [number % 2 == 1 for number, _ in self._places]
         first = self._arms[0].replay
