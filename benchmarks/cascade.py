@@ -214,6 +214,18 @@ class OneByOne:
         return await self._client.acall(state=state, questions=questions)
 
 
+def show(found: list[Figure], as_json: bool) -> None:
+    """Prints figures as a table, or as JSON."""
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    width = max(len(f["figure"]) for f in found)
+    for f in found:
+        print(
+            f"{f['figure']:<{width}}  {f['value']:>10}  {f['bar']:>10}  {'yes' if f['holds'] else 'NO':>3}  n={f['n']}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer questions, under a minute")
@@ -226,14 +238,7 @@ def main() -> None:
         found += cascade_figures(options.quick, options.split)
     if options.only in ("", "calls"):
         found += call_figures()
-    if options.json:
-        print(json.dumps(found, indent=1))
-        return
-    width = max(len(f["figure"]) for f in found)
-    for f in found:
-        print(
-            f"{f['figure']:<{width}}  {f['value']:>10}  {f['bar']:>10}  {'yes' if f['holds'] else 'NO':>3}  n={f['n']}"
-        )
+    show(found, options.json)
 
 
 if __name__ == "__main__":

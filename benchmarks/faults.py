@@ -27,7 +27,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cascade import cascade_figures
+from cascade import cascade_figures, show
 
 from program import Answer, Outcome, open_program
 from program.drivers import Progress, Token
@@ -315,14 +315,7 @@ def main() -> None:
         }
         wanted = options.only.split(",") if options.only else list(parts)
         found = [f for name in wanted for f in parts[name]()]
-    if options.json:
-        print(json.dumps(found, indent=1))
-        return
-    width = max(len(f["figure"]) for f in found)
-    for f in found:
-        print(
-            f"{f['figure']:<{width}}  {f['value']:>10}  {f['bar']:>9}  {'yes' if f['holds'] else 'NO':>3}  n={f['n']}"
-        )
+    show(found, options.json)
 
 
 if __name__ == "__main__":

