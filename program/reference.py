@@ -117,9 +117,8 @@ def resolve(text: str, root: Path | str | None = None) -> VersionFolder:
 
 
 def names(root: Path) -> list[str]:
-    """The names that have versions below `root`, sorted."""
-    held = (n for n in _entries(root) if is_name(n) and n not in RESERVED)
-    return [n for n in held if (root / n / "versions").is_dir()]
+    """The names that have versions below `root`, sorted; one whose first version is still being written has none."""
+    return [n for n in _entries(root) if is_name(n) and n not in RESERVED and versions(root, n)]
 
 
 def versions(root: Path, name: str) -> list[str]:

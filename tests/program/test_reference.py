@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from program.errors import IntegrityError, RagcError, VersionError
 from program.manifest import seal
-from program.reference import Reference, artifacts_root, is_name, parse, resolve
+from program.reference import Reference, artifacts_root, is_name, names, parse, resolve
 
 
 def add(root, name, number, text="{}"):
@@ -120,6 +120,11 @@ def test_links_are_refused_wherever_they_are(root, known, tmp_path):
         with pytest.raises(VersionError):
             resolve(text, root)
     assert resolve("helpdesk@latest", root).version == known[10]
+
+
+def test_a_name_whose_first_version_is_still_being_written_is_not_there_yet(root, known):
+    (root / "shop/versions/.tmp-1").mkdir(parents=True)
+    assert names(root) == ["helpdesk"]
 
 
 def test_an_alias_of_a_changed_version_is_an_error(root, known):
