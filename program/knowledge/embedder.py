@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from program.errors import ModelError
-from program.knowledge.contextual import Tokens, read
+from program.knowledge.contextual import Passage, Tokens, read
 from program.knowledge.minilm import DIMENSION, MiniLM
 from program.knowledge.sentencemodel import SentenceModel
 from program.knowledge.vectorfile import VectorFile
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MINILM = "local/minilm"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 MEMORY = 50_000  # vectors kept in memory: 75 MB of 384 floats
-READ = 1024  # texts kept in memory as tokens: about 0.2 MB each
+READ = 1024  # passages kept in memory as tokens: about 0.1 MB each
 
 
 class Embedder:
@@ -39,12 +39,12 @@ class Embedder:
         self.name = name
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
-        self._read: OrderedDict[tuple[str, tuple[str, ...]], list[Tokens]] = OrderedDict()
+        self._read: OrderedDict[Passage, Tokens] = OrderedDict()
         self._file: VectorFile | None = None
 
     def remember_in(self, folder: Path) -> None:
-        """Keeps vectors in a file there, too, so that another process need not compute them again."""
-        path = folder / f"vectors-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
+        """Keeps vectors and tokens in a file there, too, so that another process need not compute them again."""
+        path = folder / f"embedded-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
         with self._lock:
             if self._file is None or self._file.path != path:
                 self._file = VectorFile(path)
@@ -80,16 +80,17 @@ class Embedder:
             self._keep(fresh)
         return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
 
-    def read(self, head: str, pieces: Sequence[str]) -> list[Tokens]:
-        """The tokens of each piece, read behind `head` and beside the others (`contextual.read`)."""
-        key = head, tuple(pieces)
+    def read(self, passages: Sequence[Passage]) -> list[Tokens]:
+        """The tokens of each passage's pieces, read behind its head and beside the others (`contextual.read`)."""
         with self._lock:
-            if key not in self._read:
-                self._read[key] = read(_model(self.name), head, pieces)
-                while len(self._read) > READ:
-                    self._read.popitem(last=False)
-            self._read.move_to_end(key)
-            return self._read[key]
+            missing = [passage for passage in dict.fromkeys(passages) if passage not in self._read]
+            self._read.update(self._freshly_read(missing) if missing else {})
+            found = [self._read[passage] for passage in passages]
+            for passage in passages:
+                self._read.move_to_end(passage)
+            while len(self._read) > READ:
+                self._read.popitem(last=False)
+        return found
 
     def put(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
         """Remember vectors computed earlier (an index holds them), so that they are not computed again."""
@@ -107,12 +108,24 @@ class Embedder:
 
     def _fresh(self, texts: list[str]) -> dict[str, NDArray[np.float32]]:
         """Vectors that are not in memory: from the file, or computed and put there."""
-        found = self._file.get(texts) if self._file else {}
-        unknown = [text for text in texts if text not in found]
-        if unknown:
+        kept = self._file.get(texts) if self._file else {}
+        found = {text: np.frombuffer(vector, np.float32) for text, vector in kept.items()}
+        if unknown := [text for text in texts if text not in found]:
             computed = dict(zip(unknown, self._compute(unknown), strict=True))
             if self._file:
-                self._file.put(computed)
+                self._file.put({text: vector.tobytes() for text, vector in computed.items()})
+            found |= computed
+        return found
+
+    def _freshly_read(self, passages: list[Passage]) -> dict[Passage, Tokens]:
+        """Tokens that are not in memory: from the file, or computed and put there."""
+        keys = {passage: "\0".join(("", passage[0], *passage[1])) for passage in passages}
+        kept = self._file.get(list(keys.values())) if self._file else {}
+        found = {passage: Tokens.from_bytes(kept[key]) for passage, key in keys.items() if key in kept}
+        if unknown := [passage for passage in passages if passage not in found]:
+            computed = dict(zip(unknown, read(_model(self.name), unknown), strict=True))
+            if self._file:
+                self._file.put({keys[passage]: tokens.to_bytes() for passage, tokens in computed.items()})
             found |= computed
         return found
 

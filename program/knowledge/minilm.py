@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,9 @@ FEWEST = 32  # tokens of a batch: matrices of fewer than 16 rows are multiplied 
 EPSILON = 1e-12
 
 _ONE_THREAD = threading.Lock()
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 
 class MiniLM:
@@ -57,13 +60,7 @@ class MiniLM:
             lengths[len(row)].append(at)
         batches = [part for length, places in lengths.items() for part in _parts(places, max(1, TOKENS // length))]
         found = np.zeros((len(texts), DIMENSION), np.float32)
-        with _one_thread_each() as threads:
-            together = [[rows[at] for at in batch] for batch in batches]
-            if threads > 1 and len(batches) > 1:
-                with ThreadPoolExecutor(threads, initializer=_alone) as pool:
-                    vectors = list(pool.map(self._batch, together))
-            else:
-                vectors = [self._batch(batch) for batch in together]
+        vectors = _spread(self._batch, [[rows[at] for at in batch] for batch in batches])
         for batch, some in zip(batches, vectors, strict=True):
             found[batch] = some
         return found
@@ -72,12 +69,11 @@ class MiniLM:
         """Where each of the first 256 tokens of a text begins and ends."""
         return list(self._tokenizer.encode(_readable(text), add_special_tokens=False).offsets)
 
-    def token_vectors(self, text: str) -> tuple[list[str], list[tuple[int, int]], NDArray[np.float32]]:
-        """The names, the places and the vectors (tokens, 384), of any length, of a text's first 254 tokens."""
-        read = self._tokenizer.encode(_readable(text))
-        with _one_thread_each():
-            states = self._run([read.ids])[0]
-        return read.tokens[1:-1], read.offsets[1:-1], states[1:-1].numpy()
+    def token_vectors(self, texts: Sequence[str]) -> list[tuple[list[str], list[tuple[int, int]], NDArray[np.float32]]]:
+        """Of each text the names, the places and the vectors (tokens, 384), of any length, of its first 254 tokens."""
+        read = [self._tokenizer.encode(_readable(text)) for text in texts]
+        states = _spread(lambda row: self._run([row])[0].numpy(), [one.ids for one in read])
+        return [(one.tokens[1:-1], one.offsets[1:-1], some[1:-1]) for one, some in zip(read, states, strict=True)]
 
     def _batch(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """The vectors of texts of one length."""
@@ -130,6 +126,15 @@ def _parts(places: Sequence[int], size: int) -> Iterator[list[int]]:
 def _readable(text: str) -> str:
     """The text without half characters of UTF-16, which no tokenizer takes."""
     return text.encode("utf-8", "replace").decode()
+
+
+def _spread(work: Callable[[Given], Found], parts: Sequence[Given]) -> list[Found]:
+    """What `work` makes of each part, on torch's threads."""
+    with _one_thread_each() as threads:
+        if threads == 1 or len(parts) < 2:
+            return [work(part) for part in parts]
+        with ThreadPoolExecutor(threads, initializer=_alone) as pool:
+            return list(pool.map(work, parts))
 
 
 def _alone() -> None:

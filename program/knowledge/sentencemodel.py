@@ -53,9 +53,12 @@ class SentenceModel:
         read = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return [(start, end) for start, end in read["offset_mapping"]]
 
-    def token_vectors(self, text: str) -> tuple[list[str], list[tuple[int, int]], NDArray[np.float32]]:
-        """The names, the places and the vectors of a text's first tokens; each word's own vector where the tokenizer
-        does not say where its tokens lie."""
+    def token_vectors(self, texts: Sequence[str]) -> list[tuple[list[str], list[tuple[int, int]], NDArray[np.float32]]]:
+        """Of each text the names, the places and the vectors of its first tokens; each word's own vector where the
+        tokenizer does not say where its tokens lie."""
+        return [self._read(text) for text in texts]
+
+    def _read(self, text: str) -> tuple[list[str], list[tuple[int, int]], NDArray[np.float32]]:
         if not self._tells_places:
             places = _words(text)[: self.room]
             words = [text[start:end].lower() for start, end in places]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from program.knowledge.contextual import Tokens, max_sim
+from program.knowledge.contextual import Passage, Tokens, max_sim
 from program.knowledge.contextual import rarity as token_rarity
 from program.knowledge.embedder import Embedder
 from program.models.units import Unit, split_sentences
@@ -31,26 +31,19 @@ OTHER_KIND = 1.3  # it holds a value of a less likely kind
 
 def score(question: str, queries: Sequence[str], found: Sequence[Unit], embedder: Embedder) -> NDArray[np.float64]:
     """Shape (queries, units): log-odds, up to a constant, that a unit holds what a query asks for."""
-    pieces = _read(found, embedder)
-    weights = token_rarity(pieces)
-    means = np.stack([piece.mean for piece in pieces]).astype(np.float64)
-
-    def near(text: str) -> NDArray[np.float64]:
-        (asked,) = embedder.read("", [text])
-        return SIMILAR * (means @ asked.mean.astype(np.float64)) + MATCHED * max_sim(asked, pieces, weights)
-
-    whole = near(question)
-    rows = [(whole + (whole if query == question else near(query))) / 2 for query in queries]
-    return np.stack(rows) + _lexical(queries, found)
+    pieces = Tokens.joined(embedder.read([_readable(list(units)) for _, units in groupby(found, lambda unit: unit.n)]))
+    weights, means = token_rarity(pieces), pieces.means.astype(np.float64)
+    texts = list(dict.fromkeys((question, *queries)))
+    near = {
+        text: SIMILAR * (means @ asked.means[0].astype(np.float64)) + MATCHED * max_sim(asked, pieces, weights)
+        for text, asked in zip(texts, embedder.read([("", (text,)) for text in texts]), strict=True)
+    }
+    return np.stack([(near[question] + near[query]) / 2 for query in queries]) + _lexical(queries, found)
 
 
-def _read(found: Sequence[Unit], embedder: Embedder) -> list[Tokens]:
-    """The tokens of each unit, read in its passage."""
-    read: list[Tokens] = []
-    for _, units in groupby(found, key=lambda unit: unit.n):
-        pieces = list(units)
-        read += embedder.read(pieces[0].title, [piece.text for piece in pieces])
-    return read
+def _readable(units: Sequence[Unit]) -> Passage:
+    """The units of one passage, to be read behind its title."""
+    return units[0].title, tuple(unit.text for unit in units)
 
 
 def headed(unit: Unit) -> str:
