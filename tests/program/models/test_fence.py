@@ -105,11 +105,19 @@ def test_what_no_reader_sees_is_gone(text):
 
 
 @example(["http", "\x1b", "://", "0"])
-@given(st.lists(st.text(max_size=12) | st.sampled_from(["http", "://", "evil.example", "![", "](", ")", "[1]", " "])))
+@example(["H", "http", "://", "0"])
+@example(["ftp", ":", "//", "evil.example"])
+@example(["![", "://", "](", ")"])
+@given(
+    st.lists(
+        st.text(max_size=12)
+        | st.sampled_from(["http", "://", "evil.example", "ftp", ":", "/", "![", "](", ")", "[1]", " "])
+    )
+)
 def test_a_stream_lets_no_link_through_that_the_whole_would_not(pieces):
     links = LinkFilter()
     streamed = "".join([*(links.feed(piece) for piece in pieces), links.rest()])
-    assert not re.search(r"https?://[^\s]", streamed) and not re.search(r"!\[[^\]]*\]\([^)]*\)", streamed)
+    assert not re.search(r"(?:http|ftp)s?://[^\s]", streamed) and not re.search(r"!\[[^\]]*\]\([^)]*\)", streamed)
 
 
 def test_an_address_that_an_official_passage_states_may_be_repeated():
