@@ -24,8 +24,9 @@ from optimize.dataset import LabelledQuestion, read_labelled, splits
 from optimize.evaluation import Evaluation, Grader
 from optimize.replay import Record, Replay
 from program.answer import Answer
-from program.artifact import load, open_program
+from program.artifact import load
 from program.errors import RagcError
+from program.opening import open_program
 from program.presets import PRESETS
 from program.rag import AgenticRAG
 from program.settings import Project

@@ -22,10 +22,11 @@ from optimize.replay import Replay
 from optimize.scoring import Arm
 from optimize.spending import Spending
 from optimize.thresholds import best_threshold, best_weights
-from program.artifact import index_project, load, open_program
+from program.artifact import load
 from program.errors import DataError
 from program.evidence import first_look
 from program.loop import Ask, Find
+from program.opening import index_project, open_program
 from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG
 from program.settings import Project

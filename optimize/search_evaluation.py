@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from program.artifact import index_bases, open_bases
 from program.errors import DataError
 from program.knowledge.bases import BaseSpec
 from program.knowledge.fusion import STRATEGIES
 from program.knowledge.library import Library
+from program.opening import index_bases, open_bases
 from program.settings import Project
 
 BASE = "corpus"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from program.answer import Answer, Citation, Outcome, StoppedBy, Usage
-    from program.artifact import load, open_program
+    from program.artifact import load
     from program.errors import RagcError
     from program.experiment import Experiment
+    from program.opening import open_program
     from program.rag import AgenticRAG
 
 _HOME = {
@@ -21,7 +22,7 @@ _HOME = {
     "StoppedBy": "program.answer",
     "Usage": "program.answer",
     "load": "program.artifact",
-    "open_program": "program.artifact",
+    "open_program": "program.opening",
     "RagcError": "program.errors",
     "Experiment": "program.experiment",
     "AgenticRAG": "program.rag",

@@ -38,7 +38,7 @@ def search(
 ) -> None:
     """Retrieval only: the best passages for a question, and the way to those that the graph reached."""
     weight, graph = shares(strategy)
-    from program.artifact import open_library
+    from program.opening import open_library
     from program.settings import Project
 
     library = open_library(Project.open(project))
