@@ -18,7 +18,7 @@ def diverse(demonstrations: Sequence[Demonstration], size: int, embedder: Embedd
     """At most `size` of one predictor's demonstrations, in their order: for each label the k-centers of its share."""
     if len(demonstrations) <= size:
         return list(demonstrations)
-    vectors = embedder.encode([_gist(one.fields) for one in demonstrations])
+    vectors = _gists(demonstrations, embedder)
     groups: dict[Any, list[int]] = defaultdict(list)
     for at, one in enumerate(demonstrations):
         groups[label_of(one)].append(at)
@@ -45,11 +45,20 @@ def centers(vectors: NDArray[np.float32], k: int) -> list[int]:
     return chosen
 
 
-def _gist(fields: Fields) -> str:
-    """What a demonstration is about: its short texts, and the titles of its passages."""
+def _gists(demonstrations: Sequence[Demonstration], embedder: Embedder) -> NDArray[np.float32]:
+    """Shape (demonstrations, dimension), unit length: what each is about, the mean of its short texts and of the
+    titles of its passages."""
+    told = [_told(one.fields) for one in demonstrations]
+    texts = list(dict.fromkeys(text for some in told for text in some))
+    vectors = dict(zip(texts, embedder.encode(texts), strict=True))
+    means = np.stack([np.mean([vectors[text] for text in some], axis=0) for some in told])
+    return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True), np.float32)
+
+
+def _told(fields: Fields) -> list[str]:
     told: list[str] = []
     for value in fields.values():
         for item in value if isinstance(value, list) else [value]:
             plain = jsonable(item)
             told += [plain] if isinstance(plain, str) else [plain["title"]] if isinstance(plain, dict) else []
-    return " | ".join(told)
+    return told or [""]
