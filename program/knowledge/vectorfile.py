@@ -15,7 +15,8 @@ _OLDER = "DELETE FROM vectors WHERE rowid <= (SELECT (min(rowid) + max(rowid)) /
 class VectorFile:
     """A file of vectors, as bytes, that several processes may read and add to.
 
-    Texts are kept as digests only. A file that cannot be read or written is left alone: the cost is time.
+    Texts are kept as digests, though what was computed of one may tell its words. A file that cannot be read or
+    written is left alone: the cost is time.
     """
 
     def __init__(self, path: Path, most: int = MOST) -> None:
