@@ -22,9 +22,10 @@ from optimize.replay import Replay
 from optimize.scoring import Arm
 from optimize.spending import Spending
 from optimize.thresholds import best_threshold, best_weights
-from program.artifact import index_project, load, open_program
+from program.artifact import load, open_program
 from program.errors import DataError
 from program.evidence import first_look
+from program.indexing import index_project
 from program.loop import Ask, Find
 from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from program.artifact import index_bases, open_bases
 from program.errors import DataError
+from program.indexing import index_bases, open_bases
 from program.knowledge.bases import BaseSpec
 from program.knowledge.fusion import STRATEGIES
 from program.knowledge.library import Library

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import orjson
 
 from program.budget import Budget
 from program.errors import IntegrityError, SettingsError, VersionError
-from program.extraction import TripleExtractor
 from program.fitting import check_fit, check_models
 from program.following import Followed
-from program.kindsettings import GraphSettings
-from program.knowledge.bases import BaseSpec
-from program.knowledge.embedder import Embedder
+from program.indexing import INDEX, Advance, index_project, open_bases
 from program.knowledge.generation import CURRENT
 from program.knowledge.kinds import folders, others
-from program.knowledge.library import IndexReport, Library, build_index
-from program.knowledge.rerank import Reranker
-from program.knowledge.source import Source
+from program.knowledge.library import Library
 from program.manifest import Manifest, verify
 from program.models.catalog import LOCAL, Models, open_models
 from program.parameters import apply
@@ -32,67 +26,10 @@ from program.reference import artifacts_root, names, resolve
 from program.settings import Project
 from program.trace import TraceLog
 
-if TYPE_CHECKING:
-    from program.knowledge.fanout import Fan
-
 STATE = "program.json"
 HEADS = "heads.safetensors"
 FRONTIER = "frontier.json"
 DEFAULT_POINT = "balanced"
-INDEX = "index"
-ENGINES = ("local", "ray")
-
-Advance = Callable[[int, int], None]
-
-
-def index_project(
-    project: Project, progress: Advance | None = None, *, engine: str = "local", workers: int = 0
-) -> IndexReport:
-    """Indexes what changed in the project's document bases, and tells what was done.
-
-    The engine `ray` embeds on so many workers (0: one a processor) of a Ray cluster, `local` in this process.
-    Raises `KnowledgeError` when a base is absent, empty or unreadable.
-    """
-    embedder = open_models(project.settings.models, project.settings.provider).embedder
-    embedder.remember_in(project.private)
-    place, bases = project.private / INDEX, folders(project)
-    if engine not in ENGINES:
-        raise SettingsError(f"There is no engine {engine!r}.", f"Use one of: {', '.join(ENGINES)}.")
-    if engine == "local":
-        return index_bases(project, bases, place, progress)
-    from program.knowledge.fanout import over_ray
-
-    with over_ray(partial(Embedder, embedder.name), workers) as fan:
-        return index_bases(project, bases, place, progress, fan)
-
-
-def index_bases(
-    project: Project,
-    bases: Sequence[BaseSpec],
-    folder: Path,
-    progress: Advance | None = None,
-    fan: Fan | None = None,
-) -> IndexReport:
-    """Indexes document bases into `folder` under the project's settings."""
-    settings = project.settings
-    return build_index(
-        bases,
-        folder,
-        open_models(settings.models, settings.provider).embedder,
-        progress,
-        qdrant_url=settings.qdrant.url,
-        server_above=settings.keyword.server_above,
-        keep_stop_words=settings.keyword.stop_words == "none",
-        stem=settings.keyword.stem,
-        fan=fan,
-        extractors={
-            spec.name: TripleExtractor(base, settings.provider)
-            for spec in bases
-            if isinstance(base := settings.knowledge.get(spec.name), GraphSettings)
-            and base.relations
-            and spec.kind == base.kind
-        },
-    )
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
@@ -107,26 +44,6 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     if documents and not (project.private / INDEX / CURRENT).is_file():
         index_project(project, progress)
     return open_bases(project, documents, project.private / INDEX, embedder, extra)
-
-
-def open_bases(
-    project: Project,
-    bases: Sequence[BaseSpec],
-    folder: Path,
-    embedder: Embedder | None = None,
-    extra: Sequence[Source] = (),
-) -> Library:
-    """The library of document bases indexed in `folder`, and of `extra`, under the project's settings."""
-    settings = project.settings
-    return Library.open(
-        bases,
-        folder,
-        embedder or open_models(settings.models, settings.provider).embedder,
-        extra,
-        qdrant_url=settings.qdrant.url,
-        server_above=settings.keyword.server_above,
-        reranker=Reranker(settings.models.rerank) if settings.models.rerank else None,
-    )
 
 
 def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:

@@ -84,7 +84,7 @@ def index(
     """Index what changed; safe to interrupt."""
     from dataclasses import asdict
 
-    from program.artifact import index_project
+    from program.indexing import index_project
     from program.knowledge.relations import NOTHING_READ
     from program.settings import Project
 
