@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,15 +32,10 @@ class Bags:
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, int]]) -> Bags:
         """These rows."""
-        number: dict[str, int] = {}
-        ends: list[int] = [0]
-        places: list[int] = []
-        values: list[int] = []
+        growing = GrowingBags()
         for row in rows:
-            places += [number.setdefault(word, len(number)) for word in row]
-            values += row.values()
-            ends.append(len(places))
-        return cls(tuple(number), np.array(ends, np.int64), np.array(places, np.int32), np.array(values, np.int32))
+            growing.add(row)
+        return growing.bags()
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], name: str) -> Bags:
@@ -85,6 +81,26 @@ class Bags:
         wanted = np.zeros(len(self.words), bool)
         wanted[list(words)] = True
         return rows_of(self.starts, wanted[self.places])
+
+
+class GrowingBags:
+    """Rows that are added one after the other, none of them kept as it came."""
+
+    def __init__(self) -> None:
+        self._number: dict[str, int] = {}
+        self._ends, self._places, self._values = array("q", [0]), array("i"), array("i")
+
+    def add(self, row: Mapping[str, int]) -> None:
+        """One more row."""
+        number = self._number
+        self._places.extend([number.setdefault(word, len(number)) for word in row])
+        self._values.extend(row.values())
+        self._ends.append(len(self._places))
+
+    def bags(self) -> Bags:
+        """The rows so far."""
+        parts = np.array(self._ends, np.int64), np.array(self._places, np.int32), np.array(self._values, np.int32)
+        return Bags(tuple(self._number), *parts)
 
 
 def taken(starts: NDArray[Any], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from program.knowledge.bags import Bags
+from program.knowledge.bags import Bags, GrowingBags
 from program.knowledge.keywords import words
 from program.knowledge.mentions import Key, spelt
 from program.knowledge.source import Passage, embedding_text, keyword_text
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 VERSION = 1
-"""Of how texts are split into terms, words and names: raise it when the same text gives others."""
+"""Of how texts are split into terms and names, and how names are found: raise it when the same text gives others."""
 
 LEAST = 2
 """Passages that must share a name for it to join them, unless some passage is about it."""
@@ -42,13 +42,13 @@ class Spelling:
     @classmethod
     def of(cls, passages: Iterable[Passage], keep_stop_words: bool = False, stem: bool = True) -> Spelling:
         """The spelling of these passages, rows as in the sequence."""
-        terms, names, written = [], [], []
+        terms, names, written = GrowingBags(), GrowingBags(), GrowingBags()
         for passage in passages:
-            terms.append(Counter(words(keyword_text(passage), keep_stop_words, stem)))
+            terms.add(Counter(words(keyword_text(passage), keep_stop_words, stem)))
             found, small = spelt(embedding_text(passage))
-            names.append({" ".join(name): 1 for name in sorted(found)})
-            written.append(small)
-        return cls(Bags.of(terms), Bags.of(names), Bags.of(written))
+            names.add({" ".join(name): 1 for name in sorted(found)})
+            written.add(small)
+        return cls(terms.bags(), names.bags(), written.bags())
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Spelling:
