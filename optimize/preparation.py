@@ -25,8 +25,9 @@ from optimize.thresholds import best_threshold, best_weights
 from program.artifact import load
 from program.errors import DataError
 from program.evidence import first_look
+from program.indexing import index_project
 from program.loop import Ask, Find
-from program.opening import index_project, open_program
+from program.opening import open_program
 from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG
 from program.settings import Project

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from program.errors import DataError
+from program.indexing import index_bases, open_bases
 from program.knowledge.bases import BaseSpec
 from program.knowledge.fusion import STRATEGIES
 from program.knowledge.library import Library
-from program.opening import index_bases, open_bases
 from program.settings import Project
 
 BASE = "corpus"

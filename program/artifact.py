@@ -12,8 +12,9 @@ import orjson
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.fitting import check_fit, check_models
 from program.following import Followed
+from program.indexing import Advance
 from program.manifest import Manifest, verify
-from program.opening import Advance, open_program
+from program.opening import open_program
 from program.parameters import apply
 from program.rag import AgenticRAG
 from program.reference import artifacts_root, names, resolve

@@ -84,8 +84,8 @@ def index(
     """Index what changed; safe to interrupt."""
     from dataclasses import asdict
 
+    from program.indexing import index_project
     from program.knowledge.relations import NOTHING_READ
-    from program.opening import index_project
     from program.settings import Project
 
     project = Project.open(folder)

@@ -21,9 +21,10 @@ from program.knowledge.graph import Graph
 from program.knowledge.graph_search import GraphSearch
 from program.knowledge.keywords import Keywords
 from program.knowledge.lexical import ArrayKeywords, KeywordStore
-from program.knowledge.passagefile import corpus_digest, read_passages, write_passages
+from program.knowledge.passagefile import corpus_digest, lines_of, read_passages, write_lines
 from program.knowledge.selection import Selection
-from program.knowledge.source import Passage, embedding_text
+from program.knowledge.source import Passage
+from program.knowledge.spelling import VERSION, Spelling
 from program.knowledge.vectors import ArrayVectors, VectorStore
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ KEYWORDS = "keywords.safetensors"
 VECTORS = "vectors.safetensors"
 ENTITIES = "entities.json"
 GRAPH = "graph.safetensors"
+SPELLING = "spelling.safetensors"
+FILES = (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH, SPELLING)
 MEND = "Run: ragc index PROJECT"
 
 
@@ -87,7 +90,7 @@ class Index:
     @cached_property
     def corpus_digest(self) -> str:
         """Identifies the passages, whatever embeds them."""
-        return corpus_digest(self.passages)
+        return corpus_digest(lines_of(self.passages))
 
     @cached_property
     def index_digest(self) -> str:
@@ -129,26 +132,33 @@ def point_to(folder: Path, generation: str) -> None:
     _sync(folder)
 
 
-def write(aside: Path, index: Index) -> None:
-    """Write an index into the empty folder `aside`, the manifest of sizes and digests last."""
+def write(aside: Path, index: Index, lines: Sequence[str], spelling: Spelling) -> None:
+    """Write an index into the empty folder `aside`, the manifest of sizes and digests last.
+
+    `lines` are its passages as `lines_of` gives them; their spelling is for whoever makes the next index.
+    """
     from safetensors.numpy import save_file
 
-    write_passages(aside / PASSAGES, index.passages)
+    write_lines(aside / PASSAGES, lines)
     (aside / TERMS).write_text(json.dumps(list(index.keywords.terms)), encoding="utf-8")
     save_file(index.keywords.arrays(), aside / KEYWORDS)
     save_file({"vectors": index.matrix}, aside / VECTORS)
     (aside / ENTITIES).write_text(json.dumps(index.graph.names, ensure_ascii=False), encoding="utf-8")
     save_file(index.graph.arrays(), aside / GRAPH)
+    save_file(spelling.arrays(), aside / SPELLING)
+    corpus = corpus_digest(lines)
+    split = index.keywords.keep_stop_words, index.keywords.stem
     manifest = {
         "format": FORMAT,
-        "index_digest": index.index_digest,
-        "corpus_digest": index.corpus_digest,
+        "index_digest": index_digest(corpus, index.embedder_digest, *split, index.relations),
+        "corpus_digest": corpus,
         "embedder_digest": index.embedder_digest,
-        "keep_stop_words": index.keywords.keep_stop_words,
-        "stem": index.keywords.stem,
+        "keep_stop_words": split[0],
+        "stem": split[1],
         "relations": index.relations,
         "passages": len(index.passages),
-        "files": {name: _digest(aside / name) for name in (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)},
+        "spelling": VERSION,
+        "files": {name: _digest(aside / name) for name in FILES},
     }
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
@@ -201,19 +211,6 @@ def read(place: Path, embedder_digest: str) -> Index:
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         raise KnowledgeError(f"The index in {place} is damaged: {error}.", MEND) from error
     return Index.of(passages, matrix, keywords, graph, embedder_digest, manifest["relations"])
-
-
-def read_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.float32]]:
-    """The vector of each text in a generation, of whatever format; none of another embedder's or of a damaged one."""
-    from safetensors.numpy import load_file
-
-    try:
-        if json.loads((place / MANIFEST).read_bytes())["embedder_digest"] != embedder_digest or not intact(place):
-            return {}
-        texts = [embedding_text(p) for p in read_passages(place / PASSAGES)]
-        return dict(zip(texts, load_file(place / VECTORS)["vectors"], strict=True))
-    except Exception:  # whatever another format holds in their place: the cost is time
-        return {}
 
 
 def _check(manifest: Mapping[str, Any], embedder_digest: str) -> None:

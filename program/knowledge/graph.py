@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from program.knowledge.mentions import Key, Lexicon, aliases, named_pairs, shared
+from program.knowledge.entities import Mentioned, find_mentions
+from program.knowledge.mentions import Key, Lexicon, aliases, named_pairs
 from program.knowledge.relations import Triple
 from program.knowledge.source import Passage, embedding_text
+from program.knowledge.spelling import Spelling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,25 +50,30 @@ class Graph:
         self.joining = lru_cache(maxsize=JOINS)(self._joining)
 
     @classmethod
-    def build(cls, passages: Sequence[Passage], triples: Sequence[Sequence[Triple]] = ()) -> Graph:
+    def build(
+        cls,
+        passages: Sequence[Passage],
+        triples: Sequence[Sequence[Triple]] = (),
+        spelling: Spelling | None = None,
+        earlier: Mentioned | None = None,
+    ) -> Graph:
         """The graph of these passages, rows as in the sequence.
 
         `triples`, if any, are what each passage states: it names their subjects and objects, however it spells them,
-        and joins what is about the one to what is about the other.
+        and joins what is about the one to what is about the other. Their `spelling`, and what an `earlier` graph
+        found in them, save reading them again.
         """
-        texts = [embedding_text(p) for p in passages]
+        spelling = spelling or Spelling.of(passages)
         titled = [aliases(p.title) for p in passages]
         stamped = [{name for value in p.attributes.values() for name in aliases(value)} for p in passages]
-        common = shared(texts)
         stated = [named_pairs(row) for row in triples] or [[] for _ in passages]
         told = {name for row in stated for pair in row for name in pair}
-        keys = sorted(common.union(told, *titled, *stamped))
-        lexicon = Lexicon(keys)
+        keys = sorted(spelling.shared().union(told, *titled, *stamped))
         number = {name: n for n, name in enumerate(keys)}
         shape = (len(passages), len(keys))
         joined = [[(number[one], number[other]) for one, other in row] for row in stated]
-        found = [set(lexicon.find(text)).union(*pairs) for text, pairs in zip(texts, joined, strict=True)]
-        mentions = _matrix([dict.fromkeys(sorted(row), 1.0) for row in found], shape)
+        named = _matrix([dict.fromkeys(sorted(set().union(*pairs)), 1.0) for pairs in joined], shape)
+        mentions = find_mentions([embedding_text(p) for p in passages], keys, spelling, earlier).maximum(named)
         about = _shares(_matrix([{number[name]: w for name, w in row.items()} for row in titled], shape))
         stamps = _matrix([dict.fromkeys(sorted(number[name] for name in row), 1.0) for row in stamped], shape)
         return cls(keys, mentions, about, stamps, _links(mentions, about, {pair for row in joined for pair in row}))

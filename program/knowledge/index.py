@@ -21,10 +21,12 @@ from program.knowledge.generation import MEND, Index
 from program.knowledge.graph import Graph
 from program.knowledge.ingest import Skipped, link_superseded, read_spec
 from program.knowledge.keywords import Keywords
+from program.knowledge.last import Last, read_last
 from program.knowledge.parsedfile import ParsedFiles
-from program.knowledge.passagefile import corpus_digest
+from program.knowledge.passagefile import corpus_digest, lines_of
 from program.knowledge.relations import NOTHING_READ, Extractor, Read, digest_of, read_relations
-from program.knowledge.source import Passage, embedding_text, keyword_text
+from program.knowledge.source import Passage, embedding_text
+from program.knowledge.spelling import Spelling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -160,7 +162,8 @@ def _build(
     passages = reading.passages
     if not passages:
         raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
-    corpus = corpus_digest(passages)
+    lines = lines_of(passages)
+    corpus = corpus_digest(lines)
     triples, read = read_relations(passages, extractors, folder / RELATIONS)
     relations = digest_of(triples)
     digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem, relations)
@@ -169,13 +172,14 @@ def _build(
     whole = generation.intact(folder / name)
     embedded = reused = 0
     if not whole:
-        known = generation.read_vectors(folder / previous, embedder.digest) if previous else {}
-        matrix, embedded = _embed(passages, fan, known, progress)
+        last = read_last(folder / previous, embedder.digest, keep_stop_words, stem) if previous else Last({})
+        matrix, embedded = _embed(passages, fan, last.vectors, progress)
         reused = len(passages) - embedded
-        keywords = Keywords.build([keyword_text(p) for p in passages], keep_stop_words, stem)
-        graph = Graph.build(passages, triples)
+        spelling, rows = last.spelt(passages, keep_stop_words, stem)
+        keywords = Keywords.of_bags(spelling.terms, keep_stop_words, stem)
+        graph = Graph.build(passages, triples, spelling, last.mentioned(rows))
         index = Index.of(passages, matrix, keywords, graph, embedder.digest, relations)
-        _store(folder, name, index)
+        _store(folder, name, index, lines, spelling)
     served = not qdrant_url or server.fill(folder / name, embedder, qdrant_url, server_above)
     if previous != name:
         generation.point_to(folder, name)
@@ -214,12 +218,12 @@ def _embed(
     return np.stack([known[t] for t in texts]), len(missing)
 
 
-def _store(folder: Path, name: str, index: Index) -> None:
+def _store(folder: Path, name: str, index: Index, lines: Sequence[str], spelling: Spelling) -> None:
     for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
         shutil.rmtree(leftover)
     aside = folder / f"aside-{os.getpid()}"
     aside.mkdir()
-    generation.write(aside, index)
+    generation.write(aside, index, lines, spelling)
     generation.publish(aside, folder / name)
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from program.knowledge.bags import Bags
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.sparse import csc_array
@@ -63,15 +65,17 @@ class Keywords:
     @classmethod
     def of_words(cls, documents: Sequence[Sequence[str]], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
         """The index of texts that are already split into terms."""
+        return cls.of_bags(Bags.of(Counter(document) for document in documents), keep_stop_words, stem)
+
+    @classmethod
+    def of_bags(cls, texts: Bags, keep_stop_words: bool = False, stem: bool = True) -> Keywords:
+        """The index of texts whose terms are counted."""
         from scipy.sparse import csc_array
 
-        terms: dict[str, int] = {}
-        for document in documents:
-            for term in document:
-                terms.setdefault(term, len(terms))
-        matrix = saturation(documents, terms)
+        terms = {term: at for at, term in enumerate(texts.words)}
+        matrix = saturation(texts, terms)
         if terms:
-            idf = _idf(np.diff(matrix.indptr), len(documents))
+            idf = _idf(np.diff(matrix.indptr), len(texts))
             impacts = np.repeat(idf, np.diff(matrix.indptr)) * matrix.data
             matrix = csc_array((impacts, matrix.indices, matrix.indptr), shape=matrix.shape)
         return cls(matrix, terms, keep_stop_words, stem)
@@ -117,23 +121,16 @@ class Keywords:
         return total
 
 
-def saturation(documents: Sequence[Sequence[str]], terms: Mapping[str, int]) -> Any:
+def saturation(texts: Bags, terms: Mapping[str, int]) -> Any:
     """BM25 without the IDF: f * (k1 + 1) / (f + k1 * (1 - b + b * l / mean l)), CSC, shape (texts, terms)."""
-    from scipy.sparse import csc_array
+    from scipy.sparse import csr_array
 
-    rows: list[int] = []
-    columns: list[int] = []
-    counts: list[int] = []
-    for row, document in enumerate(documents):
-        for term, count in Counter(document).items():
-            rows.append(row)
-            columns.append(terms[term])
-            counts.append(count)
-    row_of, column_of = np.array(rows, np.int64), np.array(columns, np.int64)
-    f = np.array(counts, np.float64)
-    lengths = np.array([len(d) for d in documents], np.float64)
-    weights = f * (K1 + 1) / (f + (K1 * (1 - B + B * lengths / max(lengths.mean(), 1e-9)))[row_of]) if len(f) else f
-    matrix = csc_array((weights, (row_of, column_of)), shape=(len(documents), len(terms)))
+    columns = np.array([terms[word] for word in texts.words], np.int32)[texts.places]
+    f, sizes = texts.values.astype(np.float64), np.diff(texts.starts)
+    lengths = np.bincount(np.repeat(np.arange(len(texts)), sizes), f, len(texts))
+    longer = 1 - B + B * lengths / max(lengths.mean() if len(texts) else 0.0, 1e-9)
+    weights = f * (K1 + 1) / (f + np.repeat(K1 * longer, sizes))
+    matrix = csr_array((weights, columns, texts.starts), shape=(len(texts), len(terms))).tocsc()
     matrix.sort_indices()
     return matrix
 

@@ -15,12 +15,9 @@ from program.kindsettings import (
     TablesSettings,
     WebSettings,
 )
-from program.knowledge.api import JsonApi
 from program.knowledge.bases import BaseSpec
 from program.knowledge.embedder import Embedder
-from program.knowledge.guard import Guard
 from program.knowledge.source import Source, SourceCard
-from program.knowledge.web import WebSearch, provider_of
 from program.settings import Project
 
 
@@ -58,8 +55,13 @@ def _opened(project: Project, name: str, base: KnowledgeSettings, embedder: Embe
 
         return Tables(name, card, project.place(base), embedder)
     if isinstance(base, HttpSettings):
+        from program.knowledge.api import JsonApi
+
         return JsonApi(card, base, embedder)
     if isinstance(base, WebSettings):
+        from program.knowledge.guard import Guard
+        from program.knowledge.web import WebSearch, provider_of
+
         provider = provider_of(name, base)
         if provider is None:
             return None

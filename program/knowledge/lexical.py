@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from program.knowledge.bags import Bags
 from program.knowledge.keywords import Keywords, saturation
 from program.knowledge.selection import Selection, best
 from program.knowledge.source import NO_FILTERS, Filters
@@ -85,5 +86,4 @@ class QdrantKeywords:
 
 def sparse_rows(keywords: Keywords, texts: Sequence[str]) -> Any:
     """BM25's weight of each term in each text without the IDF, CSR, shape (texts, terms)."""
-    split = [keywords.split(text) for text in texts]
-    return saturation(split, keywords.terms).tocsr()
+    return saturation(Bags.of(Counter(keywords.split(text)) for text in texts), keywords.terms).tocsr()

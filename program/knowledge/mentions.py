@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
@@ -12,9 +11,6 @@ from program.knowledge.keywords import STOP_WORDS
 
 Key = tuple[str, ...]
 """An entity's name as it is compared: words in lower case, without accents or a possessive 's."""
-
-LEAST = 2
-"""Passages that must share a name for it to join them, unless some passage is about it."""
 
 # A point after an initial or a title (M. Ward, St. Vincent) ends no sentence.
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|(?<!\b[A-Z])(?<!\b(?:St|Dr|Mr|Ms|Jr|Sr|Mt|Ft|vs))(?<!\bMrs)\.|[,!?:;\n]")
@@ -62,6 +58,16 @@ def names(text: str) -> set[Key]:
     return _names(text, _tokens(text))
 
 
+def spelt(text: str) -> tuple[set[Key], dict[str, int]]:
+    """The names of a text, and its words as they are compared: 1 for one that stands there written small, else 0."""
+    tokens = _tokens(text)
+    written: dict[str, int] = {}
+    for word, folded in tokens:
+        if word not in _STOPS and not written.get(folded):
+            written[folded] = int(word.islower())
+    return _names(text, tokens), written
+
+
 def _names(text: str, tokens: Sequence[tuple[str, str]]) -> set[Key]:
     found = {key(" ".join(match.groups(""))) for match in _DEFINED.finditer(text)}
     found |= {key(match[0]) for match in _CODE.finditer(text)}
@@ -83,17 +89,6 @@ def named_pairs(triples: Iterable[tuple[str, str, str]]) -> list[tuple[Key, Key]
     """Subject and object of each triple, where both are names (of at most LONGEST words)."""
     pairs = [(key(subject), key(object)) for subject, _, object in triples]
     return [pair for pair in pairs if all(_names_something(name) and len(name) <= LONGEST for name in pair)]
-
-
-def shared(texts: Iterable[str]) -> set[Key]:
-    """The names that at least LEAST of the texts hold; a single word only where no more texts write it small."""
-    counts: Counter[Key] = Counter()
-    small: Counter[Key] = Counter()
-    for text in texts:
-        tokens = _tokens(text)
-        counts.update(_names(text, tokens))
-        small.update({(folded,) for written, folded in tokens if written.islower()})
-    return {name for name, count in counts.items() if count >= max(LEAST, small[name])}
 
 
 class Lexicon:

@@ -9,35 +9,43 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from program.knowledge.source import Passage
 
 FIELDS = ("id", "source", "title", "text", "method", "authority", "superseded_by", "link", "attributes")
+_encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
 
 
-def write_passages(path: Path, passages: Iterable[Passage]) -> None:
-    """Write them to `path`, a line each."""
+def lines_of(passages: Iterable[Passage]) -> list[str]:
+    """Each passage as its line."""
+    return [_line(p) for p in passages]
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write passages, as `lines_of` gives them, to `path`."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(_line(p) for p in passages)
+        file.writelines(lines)
 
 
 def read_passages(path: Path) -> tuple[Passage, ...]:
     """The passages in `path`. Raises OSError, ValueError, KeyError or TypeError for a file that holds none."""
-    with path.open(encoding="utf-8") as file:
-        return tuple(_passage(json.loads(line)) for line in file)
+    with path.open("rb") as file:
+        return tuple(_passage(orjson.loads(line)) for line in file)
 
 
-def corpus_digest(passages: Iterable[Passage]) -> str:
+def corpus_digest(lines: Iterable[str]) -> str:
     """`sha256:` and the digest of the passages in order, their ids, texts, dates, authority and links."""
     sha = hashlib.sha256()
-    for passage in passages:
-        sha.update(_line(passage).encode())
+    for line in lines:
+        sha.update(line.encode())
     return f"sha256:{sha.hexdigest()}"
 
 
 def _line(passage: Passage) -> str:
     values: dict[str, Any] = {name: getattr(passage, name) for name in FIELDS}
     values["as_of"] = passage.as_of.isoformat() if passage.as_of else None
-    return json.dumps(values, sort_keys=True, ensure_ascii=False) + "\n"
+    return _encode(values) + "\n"
 
 
 def _passage(values: dict[str, Any]) -> Passage:

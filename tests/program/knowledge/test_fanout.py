@@ -63,7 +63,7 @@ def test_workers_that_fail_leave_the_last_index(
 
 
 def test_an_unknown_engine_is_an_error(own_shop: Path) -> None:
-    from program.opening import index_project
+    from program.indexing import index_project
     from program.settings import Project
 
     with pytest.raises(SettingsError, match=r"no engine 'spark'.*local, ray"):

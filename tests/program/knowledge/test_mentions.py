@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.mentions import Lexicon, aliases, key, names, shared
+from program.knowledge.mentions import Key, Lexicon, aliases, key, names
+from program.knowledge.source import Passage
+from program.knowledge.spelling import Spelling
+
+
+def shared(texts: list[str]) -> set[Key]:
+    return Spelling.of(Passage(text, "", "", text) for text in texts).shared()
 
 
 @pytest.mark.parametrize(
