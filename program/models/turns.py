@@ -17,6 +17,10 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
 
+LARGEST = 16 * 2**20  # bytes of a reply; one that is longer counts as never ending
+STEPS_TO_SEND = 4
+"""Rounds of the event loop in which the next request is on its way, before LiteLLM takes the processor for the reply."""
+
 _turn: ContextVar[Turn | None] = ContextVar("ragc_turn", default=None)
 _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, ClientSession] = WeakKeyDictionary()
 
@@ -87,6 +91,7 @@ def _session() -> ClientSession:
             middlewares=(_in_turn,),
             trace_configs=[written],
             auto_decompress=False,
+            read_bufsize=LARGEST // 2,  # reading pauses at twice that
         )
         _sessions[loop] = found
     return found
@@ -112,4 +117,8 @@ async def _in_turn(request: ClientRequest, send: ClientHandlerType) -> ClientRes
     await turn.begin()
     response = await send(request)
     response.content.on_eof(turn.end)
+    if not response.content_type.endswith("event-stream"):
+        await response.content.wait_eof()
+        for _ in range(STEPS_TO_SEND):
+            await asyncio.sleep(0)
     return response
