@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MINILM = "local/minilm"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-MEMORY = 50_000  # vectors kept in memory: 75 MB of 384 floats
+MEMORY = 4_096  # vectors kept in memory: 6 MB of 384 floats
 FEW = 8  # texts that are embedded along with those of another thread
 READ = 1024  # texts kept in memory as tokens: about 0.2 MB each
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LARGEST = 16 * 2**20  # bytes of a reply; one that is longer counts as never ending
 STEPS_TO_SEND = 4
-"""Rounds of the event loop in which the next request is on its way, before LiteLLM takes the processor for the reply."""
+"""Rounds of the event loop in which the next request gets on its way, before LiteLLM reads the reply."""
 
 _turn: ContextVar[Turn | None] = ContextVar("ragc_turn", default=None)
 _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, ClientSession] = WeakKeyDictionary()
