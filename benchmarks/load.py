@@ -16,7 +16,7 @@ from program.models.script import Script
 from program.rag import AgenticRAG
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-LOT = 500  # questions embedded together, so that 20,000 of them do not take an hour
+LOT = 64  # questions embedded together, so that 20,000 of them do not take an hour
 HOUR = 3600.0
 
 
