@@ -3,11 +3,10 @@
     python benchmarks/cascade.py [--quick] [--json] [--split dev|test]
 
 The stand-in server answers from the labels, through LiteLLM and HTTP, so asking it always is the best there is. The
-doubts are chosen on the development split for utility as `ragc compile` counts it: what the answers are worth, less
-the project's price of each call. They are scored on the test split, which nothing was chosen on; with `--split dev`
-they are chosen on half of the topics of the development split and scored on the others. Then what the calls of a
-question come to when language models do everything: decisions one by one, as a model without `together` is asked, and
-those of a step in one call.
+doubts are chosen on the development split for utility as `ragc compile` counts it, less the project's price of each
+call, and scored on the test split; with `--split dev` they are chosen on half of its topics and scored on the others.
+Then what the calls of a question come to when language models do everything: decisions one by one, as a model without
+`together` is asked, and those of a step in one call.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from program.models import transport
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from program.models.lane import Lane
 
 
+WAITERS = 8
 MOST_TOKENS = 4096  # of a reply, when the request names no cap
 
 
@@ -42,16 +45,22 @@ async def allowed(lane: Lane, call: Call, spent: Spending) -> AsyncIterator[Paid
     characters = 4000 + sum(len(str(message)) for message in call.messages)
     longest = int(call.settings.get("max_tokens") or call.settings.get("max_completion_tokens") or MOST_TOKENS)
     most = lane.price(characters // 2, longest)
-    waiting = asyncio.get_running_loop().run_in_executor(None, cap.before_call, most)  # for calls that may cost less
+    waiting = asyncio.get_running_loop().run_in_executor(_waiters(), cap.before_call, most)
     try:
         await asyncio.shield(waiting)
     except asyncio.CancelledError:
-        waiting.add_done_callback(lambda done: done.exception() or cap.after_call(most, 0.0, False))
+        waiting.add_done_callback(lambda done: None if done.exception() else cap.after_call(most, 0.0, False))
         raise
     try:
         yield paid
     finally:
         cap.after_call(most, paid.usd, paid.sent)
+
+
+@lru_cache(maxsize=1)
+def _waiters() -> ThreadPoolExecutor:
+    """Threads that wait for calls on their way, which may cost less than they might: not those LiteLLM works in."""
+    return ThreadPoolExecutor(WAITERS, "ragc-caps")
 
 
 class Admission:

@@ -2,6 +2,7 @@
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,12 @@ from optimize.replay import Replay
 from optimize.spending import Caps, Spending
 from program import open_program
 from program.errors import BudgetStop
+from program.models.gateway import shared_gateway
+from program.models.lane import Terms
 from program.models.script import Script, obliging
+from program.models.spending import Spending as Spent
 from program.models.testing import serve
+from program.models.transport import Call
 from program.settings import FILE
 
 
@@ -72,3 +77,19 @@ def test_what_is_asked_again_counts_and_no_request_is_sent_past_the_cap(own_shop
         with pytest.raises(BudgetStop, match="usd"):
             replay("How much water does the Heron hold?")
         assert provider.calls == 3
+
+
+@pytest.mark.xdist_group("provider")
+def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_lost():
+    with serve(Script(delay=0.02)) as provider:
+        lane = shared_gateway().lane("openai/x", provider.url, Terms(usd_in=1.0, usd_out=1.0))
+        spending = Spending(Caps(usd=0.0075))  # room for one call at its dearest
+
+        def ask(n):
+            put = Call("openai/x", [{"role": "user", "content": f"Hello {n}."}], {}, provider.url)
+            return shared_gateway().ask(lane, put, Spent(cap=spending)).text
+
+        with ThreadPoolExecutor(12) as threads:
+            assert len(list(threads.map(ask, range(12)))) == 12
+        assert provider.calls == spending.calls == 12 and provider.most_in_flight == 1
+        assert spending.usd == pytest.approx((provider.tokens_in + provider.tokens_out) / 1e6)
