@@ -22,7 +22,7 @@ _BARE = re.compile(rf"{_URL}[^\s<>\"')\]]*", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-zA-Z!][^<>]{0,400}>")
 _MAY_BE_LINK = re.compile(
     rf"(?:!?\[[^\]]*(?:\](?:\s*\([^)]*)?)?|<[^>]*|!|&\w*|{_URL}\S*"
-    r"|\b(?:h(?:t(?:t(?:ps?)?)?)?|w{1,3}|d(?:a(?:ta?)?)?|j(?:a(?:v\w*)?)?|m(?:a(?:i\w*)?)?)[:/.]{0,3})$",
+    r"|(?:h(?:t(?:t(?:ps?)?)?)?|w{1,3}|d(?:a(?:ta?)?)?|j(?:a(?:v\w*)?)?|m(?:a(?:i\w*)?)?)[:/.]{0,3})$",
     re.IGNORECASE,
 )
 _NO_ANGLE = dict.fromkeys(map(ord, ">＞﹥"))

@@ -64,11 +64,10 @@ def gateway():
 def test_the_instructions_are_marked_for_claude_and_the_question_is_not(gateway):
     model = "anthropic/claude-sonnet-4-5"
     with anthropic() as (url, bodies):
-        spent = Spending()
-        reply = gateway.ask(gateway.lane(model, url, Terms()), Call(model, MESSAGES, {}, url), spent)
-    assert reply.text == "Good day." and (spent.tokens_in, spent.tokens_out) == (10, 3)
-    assert bodies[0]["system"][0]["cache_control"] == {"type": "ephemeral"}
-    assert "cache_control" not in json.dumps(bodies[0]["messages"])
+        reply = gateway.ask(gateway.lane(model, url, Terms()), Call(model, MESSAGES, {}, url), Spending())
+    assert (reply.text, reply.tokens_in, reply.tokens_out) == ("Good day.", 10, 3)
+    assert bodies[-1]["system"][0]["cache_control"] == {"type": "ephemeral"}
+    assert "cache_control" not in json.dumps(bodies[-1]["messages"])
 
 
 def test_nothing_is_marked_for_a_server_that_would_not_know_the_mark(gateway):

@@ -105,6 +105,7 @@ def test_what_no_reader_sees_is_gone(text):
 
 
 @example(["http", "\x1b", "://", "0"])
+@example(["H", "http", "://", "0"])
 @given(st.lists(st.text(max_size=12) | st.sampled_from(["http", "://", "evil.example", "![", "](", ")", "[1]", " "])))
 def test_a_stream_lets_no_link_through_that_the_whole_would_not(pieces):
     links = LinkFilter()
