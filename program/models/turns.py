@@ -119,7 +119,7 @@ async def _in_turn(request: ClientRequest, send: ClientHandlerType) -> ClientRes
     await turn.begin()
     response = await send(request)
     response.content.on_eof(turn.end)
-    if not response.content_type.endswith("event-stream"):
+    if response.content_type == "application/json":  # whole: streams come as other types
         await response.content.wait_eof()
         for _ in range(STEPS_TO_SEND):
             await asyncio.sleep(0)
