@@ -3,10 +3,10 @@
     python benchmarks/cascade.py [--quick] [--json] [--split dev|test]
 
 The stand-in server answers from the labels, through LiteLLM and HTTP, so asking it always is the best there is. The
-doubts are chosen on the development split: for each kind of decision the least asking that loses no outcome. They are
-scored on the test split, which nothing was chosen on; with `--split dev` they are chosen on half of the topics of the
-development split and scored on the others. Then what the calls of a question come to when language models do
-everything: decisions one by one, as a model without `together` is asked, and those of a step in one call.
+doubts are chosen on the development split for utility as `ragc compile` counts it, less the project's price of each
+call, and scored on the test split; with `--split dev` they are chosen on half of its topics and scored on the others.
+Then what the calls of a question come to when language models do everything: decisions one by one, as a model without
+`together` is asked, and those of a step in one call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from perfect import Perfect
 
 from optimize.dataset import LabelledQuestion, read_labelled, splits
-from optimize.metrics import judge
+from optimize.metrics import judge, utility
 from optimize.replay import Record, Replay
 from program import Answer, load, open_program
 from program.budget import Budget
@@ -45,6 +45,7 @@ EXAMPLE = ROOT / "data" / "tallowgate"
 MODEL = "openai/perfect"
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 ALWAYS = 1.0
+PASSES = 2  # over all doubts, one at a time
 AMPLE = Budget(max_seconds=600.0, max_tokens=10**9, max_usd=1e9)
 QUICK = 10
 Figure = dict[str, Any]
@@ -61,7 +62,7 @@ def cascade_figures(quick: bool = False, split: str = "test") -> list[Figure]:
     if quick:
         chosen_on, scored_on = chosen_on[:QUICK], scored_on[:QUICK]
     perfect = Perfect({p.id: p.text for p in base.runtime.library.passages()})
-    with serve(Script(keep_log=False), perfect) as provider:
+    with serve(Script(), perfect) as provider:
         doubts = chosen(cascaded(base, provider.url), chosen_on, perfect)
     settings = {"in doubt": doubts, "always": dict.fromkeys(doubts, ALWAYS), "never": dict.fromkeys(doubts, 0.0)}
     arms = {name: live(base, scored_on, perfect, setting) for name, setting in settings.items()}
@@ -130,7 +131,7 @@ def live(
     Each time of a new server: what was asked of another is not remembered for it.
     """
     answers = []
-    with serve(Script(keep_log=False), perfect) as provider:
+    with serve(Script(), perfect) as provider:
         program = cascaded(base, provider.url)
         turned(program, doubts)
         for question in asked:
@@ -148,22 +149,26 @@ def correct(asked: Sequence[LabelledQuestion], answers: Sequence[Answer]) -> flo
 
 
 def chosen(program: AgenticRAG, asked: Sequence[LabelledQuestion], perfect: Perfect) -> dict[str, float]:
-    """From always asking, each kind's doubt is lowered as far as no outcome is lost; by replay, nothing asked twice."""
+    """From always asking, each kind's doubt in turn becomes the one of most utility, the least of equals; by replay."""
+    weights = Project.open(EXAMPLE).settings.utility
     names = [n for n, p in program.named_parameters() if isinstance(p, Knob) and n.startswith("doubt.")]
     replay = Replay(program, Record())
 
-    def right(doubts: Mapping[str, float]) -> float:
+    def worth(doubts: Mapping[str, float]) -> float:
         turned(program, doubts)
-        answers = []
+        total = 0.0
         for question in asked:
             perfect.asked = question
-            answers.append(replay(question.question))
-        return accuracy(asked, answers)
+            answer = replay(question.question)
+            verdict = judge(question, answer.outcome, answer.text)
+            total += utility(verdict, answer.outcome, answer.usage.calls, weights)
+        return total
 
     doubts = dict.fromkeys(names, ALWAYS)
-    bar = right(doubts)
-    for name in names:
-        doubts[name] = next(value for value in GRID if right({**doubts, name: value}) >= bar)
+    for _ in range(PASSES):
+        for name in names:
+            found = {value: round(worth({**doubts, name: value}), 9) for value in GRID}
+            doubts[name] = max(GRID, key=found.__getitem__)
     return doubts
 
 
@@ -178,7 +183,7 @@ def call_figures() -> list[Figure]:
     for question in picked:
         perfect.asked = question
         for how in ("one by one", "together"):
-            with serve(Script(keep_log=False), perfect) as provider:
+            with serve(Script(), perfect) as provider:
                 models = open_models(ModelSettings(decide=MODEL, write=MODEL), provider_at(provider.url))
                 if how == "one by one":
                     models = replace(models, decide=OneByOne(models.decide))

@@ -13,121 +13,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cascade import cascade_figures, show
+from goods import AT_ONCE, OBLIGING, Figure, Tally, ask_all, figure, program_at, question
+from load import crowd, memory, stream
 
-from program import Answer, Outcome, open_program
-from program.drivers import Progress, Token
-from program.models.apart import Books, ProviderApart, serve_apart
+from program import Outcome
+from program.models.apart import ProviderApart, serve_apart
 from program.models.repair import Unreadable
 from program.models.script import FAULTS, Script
 from program.models.typed import read_decisions, read_texts
-from program.rag import AgenticRAG
 
-Figure = dict[str, Any]
 TORTURE = Path(__file__).parents[1] / "tests" / "program" / "models" / "torture.jsonl"
-GOODS = "kettle toaster lamp heater fan mixer scale radio clock shaver blender grinder".split()
 SHARE = 0.2
 ALL_AT_ONCE = 0.5
-AT_ONCE = 8
-OBLIGING = "program.models.script:obliging"
-SECONDS = 30.0  # of one question
 PATIENCE = 90.0  # seconds more than its outage that the dead server's part may take
-PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result. A `bar` is `<= x` or `>= x`; any other only reports."""
-    sign, _, limit = bar.partition(" ")
-    holds = value <= float(limit) if sign == "<=" else value >= float(limit) if sign == ">=" else True
-    return {"figure": name, "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
-
-
-def write_project(folder: Path, url: str, provider: str = "", models: str = "", seconds: float = SECONDS) -> Path:
-    """A project of twelve short documents whose models are the stand-in at `url`."""
-    place = folder / "knowledge"
-    place.mkdir(parents=True, exist_ok=True)
-    for n, good in enumerate(GOODS):
-        text = f"# The {good}\n## Guarantee\nThe {good} is guaranteed for {n + 2} years.\n"
-        text += f"## Price\nThe {good} costs GBP {10 + 3 * n}.\n## Power\nThe {good} draws {100 * n + 50} watts.\n"
-        (place / f"{good}.md").write_text(text, encoding="utf-8")
-    models = models or 'decide = "openai/stand-in"\nwrite = "openai/stand-in"'
-    toml = f'name = "goods"\n[models]\n{models}\n[budget]\nmax_seconds = {seconds}\n'
-    toml += f"[provider]\nremember = 0\n{provider}\n"
-    toml += f'[provider.model."openai/stand-in"]\napi_base = "{url}"\n[knowledge.goods]\npath = "knowledge"\n'
-    (folder / "ragc.toml").write_text(toml, encoding="utf-8")
-    return folder
-
-
-def program_at(url: str, folder: Path, **settings: Any) -> AgenticRAG:
-    """The project's program, looking at two passages a question."""
-    rag = open_program(write_project(folder, url, **settings))
-    rag.policy.turn(k=2, max_rounds=1)
-    return rag
-
-
-def question(n: int) -> str:
-    """The n-th question; all differ."""
-    about = ("How long is the {} guaranteed", "What does the {} cost", "How many watts does the {} draw")[n % 3]
-    return f"{about.format(GOODS[n % len(GOODS)])}? ({n})"
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of a lot of questions."""
-
-    answers: list[Answer] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    late: int = 0
-
-    def figures(self, name: str, asked: int, books: Books) -> list[Figure]:
-        calls = sum(a.usage.calls for a in self.answers)
-        tokens = sum(a.usage.tokens_in + a.usage.tokens_out for a in self.answers)
-        return [
-            figure(f"{name}: questions that end in an outcome", len(self.answers) / asked, ">= 1", asked),
-            figure(f"{name}: exceptions", len(self.errors), "<= 0", asked),
-            figure(f"{name}: later than their deadline", self.late, "<= 0", asked),
-            figure(f"{name}: calls counted beside the server's", abs(calls - books.calls), "<= 0", books.calls),
-            figure(
-                f"{name}: tokens counted beside the server's",
-                abs(tokens - books.tokens_in - books.tokens_out),
-                "<= 0",
-                books.tokens_in + books.tokens_out,
-            ),
-        ]
-
-
-async def ask_all(rag: AgenticRAG, numbers: range, at_once: int, seconds: float = SECONDS) -> Tally:
-    """Asks the questions, so many at once."""
-    tally, free = Tally(), asyncio.Semaphore(at_once)
-
-    async def one(n: int) -> None:
-        async with free:
-            began = time.perf_counter()
-            try:
-                answer = await rag.aask(question(n))
-            except Exception as error:
-                tally.errors.append(f"{type(error).__name__}: {error}")
-                return
-            assert isinstance(answer.outcome, Outcome)
-            tally.answers.append(answer)
-            tally.late += time.perf_counter() - began > seconds
-
-    await asyncio.gather(*(one(n) for n in numbers))
-    return tally
 
 
 def faults(provider: ProviderApart, folder: Path, n: int, names: tuple[str, ...] = FAULTS) -> list[Figure]:
@@ -185,28 +93,6 @@ def dead(provider: ProviderApart, folder: Path, n: int, seconds: float) -> list[
     ]
 
 
-def crowd(provider: ProviderApart, folder: Path, n: int, delay: float, allowed: int = 8) -> list[Figure]:
-    """Many questions at once, few requests allowed: never more, and hardly ever fewer."""
-    provider.follow(Script(delay=delay))
-    terms = f"concurrency = {allowed}\ncall_seconds = 60"
-    rag = program_at(provider.url, folder / "crowd", provider=terms, seconds=3600)
-    rag(question(-1))
-    provider.follow(Script(delay=delay))
-    began, worked, server = time.perf_counter(), time.process_time(), provider.books().processor
-    tally = asyncio.run(ask_all(rag, range(n), n, 3600))
-    seconds, worked = time.perf_counter() - began, time.process_time() - worked
-    books = provider.books()
-    rate, limit = books.calls / seconds, allowed / delay
-    milliseconds, servers = 1000 * worked / books.calls, 1000 * (books.processor - server) / books.calls
-    return [
-        figure("crowd: most requests in flight", books.most_in_flight, f"<= {allowed}", books.calls),
-        figure(f"crowd: throughput over the limit of {limit:g} a second", rate / limit, ">= 0.95", books.calls),
-        figure("crowd: processor ms of ours a call", milliseconds, "report", books.calls),
-        figure("crowd: processor ms of the server a call", servers, "report", books.calls),
-        figure("crowd: questions that end in an outcome", len(tally.answers) / n, ">= 1", n),
-    ]
-
-
 def torture() -> list[Figure]:
     """Malformed replies: mended without a second call, or refused; never taken for another value."""
     lines = [json.loads(line) for line in TORTURE.read_text(encoding="utf-8").splitlines()]
@@ -239,59 +125,6 @@ def reading(line: Mapping[str, Any]) -> Any:
         return read_texts(line["reply"], outputs.get(line["kind"], {"answer": False}))
     except Unreadable:
         return None
-
-
-def stream(provider: ProviderApart, folder: Path, n: int) -> list[Figure]:
-    """The first word of an answer beside the server's own first word; the median of n questions."""
-    provider.follow(Script(delay=0.2, token_delay=0.03))
-    models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
-    rag = program_at(provider.url, folder / "stream", models=models).plain()
-    rag(question(-1))
-    both = sorted(asyncio.run(_first(rag, question(number), provider)) for number in range(n))
-    over, beyond = both[n // 2]
-    return [
-        figure("streaming: first word over 1.05 x the server's own + 20 ms", over, "<= 1", n),
-        figure("streaming: ms to it beyond the server's own", beyond, "report", n),
-    ]
-
-
-async def _first(rag: AgenticRAG, text: str, provider: ProviderApart) -> tuple[float, float]:
-    began = first = 0.0
-    async for event in rag.stream(text):
-        if isinstance(event, Progress) and not first:
-            began = time.perf_counter()
-        elif isinstance(event, Token):
-            first = first or time.perf_counter() - began
-    servers = provider.books().first
-    return first / (1.05 * servers + 0.020), 1000 * (first - servers)
-
-
-def memory(provider: ProviderApart, folder: Path, n: int, settle: int) -> list[Figure]:
-    """Growth of the process from the `settle`-th question to the n-th, one model call each."""
-    provider.follow(Script())
-    models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
-    rag = program_at(provider.url, folder / "memory", models=models).plain()
-
-    async def through() -> float:
-        await _many(rag, range(settle))
-        before = _megabytes()
-        await _many(rag, range(settle, n))
-        return _megabytes() - before
-
-    grown = asyncio.run(through())
-    return [figure(f"memory: MB grown after the first {settle:,} questions", grown, "<= 20", n)]
-
-
-async def _many(rag: AgenticRAG, numbers: range) -> None:
-    for start in range(numbers.start, numbers.stop, AT_ONCE):
-        await asyncio.gather(*(rag.aask(question(n)) for n in range(start, min(start + AT_ONCE, numbers.stop))))
-
-
-def _megabytes() -> float:
-    import gc
-
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE / 2**20
 
 
 def main() -> None:

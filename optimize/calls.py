@@ -123,22 +123,26 @@ class Calls:
         if paid and digest is not None and (others := self._record.begin(digest)) is not None:
             return others
         inputs = prompt_inputs(request.inputs) if isinstance(request, Ask) else {}
-        expected = self._most(model, inputs)
+        apart = not hasattr(model, "lane")  # a lane asks the cap itself, before each request that a call comes to
+        expected = self._most(model, inputs) if apart else 0.0
         failure = ""
         for _ in range(ATTEMPTS):
-            self._spending.before_call(expected)
+            if apart:
+                self._spending.before_call(expected)
             self._record.calls += 1
             started = time.perf_counter()
             spent = Spent()
             try:
-                with spending_of() as spent, speaking(model), dspy.track_usage() as tracker:
+                with spending_of(cap=self._spending) as spent, speaking(model), dspy.track_usage() as tracker:
                     value = self._value(name, predictor, model, inputs, tracker)
             except Exception as error:
-                self._spending.after_call(expected, spent.usd)
+                if apart:
+                    self._spending.after_call(expected, spent.usd)
                 failure = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
                 continue
             entry = self._entry(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
-            self._spending.after_call(expected, entry.usd)
+            if apart:
+                self._spending.after_call(expected, entry.usd)
             self._record.performed += 1
             if digest is not None and not spent.notes:  # else another model stood in, or a default was taken
                 self._record.write({digest: entry})

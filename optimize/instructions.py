@@ -17,13 +17,11 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from optimize.record import Entry, Record
 from optimize.spending import Spending
-from program.models.catalog import price
 from program.models.engine import ProviderEngine, ProviderLM
 from program.models.spending import spending as spending_of
 from program.rag import AgenticRAG
 
 LONGEST = 6000  # characters of an instruction; a longer one is no instruction
-MOST_TOKENS = 4096  # of a proposal
 SHOWN = 5  # failures in a reflection
 CHARACTERS = 3000  # of each of its fields
 
@@ -113,7 +111,7 @@ class _Recorded:
         digest = hashlib.blake2b(told, digest_size=16).digest()
         found = self._record.read([digest]).get(digest) or self._record.begin(digest)
         if found is None:
-            found = self._asked(request, digest, len(told))
+            found = self._asked(request, digest)
         text, whole = found.value
         return Response(
             id=None,
@@ -127,16 +125,11 @@ class _Recorded:
             ),
         )
 
-    def _asked(self, request: Request, digest: bytes, characters: int) -> Entry:
-        expected = price(self._model, characters // 2, MOST_TOKENS)
-        began, spent = time.perf_counter(), None
+    def _asked(self, request: Request, digest: bytes) -> Entry:
+        began = time.perf_counter()
         try:
-            self._spending.before_call(expected)
-            try:
-                with spending_of() as spent:
-                    reply = self._engine.complete(request)
-            finally:
-                self._spending.after_call(expected, 0.0 if spent is None else spent.usd)
+            with spending_of(cap=self._spending) as spent:
+                reply = self._engine.complete(request)
         except BaseException:
             self._record.give_up(digest)
             raise

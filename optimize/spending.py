@@ -67,9 +67,10 @@ class Spending:
             self.calls += calls
             self.usd += usd
 
-    def after_call(self, expected: float, usd: float) -> None:
-        """Puts what a call did cost in the place of what it might have."""
+    def after_call(self, expected: float, usd: float, sent: bool = True) -> None:
+        """Puts what a call did cost in the place of what it might have; one that was not sent counts no more."""
         with self._changed:
+            self.calls -= not sent
             self._underway -= 1
             self._reserved = self._reserved - expected if self._underway else 0.0
             self.usd += usd

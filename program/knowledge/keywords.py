@@ -38,7 +38,7 @@ STOP_WORDS = frozenset(
 def words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
     """A text's words in order, lower case, cut to their stems or whole, with or without function words."""
     found = WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
-    return [_stem(w) if stem else w for w in found if keep_stop_words or w not in STOP_WORDS]
+    return [_stem(w) if stem and not w.isdigit() else w for w in found if keep_stop_words or w not in STOP_WORDS]
 
 
 class Keywords:
@@ -144,7 +144,7 @@ def _idf(texts_with: NDArray[np.int64], texts: int) -> NDArray[np.float64]:
 _stemming = threading.Lock()
 
 
-@lru_cache(maxsize=200_000)
+@lru_cache(maxsize=20_000)
 def _stem(word: str) -> str:
     with _stemming:  # the stemmer keeps its place in the word on itself
         return str(_stemmer().stemWord(word))

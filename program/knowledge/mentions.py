@@ -164,10 +164,10 @@ def _names_something(name: Key) -> bool:
 
 def _tokens(text: str) -> list[tuple[str, str]]:
     """Words and stops, each as written and as compared."""
-    return [(found, _folded(found)) for found in _TOKEN.findall(text)]
+    return [(found, found if found.isdigit() else _folded(found)) for found in _TOKEN.findall(text)]
 
 
-@lru_cache(maxsize=100_000)
+@lru_cache(maxsize=20_000)
 def _folded(word: str) -> str:
     lower = word.lower().replace("’", "'")
     if not lower.isascii():

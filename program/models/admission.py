@@ -1,8 +1,13 @@
-"""What every request of a lane passes: the limits before it is sent, the books after it, whatever becomes of it."""
+"""What every request of a lane passes: caps and limits before it is sent, the books after it, whatever came of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from program.models import transport
@@ -15,6 +20,49 @@ if TYPE_CHECKING:
     from program.models.lane import Lane
 
 
+WAITERS = 8
+MOST_TOKENS = 4096  # of a reply, when the request names no cap
+
+
+@dataclass(slots=True)
+class Paid:
+    """What one request came to: US dollars, and whether it counts as sent."""
+
+    usd: float = 0.0
+    sent: bool = False
+
+
+@asynccontextmanager
+async def allowed(lane: Lane, call: Call, spent: Spending) -> AsyncIterator[Paid]:
+    """One request within the spender's hard cap, to be filled in with what it cost. Raises `BudgetStop` before it.
+
+    As long as it waits and flies its most is reserved: a token for every two characters, and the longest reply.
+    """
+    paid = Paid()
+    if (cap := spent.cap) is None:
+        yield paid
+        return
+    characters = 4000 + sum(len(str(message)) for message in call.messages)
+    longest = int(call.settings.get("max_tokens") or call.settings.get("max_completion_tokens") or MOST_TOKENS)
+    most = lane.price(characters // 2, longest)
+    waiting = asyncio.get_running_loop().run_in_executor(_waiters(), cap.before_call, most)
+    try:
+        await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        waiting.add_done_callback(lambda done: None if done.exception() else cap.after_call(most, 0.0, False))
+        raise
+    try:
+        yield paid
+    finally:
+        cap.after_call(most, paid.usd, paid.sent)
+
+
+@lru_cache(maxsize=1)
+def _waiters() -> ThreadPoolExecutor:
+    """Threads that wait for calls on their way, which may cost less than they might: not those LiteLLM works in."""
+    return ThreadPoolExecutor(WAITERS, "ragc-caps")
+
+
 class Admission:
     """Lets a request through when the breaker and the token rate allow; its turn then waits for a place in flight.
 
@@ -22,9 +70,9 @@ class Admission:
     sees to their turns; else the place is taken here.
     """
 
-    def __init__(self, lane: Lane, call: Call) -> None:
+    def __init__(self, lane: Lane, call: Call, begun: asyncio.Event | None = None) -> None:
         self._lane, self._call = lane, call
-        self._turn = Turn(lane.slots)
+        self._turn = Turn(lane.slots, begun)
 
     async def __aenter__(self) -> Turn:
         lane = self._lane
@@ -54,8 +102,8 @@ class Admission:
 class Booking:
     """Books a request that was sent, tells the breaker, and turns a cancellation into a paid prompt."""
 
-    def __init__(self, lane: Lane, call: Call, spent: Spending, turn: Turn) -> None:
-        self._lane, self._call, self._spent, self._turn = lane, call, spent, turn
+    def __init__(self, lane: Lane, call: Call, spent: Spending, turn: Turn, paid: Paid) -> None:
+        self._lane, self._call, self._spent, self._turn, self._paid = lane, call, spent, turn, paid
         self._reply: Reply | None = None
 
     def __enter__(self) -> Callable[[Reply], None]:
@@ -93,4 +141,5 @@ class Booking:
         self._pay(lost.tokens_in, 0)
 
     def _pay(self, tokens_in: int, tokens_out: int) -> None:
-        self._spent.pay(tokens_in, tokens_out, self._lane.price(tokens_in, tokens_out))
+        self._paid.usd, self._paid.sent = self._lane.price(tokens_in, tokens_out), True
+        self._spent.pay(tokens_in, tokens_out, self._paid.usd)

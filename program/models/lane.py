@@ -13,7 +13,7 @@ from typing import Any
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from program.models import transport
-from program.models.admission import Admission, Booking
+from program.models.admission import Admission, Booking, allowed
 from program.models.limits import Breaker, Delays, TokenRate
 from program.models.provider import listed_price
 from program.models.spending import Spending
@@ -139,12 +139,15 @@ class Lane:
         )
 
     async def _hedged(self, call: Call, spent: Spending) -> Reply:
-        """The first of two requests, the second sent when the first takes longer than 95 in 100 did."""
+        """The first of two requests, the second sent when the first is under way for longer than 95 in 100 were."""
         p95 = self.delays.p95() if self.terms.hedge else None
         if p95 is None:
             return await self._once(call, spent)
-        tasks = [asyncio.ensure_future(self._once(call, spent))]
+        begun = asyncio.Event()
+        tasks = [asyncio.ensure_future(self._once(call, spent, begun))]
+        tasks[0].add_done_callback(lambda _: begun.set())
         try:
+            await begun.wait()  # waiting for a place is not the provider's delay
             done, _ = await asyncio.wait(tasks, timeout=p95)
             if not done:
                 tasks.append(asyncio.ensure_future(self._once(call, spent)))
@@ -159,10 +162,10 @@ class Lane:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _once(self, call: Call, spent: Spending) -> Reply:
-        """One request within the limits, booked whatever becomes of it."""
-        async with Admission(self, call) as turn:
-            with Booking(self, call, spent, turn) as booked:
+    async def _once(self, call: Call, spent: Spending, begun: asyncio.Event | None = None) -> Reply:
+        """One request within the limits, booked whatever becomes of it; `begun` is set when it has its place."""
+        async with allowed(self, call, spent) as paid, Admission(self, call, begun) as turn:
+            with Booking(self, call, spent, turn, paid) as booked:
                 reply = await transport.ask(call, self._seconds(spent), turn)
                 booked(reply)
             if turn.began is not None:
@@ -175,8 +178,8 @@ class Lane:
         async for attempt in self._attempts(spent):
             with attempt:
                 try:
-                    async with Admission(self, call) as turn:
-                        with Booking(self, call, spent, turn) as booked:
+                    async with allowed(self, call, spent) as paid, Admission(self, call) as turn:
+                        with Booking(self, call, spent, turn, paid) as booked:
                             async for piece in transport.ask_streaming(call, self._seconds(spent), turn):
                                 begun = True
                                 if isinstance(piece, Reply):

@@ -8,9 +8,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from program.models.lane import Lane
-from program.models.provider import arguments, library, listed_price
+from program.models.lane import WARM_UP, Lane
+from program.models.provider import arguments, introduce, library, listed_price
 from program.models.transport import Call, CallFailed, failure_of
+from program.models.turns import Turn, close_session
 
 PUT = [{"role": "user", "content": 'Reply with the JSON object {"ready": true} and nothing else.'}]
 SCHEMA = {
@@ -31,7 +32,7 @@ WANTED: dict[str, Any] = {"response_format": SCHEMA, "logprobs": True, "max_toke
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """What one call showed. Seconds to the first word and to the last; US dollars a million tokens, if known."""
+    """What one call showed. Seconds from its sending to the first word and the last; US$ a million tokens, if known."""
 
     structured: bool
     logprobs: bool
@@ -60,19 +61,24 @@ def probe(lane: Lane) -> Ability:
 
 async def _probe(lane: Lane, settings: dict[str, Any]) -> Ability:
     call = Call(lane.model, PUT, settings, lane.api_base)
-    seconds = lane.terms.call_seconds
-    began, first, pieces, text, logprobs = time.perf_counter(), 0.0, 0, "", False
+    introduce(call.model)  # loads LiteLLM, which takes seconds
+    turn = Turn(asyncio.Semaphore(1))
+    began, first, pieces, text, logprobs = time.monotonic(), 0.0, 0, "", False
     try:
-        async with asyncio.timeout(seconds):
-            source = await library().acompletion(**arguments(call), stream=True)
+        async with asyncio.timeout(lane.terms.call_seconds + WARM_UP):
+            source = await library().acompletion(**arguments(call), **turn.arguments(), stream=True)
+            began = turn.began or began
             async for chunk in source:
                 for choice in chunk.model_dump().get("choices") or ():
                     piece = (choice.get("delta") or {}).get("content") or ""
-                    first = first or (time.perf_counter() - began if piece else 0.0)
+                    first = first or (time.monotonic() - began if piece else 0.0)
                     text, pieces = text + piece, pieces + bool(piece)
                     logprobs = logprobs or bool(choice.get("logprobs"))
     except Exception as error:
         raise failure_of(call, error) from None
+    finally:
+        await close_session()
+    seconds = time.monotonic() - began
     try:
         structured = "response_format" in settings and json.loads(text) == {"ready": True}
     except ValueError:
@@ -81,4 +87,4 @@ async def _probe(lane: Lane, settings: dict[str, Any]) -> Ability:
     listed = listed_price(lane.model)
     price = (lane.terms.usd_in or 0.0, lane.terms.usd_out or 0.0) if own else listed and tuple(1e6 * p for p in listed)
     usd_in, usd_out = price or (None, None)
-    return Ability(structured, logprobs, pieces > 1, first, time.perf_counter() - began, usd_in, usd_out)
+    return Ability(structured, logprobs, pieces > 1, first, seconds, usd_in, usd_out)

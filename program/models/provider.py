@@ -52,6 +52,12 @@ def introduce(model: str) -> None:
         library().register_model({model: {"litellm_provider": provider, "mode": "chat"}}, persist_across_reloads=False)
 
 
+@lru_cache(maxsize=256)
+def caches_by_marks(model: str) -> bool:
+    """True for a model whose provider keeps the beginning of a prompt if it is marked; most keep it unasked."""
+    return "claude" in model and bool(library().utils.supports_prompt_caching(model))
+
+
 def key_variable(api_base: str) -> str:
     """The environment variable whose value is the key for a server named in `ragc.toml`.
 
@@ -73,6 +79,8 @@ def arguments(call: Call) -> dict[str, Any]:
         "max_retries": 0,
         "cache": {"no-cache": True, "no-store": True},
     }
+    if caches_by_marks(call.model):  # what a step is told is the same for every question
+        given["cache_control_injection_points"] = [{"location": "message", "role": "system"}]
     if call.api_base:
         given["api_base"] = call.api_base
         given["api_key"] = os.environ.get(key_variable(call.api_base), NO_KEY)

@@ -9,9 +9,20 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Protocol
 
 RESERVE = 0.1  # of a question's time, kept for answering without a language model
 RESERVE_AT_MOST = 1.0  # seconds
+
+
+class Cap(Protocol):
+    """A hard limit on requests and money, asked before each request; see `optimize.spending.Spending`."""
+
+    def before_call(self, usd: float = 0.0) -> None:
+        """Counts a request that will cost at most `usd`; may wait. Raises `BudgetStop` when that would pass it."""
+
+    def after_call(self, expected: float, usd: float, sent: bool = True) -> None:
+        """Puts what a request did cost in the place of what it might have."""
 
 
 @dataclass(slots=True)
@@ -20,11 +31,13 @@ class Spending:
 
     `calls` counts requests sent, repeated and refused ones too. `asked` counts decisions passed on to a language
     model, `agreed` those in which it came to the same as the embedded one. `under_way` counts requests sent and not
-    yet booked. What is to be had `fresh` is asked for, and neither remembered nor shared. Safe from many threads.
+    yet booked. What is to be had `fresh` is asked for, and neither remembered nor shared. A `cap` is asked before each
+    request. Safe from many threads.
     """
 
     deadline: float = float("inf")
     fresh: bool = False
+    cap: Cap | None = None
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
@@ -106,9 +119,9 @@ def afresh() -> Iterator[None]:
 
 
 @contextmanager
-def spending(deadline: float = float("inf")) -> Iterator[Spending]:
+def spending(deadline: float = float("inf"), cap: Cap | None = None) -> Iterator[Spending]:
     """The spending of everything asked inside the block, by this thread, its tasks and `asyncio.to_thread`."""
-    spent = Spending(deadline, _fresh.get())
+    spent = Spending(deadline, _fresh.get(), cap)
     token = _current.set(spent)
     try:
         yield spent

@@ -17,6 +17,10 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
 
+LARGEST = 16 * 2**20  # bytes of a reply; one that is longer counts as never ending
+STEPS_TO_SEND = 4
+"""Rounds of the event loop in which the next request gets on its way, before LiteLLM reads the reply."""
+
 _turn: ContextVar[Turn | None] = ContextVar("ragc_turn", default=None)
 _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, ClientSession] = WeakKeyDictionary()
 
@@ -24,12 +28,12 @@ _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, ClientSession] = WeakKey
 class Turn:
     """One request's place among those that may be in flight; used on one event loop.
 
-    `began` is when it was taken, by `time.monotonic`, or None as long as it waits; `on_wire` whether the session saw
-    the request; `sent` whether its head was written to the provider, as far as one can see.
+    `begun` is set when it is taken; `began` is when, by `time.monotonic`, or None as long as it waits; `on_wire`
+    whether the session saw the request; `sent` whether its head was written to the provider, as far as one can see.
     """
 
-    def __init__(self, slots: asyncio.Semaphore) -> None:
-        self._slots = slots
+    def __init__(self, slots: asyncio.Semaphore, begun: asyncio.Event | None = None) -> None:
+        self._slots, self._begun = slots, begun
         self._held = False
         self._at_begin: Callable[[], None] | None = None
         self.began: float | None = None
@@ -50,6 +54,8 @@ class Turn:
             return
         await self._slots.acquire()
         self._held, self.began = True, time.monotonic()
+        if self._begun is not None:
+            self._begun.set()
         if self._at_begin is not None:
             self._at_begin()
 
@@ -87,6 +93,7 @@ def _session() -> ClientSession:
             middlewares=(_in_turn,),
             trace_configs=[written],
             auto_decompress=False,
+            read_bufsize=LARGEST // 2,  # reading pauses at twice that
         )
         _sessions[loop] = found
     return found
@@ -112,4 +119,8 @@ async def _in_turn(request: ClientRequest, send: ClientHandlerType) -> ClientRes
     await turn.begin()
     response = await send(request)
     response.content.on_eof(turn.end)
+    if response.content_type == "application/json":  # whole: streams come as other types
+        await response.content.wait_eof()
+        for _ in range(STEPS_TO_SEND):
+            await asyncio.sleep(0)
     return response

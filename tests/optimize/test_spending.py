@@ -2,13 +2,24 @@
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optimize.record import Record
+from optimize.replay import Replay
 from optimize.spending import Caps, Spending
+from program import open_program
 from program.errors import BudgetStop
+from program.models.gateway import shared_gateway
+from program.models.lane import Terms
+from program.models.script import Script, obliging
+from program.models.spending import Spending as Spent
+from program.models.testing import serve
+from program.models.transport import Call
+from program.settings import FILE
 
 
 @given(st.integers(1, 30), st.floats(0.01, 1.0), st.integers(0, 9))
@@ -47,3 +58,38 @@ def test_a_call_on_its_way_may_leave_room_for_the_next():
     threading.Timer(0.1, spending.after_call, (0.9, 0.1)).start()
     spending.before_call(0.9)
     assert spending.calls == 2
+
+
+@pytest.mark.xdist_group("provider")
+@pytest.mark.parametrize("fault", ["refusal", "server_error"])
+def test_what_is_asked_again_counts_and_no_request_is_sent_past_the_cap(own_shop, fault):
+    with serve(Script({fault: 1.0}), obliging) as provider:
+        text = (own_shop / FILE).read_text()
+        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nfallback = false\n[provider.model."openai/x"]\n'
+        (own_shop / FILE).write_text(f'{text}\n{models}api_base = "{provider.url}"\nusd_in = 1.0\nusd_out = 1.0\n')
+        spending = Spending(Caps(calls=3))
+        replay = Replay(open_program(own_shop), Record(), spending)
+        with pytest.raises(BudgetStop, match="calls"):
+            for n in range(9):
+                replay(f"How much water does the Merle {n} hold?")
+        assert spending.calls == provider.calls == 3
+        spending.caps = Caps(usd=spending.usd + 0.001)
+        with pytest.raises(BudgetStop, match="usd"):
+            replay("How much water does the Heron hold?")
+        assert provider.calls == 3
+
+
+@pytest.mark.xdist_group("provider")
+def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_lost():
+    with serve(Script(delay=0.02)) as provider:
+        lane = shared_gateway().lane("openai/x", provider.url, Terms(usd_in=1.0, usd_out=1.0))
+        spending = Spending(Caps(usd=0.0075))  # room for one call at its dearest
+
+        def ask(n):
+            put = Call("openai/x", [{"role": "user", "content": f"Hello {n}."}], {}, provider.url)
+            return shared_gateway().ask(lane, put, Spent(cap=spending)).text
+
+        with ThreadPoolExecutor(12) as threads:
+            assert len(list(threads.map(ask, range(12)))) == 12
+        assert provider.calls == spending.calls == 12 and provider.most_in_flight == 1
+        assert spending.usd == pytest.approx((provider.tokens_in + provider.tokens_out) / 1e6)

@@ -1,5 +1,7 @@
 """The embedded model: each text's vector is its own."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from program.knowledge.embedder import Embedder
@@ -22,6 +24,14 @@ def test_a_text_has_the_same_vector_to_the_bit_whatever_it_is_embedded_with():
     pairs = np.concatenate([Embedder().encode(TEXTS[at : at + 2]) for at in range(0, len(TEXTS), 2)])
     assert np.array_equal(together, alone)
     assert np.array_equal(together, pairs)
+
+
+def test_texts_that_threads_want_at_once_get_the_vectors_they_have_alone():
+    one = Embedder()
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda text: one.encode([text, "Refund"]), TEXTS * 3))
+    alone = Embedder().encode([*TEXTS, "Refund"])
+    assert all(np.array_equal(rows, alone[[at % len(TEXTS), -1]]) for at, rows in enumerate(found))
 
 
 def test_vectors_are_those_of_sentence_transformers_to_the_fourth_digit_and_of_unit_length():

@@ -9,7 +9,9 @@ from program.models.apart import serve_apart
 from program.models.script import FAULTS
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-from faults import OBLIGING, crowd, dead, torture, under
+from faults import dead, torture, under
+from goods import OBLIGING
+from load import crowd
 
 pytestmark = pytest.mark.xdist_group("provider")  # LiteLLM takes seconds to import: once is enough
 

@@ -104,6 +104,27 @@ def test_a_slow_request_is_hedged_and_both_are_paid(gateway):
         assert spent.calls == provider.calls - before == 2
 
 
+def test_waiting_for_a_place_sends_no_second_request(gateway):
+    with serve(Script(delay=1.2)) as provider:
+        lane = gateway.lane(MODEL, provider.url, Terms(hedge=True, concurrency=2))
+        spent = Spending()
+
+        async def crowded():
+            before = [
+                asyncio.create_task(gateway.aask(lane, call(provider, f"First {n}."), Spending())) for n in (1, 2)
+            ]
+            while provider.in_flight < 2:
+                await asyncio.sleep(0.01)
+            provider.script = Script()
+            for _ in range(20):
+                lane.delays.add(0.4)
+            await gateway.aask(lane, call(provider, "Second."), spent)
+            await asyncio.gather(*before)
+
+        asyncio.run(asyncio.wait_for(crowded(), 30))
+        assert (spent.calls, provider.calls) == (1, 3)
+
+
 def test_a_question_that_has_no_time_left_asks_no_more(gateway):
     with serve() as provider:
         lane = gateway.lane(MODEL, provider.url, Terms())

@@ -1,0 +1,83 @@
+"""What is the same in every prompt is marked for providers that keep it only then."""
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from program.models.gateway import Gateway
+from program.models.lane import Terms
+from program.models.script import Script
+from program.models.spending import Spending
+from program.models.testing import serve
+from program.models.transport import Call
+
+pytestmark = pytest.mark.xdist_group("provider")
+MESSAGES = [{"role": "system", "content": "Decide."}, {"role": "user", "content": "Hello."}]
+REPLY = {
+    "id": "1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude",
+    "content": [{"type": "text", "text": "Good day."}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 10, "output_tokens": 3},
+}
+
+
+@contextmanager
+def anthropic():
+    """A server of Anthropic's protocol on loopback, and the bodies that it is sent."""
+    bodies = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            told = json.dumps(REPLY).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told)
+
+        def log_message(self, *_):
+            """Nothing is told."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", bodies
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def gateway():
+    gateway = Gateway()
+    yield gateway
+    gateway.close()
+
+
+def test_the_instructions_are_marked_for_claude_and_the_question_is_not(gateway):
+    model = "anthropic/claude-sonnet-4-5"
+    with anthropic() as (url, bodies):
+        reply = gateway.ask(gateway.lane(model, url, Terms()), Call(model, MESSAGES, {}, url), Spending())
+    assert (reply.text, reply.tokens_in, reply.tokens_out) == ("Good day.", 10, 3)
+    assert bodies[-1]["system"][0]["cache_control"] == {"type": "ephemeral"}
+    assert "cache_control" not in json.dumps(bodies[-1]["messages"])
+
+
+def test_nothing_is_marked_for_a_server_that_would_not_know_the_mark(gateway):
+    bodies = []
+
+    def brain(body):
+        bodies.append(body)
+        return "Good day."
+
+    with serve(Script(), brain) as provider:
+        model = "openai/stand-in"
+        gateway.ask(gateway.lane(model, provider.url, Terms()), Call(model, MESSAGES, {}, provider.url), Spending())
+    assert bodies[0]["messages"] == MESSAGES
