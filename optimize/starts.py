@@ -13,6 +13,7 @@ def starts(fitted: Setting) -> list[Setting]:
     fresh = {"policy.stale_penalty": 1.0, "policy.informal_penalty": 0.6}
     lenient = {"judge.relevance:relevant": 0.05, "judge.sufficiency:sufficient": 0.2, "grounder.support:supported": 0.2}
     full = {"policy.keep_at_most": 8, "policy.sentences": 6}
+    wide = {"policy.k": 12, "policy.keep_at_most": 12}
     bold = {"grounder.responsive:responsive": 0.02}
     once = {"policy.max_rounds": 1, "policy.base_prior": 0.2, "policy.fast_above": 1.0}
     text = {"policy.graph_weight": 0.0}
@@ -23,4 +24,5 @@ def starts(fitted: Setting) -> list[Setting]:
         {**fitted, **fresh, **lenient, **full, **bold, **once},
         {**fitted, **fresh, **lenient, **full, **bold, **once, **text},
         {**fitted, **fresh, **lenient, **full, **bold, **once, **text, **honest},
+        {**fitted, **fresh, **lenient, **full, **bold, **once, **text, **honest, **wide},
     ]
