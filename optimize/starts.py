@@ -14,6 +14,7 @@ def starts(fitted: Setting) -> list[Setting]:
     lenient = {"judge.relevance:relevant": 0.05, "judge.sufficiency:sufficient": 0.2, "grounder.support:supported": 0.2}
     full = {"policy.keep_at_most": 8, "policy.sentences": 6}
     wide = {"policy.k": 12, "policy.keep_at_most": 12}
+    by_document = {"policy.document_weight": 0.4}
     bold = {"grounder.responsive:responsive": 0.02}
     once = {"policy.max_rounds": 1, "policy.base_prior": 0.2, "policy.fast_above": 1.0}
     text = {"policy.graph_weight": 0.0}
@@ -25,4 +26,5 @@ def starts(fitted: Setting) -> list[Setting]:
         {**fitted, **fresh, **lenient, **full, **bold, **once, **text},
         {**fitted, **fresh, **lenient, **full, **bold, **once, **text, **honest},
         {**fitted, **fresh, **lenient, **full, **bold, **once, **text, **honest, **wide},
+        {**fitted, **fresh, **lenient, **full, **bold, **once, **honest, **wide, **by_document},
     ]
