@@ -55,16 +55,17 @@ def rank(
 ) -> list[Passage]:
     """The best `tuning.k` passages of one query's pool, best first.
 
-    The score in [0, 1], fused or of the one `part` named, loses `stale_penalty` when the passage was superseded
-    and `informal_penalty` when it is not official, and gains `base_prior` times the probability that its base is
-    wanted; `timely` lets the newest gain `recency`.
+    The score in [0, 1], fused or of the one `part` named, has `document_weight` of it from the best passage of its
+    document: what a question asks for often stands under several headings of one page. It loses `stale_penalty` when
+    the passage was superseded and `informal_penalty` when it is not official, and gains `base_prior` times the
+    probability that its base is wanted; `timely` lets the newest gain `recency`.
     """
     if not isinstance(pool, Pool):
         return _ranked(pool, tuning, prior, timely, part)
     known = tuple(prior.items()) if tuning.base_prior else ()
     recency = tuning.recency if timely else 0.0
     weights = (tuning.dense_weight, tuning.graph_weight, tuning.base_prior, recency)
-    knobs = (tuning.k, *weights, tuning.stale_penalty, tuning.informal_penalty)
+    knobs = (tuning.k, *weights, tuning.stale_penalty, tuning.informal_penalty, tuning.document_weight)
     return pool.known((*knobs, part, known), lambda: _ranked(pool, tuning, prior, timely, part))
 
 
@@ -74,6 +75,8 @@ def _ranked(
     if part:
         pool = [passage for passage in pool if part in passage.scores]
     ranked = _by_part(pool, part) if part else ranking(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
+    if tuning.document_weight:
+        ranked = _by_document(pool, ranked, tuning.document_weight)
     if timely and tuning.recency:
         young = youth(pool)
         ranked = [(at, score + tuning.recency * young[at]) for at, score in ranked]
@@ -90,6 +93,18 @@ def _by_part(pool: Sequence[Passage], part: str) -> list[tuple[int, float]]:
     best = max((passage.scores[part] for passage in pool), default=0.0) or 1.0
     shares = [(at, max(passage.scores[part] / best, 0.0)) for at, passage in enumerate(pool)]
     return sorted(shares, key=lambda pair: (-pair[1], pool[pair[0]].id))
+
+
+def _by_document(
+    pool: Sequence[Passage], ranked: Sequence[tuple[int, float]], weight: float
+) -> list[tuple[int, float]]:
+    """Positions with `weight` of their score from the best passage of their document, best first."""
+    best: dict[str, float] = {}
+    documents = {at: pool[at].id.partition("#")[0] for at, _ in ranked}
+    for at, score in ranked:  # best first
+        best.setdefault(documents[at], score)
+    shared = [(at, (1 - weight) * score + weight * best[documents[at]]) for at, score in ranked]
+    return sorted(shared, key=lambda pair: (-pair[1], pool[pair[0]].id))
 
 
 def _adjustment(passage: Passage, likely: float, stale: float, informal: float, prior: Mapping[str, float]) -> float:

@@ -106,6 +106,7 @@ class Tuning:
     consistent: int
     clarify_above: float
     search_claims: int
+    document_weight: float
 
 
 class Policy(dspy.Module):
@@ -143,6 +144,7 @@ class Policy(dspy.Module):
         self.consistent = switch(0, "look for contradictions in the evidence and settle them")
         self.clarify_above = Knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
         self.search_claims = switch(0, "search once more for a claim that has no support")
+        self.document_weight = Knob(0.0, 0.0, 0.8, step=0.2, meaning="share of a score from its document's best")
 
     def tuning(self) -> Tuning:
         """The values now, frozen."""

@@ -13,6 +13,7 @@ from program.decide import Clarify, Generate, Search, Settle, Switch, Verdict, d
 from program.evidence import first_look, rank
 from program.freshness import need
 from program.judging import judge
+from program.models.arithmetic import solve
 from program.modules import Plan, look_ups
 from program.requests import DEPTH, Ask, Find, Part, Reply, Request, StepFailed, Steps
 from program.retrieval import search, search_newer, search_plan
@@ -23,6 +24,8 @@ from program.writing import draft_request, write
 __all__ = ["DEPTH", "Ask", "Find", "Program", "Reply", "Request", "StepFailed", "Steps", "steps"]
 
 DIRECT_CONFIDENCE = 0.9
+COMPUTED = Plan("direct", (), ())
+"""The plan for a question that holds all it takes to compute its answer."""
 
 
 def steps(
@@ -53,7 +56,12 @@ def steps(
 
 def _agentic(state: State) -> Steps:
     question, tuning = state.question, state.tuning
-    yield from _first_look(state)
+    computed = solve(question) if tuning.route else ""
+    if computed:
+        state.plan = COMPUTED
+        state.path.append("computable")
+    else:
+        yield from _first_look(state)
     if state.plan.vague:
         state.path.append(f"clarify ({share(state.plan.vagueness)})")
         state.kept = first_look(state.pool or ())
@@ -61,9 +69,9 @@ def _agentic(state: State) -> Steps:
         return (yield from _clarify(state))
     if tuning.route and state.plan.route == "direct":
         (reply,) = yield [Ask("generator.direct", {"question": question})]
-        if reply["answer"].strip():
+        if text := reply["answer"].strip() or computed:
             state.path.append("unretrieved")
-            return state.answer(reply["answer"].strip(), Outcome.ANSWERED, DIRECT_CONFIDENCE)
+            return state.answer(text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
         state.path.append("no direct answer")
         if not tuning.look_up_unknown:
             return state.abstention("", 0.5)

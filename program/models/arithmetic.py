@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import fsum, prod
 from statistics import mean, median
 
@@ -85,6 +86,7 @@ _KINDS: dict[str, Callable[[Sequence[float]], float]] = {
 _SERIES = re.compile(rf"(?:the )?({'|'.join(_KINDS)})(?: of| for)? {_LIST}", re.IGNORECASE)
 
 
+@lru_cache(maxsize=4_000)  # the loop and the decider ask, and a search over settings asks the same thousands of times
 def solve(question: str) -> str:
     """A sentence with the result and how it was computed, or an empty string.
 

@@ -30,6 +30,7 @@ SETTLED = 2.0
 ROW = 1.4  # log-odds gained by a table row that the question names, lost by its siblings
 HOP = 2.0  # log-odds gained, for each rare word shared, by the person to whom an earlier piece points
 LINK = 0.7  # log-odds gained by a piece that names what another look-up found
+RANK = 1.0  # log-odds lost for each e-fold of the passage's place: passages come best first
 
 
 def extract(
@@ -80,6 +81,7 @@ def choose(
         others = (points.sum(axis=0) - points) / (len(queries) - 1)
         points = points - APART * others
     points += ROW * row_marks(question, found)
+    points -= RANK * np.log([max(unit.n, 1) for unit in found])
     alike = _alike(found, embedder)
     trust = trusted(question, passages)
     room = max(1, most)

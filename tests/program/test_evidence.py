@@ -42,6 +42,21 @@ def test_a_likely_base_lifts_its_passages():
     assert rank(pool, replace(TUNING, base_prior=1.0), {"b": 0.9, "a": 0.1})[0].source == "b"
 
 
+def test_a_passage_gains_from_the_best_of_its_document():
+    best, second, sibling = (Passage(id_, "a", "t", "x") for id_ in ("a/one.md#top", "a/two.md", "a/one.md#end"))
+    scored = [(best, 0.9), (second, 0.5), (sibling, 0.4), (passage(5), 0.0)]
+    pool = [p.rescored(0.0, scores={"dense": score, "keyword": score}) for p, score in scored]
+    order = {w: [p.id for p in rank(pool, replace(TUNING, document_weight=w))][:3] for w in (0.0, 0.4)}
+    assert order[0.0] == ["a/one.md#top", "a/two.md", "a/one.md#end"]
+    assert order[0.4] == ["a/one.md#top", "a/one.md#end", "a/two.md"]
+
+
+def test_passages_that_are_documents_of_their_own_keep_their_scores():
+    pool = [replace(p, id=p.id.replace("#", "-")) for p in POOL]
+    before, after = rank(pool, TUNING), rank(pool, replace(TUNING, document_weight=0.8))
+    assert [(p.id, round(p.score, 9)) for p in before] == [(p.id, round(p.score, 9)) for p in after]
+
+
 @given(st.integers(2, 12), st.floats(0, 1), st.floats(0, 1))
 def test_at_most_k_passages_come_back_best_first(k, weight, penalty):
     found = rank(POOL, replace(TUNING, k=k, dense_weight=weight, stale_penalty=penalty))

@@ -39,6 +39,24 @@ def test_a_direct_question_the_writer_cannot_answer_is_looked_up():
     assert "no direct answer" in program.path
 
 
+def test_what_can_be_computed_as_it_stands_is_neither_classified_nor_looked_up():
+    program = Scripted()
+    answer = program("What is 12 times 12?")
+    assert (answer.text, answer.route, program.asked, program.found) == ("144.", "direct", ["generator.direct"], [])
+
+
+def test_what_can_be_computed_is_answered_even_when_the_writer_says_nothing():
+    program = Scripted({"generator.direct": {"answer": ""}})
+    assert program("What is 12 times 12?").text == "12 × 12 = 144."
+
+
+def test_a_question_that_only_names_numbers_is_looked_up():
+    program = Scripted()
+    program("What do 12 locks cost?")
+    assert program.asked[0] == "classifier.route"
+    assert program.found
+
+
 def test_a_vague_question_is_asked_back_and_nothing_is_written():
     program = Scripted({"classifier.route": route(vague=0.9)})
     answer = program("How much does it cost?")

@@ -174,3 +174,12 @@ def test_a_citation_mark_inside_a_passage_does_not_become_a_citation() -> None:
         told("When do codes lapse?", passage(1, "Codes lapse after 10 minutes.[4]"), most=1)
         == "Codes lapse after 10 minutes. [1]"
     )
+
+
+def test_of_pieces_about_as_good_that_of_the_passage_found_first_is_said():
+    first = passage(1, "The workshop in Leith repairs a lock in nine days.", "Workshops")
+    others = [passage(n, f"Page {n} is about paint.", "Paint") for n in range(2, 12)]
+    last = passage(12, "The workshop repairs a lock in four days.", "Workshops")
+    assert claims(told("How many days does the workshop take to repair a lock?", first, *others, last, most=1)) == [
+        ("The workshop in Leith repairs a lock in nine days.", 1)
+    ]
