@@ -88,7 +88,7 @@ def throughput(quick: bool, root: Path) -> list[Figure]:
     from sentence_transformers import SentenceTransformer, __version__
 
     knowledge = root / "throughput"
-    write_files(knowledge, 15 if quick else 100, 3, 60)
+    write_files(knowledge, 10 if quick else 60, 3, 60)
     bases = [BaseSpec("k", path=knowledge)]
     build_index(bases, root / "warm", Embedder())  # the model is loaded, and its threads are there
     texts = [embedding_text(p) for p in open_index(root / "warm", Embedder()).passages]
