@@ -11,11 +11,13 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
-from optimize.trials import Trial, distributions, plain
+from optimize.trials import Trial, best_first, distributions, plain
 from program.parameters import Dimension, Setting
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
 TPE_EVERY = 8  # of so many proposals one is Optuna's, the others are steps from the best so far
+TPE_OFTEN = 160  # trials past which it is one of TPE_LATER: by then it takes longer than a hundred steps by replay
+TPE_LATER = 40
 DECISIONS_ALONE = 0.75  # of the steps, how many move thresholds and weights only
 BACK = 0.15  # of the moves, how many put a value back to what it was
 ANYWHERE = 0.25  # of the moves, how many go anywhere in the range
@@ -58,7 +60,7 @@ class Proposals:
         if untried := self._untried(trials):
             return None, self._best(trials) | dict([untried[self._worker % len(untried)]])
         rng = np.random.default_rng([self._seed, self._worker, len(trials)])
-        if len(trials) % TPE_EVERY == 0:
+        if len(trials) % (TPE_EVERY if len(trials) < TPE_OFTEN else TPE_LATER) == 0:
             return None, self._tpe(trials, frozen, int(rng.integers(2**31)))
         return None, self._step([trial for trial in trials if not trial.pruned], rng)
 
@@ -92,7 +94,7 @@ class Proposals:
     def _step(self, complete: Sequence[Trial], rng: np.random.Generator) -> Setting:
         """One of the best settings with one or a few of its values moved, or put back to what they were."""
         price = self._prices[int(rng.integers(len(self._prices)))]
-        ranked = sorted(complete, key=lambda t: (-t.candidate.at(price, self._own), t.number))
+        ranked = best_first(complete, price, self._own)
         setting = dict(ranked[min(int(rng.geometric(0.4)) - 1, len(ranked) - 1)].setting)
         # Decisions are read anew from recorded evidence; most knobs open branches, which cost a hundred times as much.
         free = [d for d in self._space if ":" in d.name]

@@ -19,7 +19,7 @@ from optimize.proposals import Proposals, within
 from optimize.scores import Scores
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Spending
-from optimize.trials import Trial, distributions, thawed
+from optimize.trials import Trial, best_first, distributions, thawed
 from program.errors import BudgetStop
 from program.parameters import Setting, space
 from program.settings import UtilitySettings
@@ -94,7 +94,7 @@ class Search:
 
     @property
     def fitted(self) -> Setting:
-        """The second start: as it is, with the thresholds that module-level labels fit."""
+        """The second start: with labelled demonstrations, and the thresholds that module-level labels fit."""
         return self._starts[1]
 
     @property
@@ -136,7 +136,7 @@ class Search:
     def finalists(self, most: int) -> list[Trial]:
         """The best at each price of a call, in turn, `most` in all, and always the first start."""
         complete = self.complete()
-        ranked = [sorted(complete, key=lambda t: (-t.candidate.at(p, self._own), t.number)) for p in self._prices]
+        ranked = [best_first(complete, price, self._own) for price in self._prices]
         chosen: dict[int, Trial] = {t.number: t for t in complete if t.setting == self._starts[0]}
         for turn in zip(*ranked, strict=True):
             for trial in turn:
@@ -173,7 +173,8 @@ class Search:
             found = self._scoring(setting)
             return Trial(number, setting, found.worth, found.calls, len(found.utility), start=start)
         order = self._by_uncertainty()
-        best = [max(t.candidate.at(p, self._own) for t in trials if not t.pruned) for p in self._prices]
+        front = [trial for trial in trials if not trial.pruned]
+        best = [best_first(front, price, self._own)[0].candidate.at(price, self._own) for price in self._prices]
         scores = Scores.none(len(order))
         seen = 0
         for share in SHARES:
