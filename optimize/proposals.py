@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
 from optimize.trials import Trial, best_first, distributions, plain
 from program.parameters import Dimension, Setting
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
-TPE_EVERY = 8  # of so many proposals one is Optuna's, the others are steps from the best so far
+TPE_EVERY = 16  # of so many proposals one is Optuna's, the others are steps from the best so far
 TPE_OFTEN = 160  # trials past which it is one of TPE_LATER: by then it takes longer than a hundred steps by replay
 TPE_LATER = 40
 DECISIONS_ALONE = 0.75  # of the steps, how many move thresholds and weights only
@@ -44,7 +42,6 @@ class Proposals:
     ) -> None:
         self._space = space
         self._distributions = distributions(space)
-        self._shared = _Shared(self._distributions)
         self._starts = starts
         self._prices = prices
         self._own = own
@@ -88,7 +85,7 @@ class Proposals:
     def _light(self, trial: FrozenTrial) -> FrozenTrial:
         """The trial over distributions that all share: Optuna copies them with every trial otherwise."""
         light = copy(trial)
-        light.distributions = self._shared
+        light.distributions = self._distributions
         return light
 
     def _step(self, complete: Sequence[Trial], rng: np.random.Generator) -> Setting:
@@ -103,13 +100,6 @@ class Proposals:
             d = among[int(at)]
             setting[d.name] = self._starts[0][d.name] if rng.random() < BACK else _moved(d, setting[d.name], rng)
         return setting
-
-
-class _Shared(dict[str, BaseDistribution]):
-    """Distributions that are never changed, and so need no copy."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Shared:
-        return self
 
 
 def within(space: Sequence[Dimension], setting: Mapping[str, float]) -> Setting:

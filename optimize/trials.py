@@ -36,13 +36,13 @@ class Trial:
     def candidate(self) -> Candidate:
         return Candidate(self.setting, self.worth, self.calls)
 
-    def frozen(self, space: Mapping[str, BaseDistribution], worker: str) -> FrozenTrial:
+    def frozen(self, space: Distributions, worker: str) -> FrozenTrial:
         """As Optuna keeps it, by whom it was judged noted."""
         noted = {"calls": self.calls, "worker": worker}
         return optuna.create_trial(
             state=TrialState.PRUNED if self.pruned else TrialState.COMPLETE,
             params=self.setting,
-            distributions=dict(space),
+            distributions=space,
             value=self.worth,
             intermediate_values={self.judged_on: self.worth},
             user_attrs=noted if self.start is None else {**noted, "start": self.start},
@@ -68,9 +68,16 @@ def best_first(trials: Sequence[Trial], price: float, own: float) -> list[Trial]
     return [trials[at] for at in np.lexsort((np.array([t.number for t in trials]), -worth)).tolist()]
 
 
-def distributions(space: Sequence[Dimension]) -> dict[str, BaseDistribution]:
+class Distributions(dict[str, BaseDistribution]):
+    """A space as Optuna has it: shared by all trials, which are copied often, and never changed."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Distributions:
+        return self
+
+
+def distributions(space: Sequence[Dimension]) -> Distributions:
     """The space as Optuna has it."""
-    return {d.name: _distribution(d) for d in space}
+    return Distributions({d.name: _distribution(d) for d in space})
 
 
 def _distribution(d: Dimension) -> BaseDistribution:
