@@ -30,10 +30,11 @@ import numpy as np
 from machines import make_project
 from optimizers import PEERS, Peer, calls_of, mean_utility
 
-from optimize.compiler import Compiled, compile_project
+from optimize.compiler import compile_project
 from optimize.evaluation import Grader
 from optimize.journal import create, join
 from optimize.metrics import value
+from optimize.outcome import Compiled
 from optimize.preparation import Preparation, copy_of, open_project, prepare
 from optimize.record import Record
 from optimize.replay import Replay

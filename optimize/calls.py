@@ -176,7 +176,8 @@ class Calls:
         if self._spending.caps.usd is None or put.model.model.startswith(LOCAL):
             return 0.0
         inputs = [value for ask in put.asks for value in prompt_inputs(ask.inputs).values()]
-        characters = 4000 * len(put.asks) + sum(len(str(value)) for value in inputs)
+        tasks = len({ask.predictor for ask in put.asks})
+        characters = 4000 * tasks + sum(len(str(value)) for value in inputs)
         longest = int((put.model.kwargs or {}).get("max_tokens") or MOST_TOKENS)
         return price(put.model, characters // 2, longest)
 

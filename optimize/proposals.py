@@ -28,7 +28,8 @@ BEST_KEPT = 60
 class Proposals:
     """Proposes settings of a space. The same trials, seed and worker give the same proposal.
 
-    `starts` come first; `prices` are what a call may cost at the points a search is for, `own` what it does cost.
+    `starts` come first, the very first of them last; `prices` are what a call may cost at the points a search is for,
+    `own` what it does cost.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Proposals:
     def next(self, trials: Sequence[Trial], frozen: Sequence[FrozenTrial]) -> tuple[int | None, Setting]:
         """The next setting, and which start it is. `frozen` are the same trials as Optuna has them."""
         done = {trial.start for trial in trials}
-        if open_ := [n for n in range(len(self._starts)) if n not in done]:
+        if open_ := [n for n in (*range(1, len(self._starts)), 0) if n not in done]:
             start = open_[self._worker % len(open_)]  # workers begin at different ones
             return start, self._starts[start]
         if untried := self._untried(trials):

@@ -61,6 +61,11 @@ class Scoring:
         told.take(found, wanted)
         return told
 
+    def known(self, setting: Setting) -> Scores:
+        """The questions whose run under a setting is known, without asking any."""
+        self._look_up(setting)
+        return Scores(*(column.copy() for column in self._found.columns))
+
     @contextmanager
     def abreast(self, spending: Spending) -> Iterator[None]:
         """Inside, every other arm is scored by a second process; what that spends is added to `spending`.
