@@ -58,13 +58,14 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
 
     By cross-validation over the topics of dev: for each fold the best setting is chosen without it and judged on it
     against "as it is". The choice is made only if those gains are positive and exceed their standard error, taken by
-    topic; else everything stays as it is. What is chosen is then rid of every value that does no good. A program holds
-    one instruction and one set of demonstrations for each predictor: those of `balanced`, which every other point and
-    the frontier keep to. Without dev questions, or when a cap is reached on them, the gain is that of train.
+    topic; else everything stays as it is, but that a decider without demonstrations is given those labelled. What is
+    chosen is then rid of every value that does no good. A program holds one instruction and one set of demonstrations
+    for each predictor: those of `balanced`, which every other point and the frontier keep to. Without dev questions, or
+    when a cap is reached on them, the gain is that of train.
     """
     finalists = search.finalists(FINALISTS)
     own = ready.project.settings.utility.call
-    as_it_is = search.as_it_is
+    as_it_is = {**search.as_it_is, **ready.begun}
     if not finalists:
         return Choice(dict.fromkeys(prices(own), as_it_is), [], False, 0.0)
     train = {t.number: search.scores(t.setting) for t in finalists}
@@ -78,7 +79,7 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
     except BudgetStop:
         dev, held = [], {t.number: Scores.none(0) for t in finalists}
     rows = _Rows(finalists, train, held, own)
-    gains = _out_of_fold(rows, dev, own, before.utility) if dev else _on_train(rows, search, own)
+    gains = _out_of_fold(rows, dev, own, before.utility) if dev else _on_train(rows, search, own, as_it_is)
     groups = [q.topic or q.id for q in dev] if dev else [q.topic or q.id for a in ready.arms for q in a.questions]
     survived = survives(gains.tolist(), groups)
 
@@ -153,12 +154,12 @@ class _Rows:
         return max(self._numbers, key=lambda n: (round(self.mean(n, price, on), 12), -self._numbers.index(n)))
 
 
-def _on_train(rows: _Rows, search: Search, own: float) -> Floats:
+def _on_train(rows: _Rows, search: Search, own: float, as_it_is: Setting) -> Floats:
     """The gain of each training question under the best setting; unknown where a cap leaves "as it is" unasked."""
     try:
-        before = search.scores(search.as_it_is)
+        before = search.scores(as_it_is)
     except BudgetStop:
-        before = search.known(search.as_it_is)
+        before = search.known(as_it_is)
     return np.asarray(rows.utility[rows.best(own)] - before.utility)
 
 

@@ -136,7 +136,7 @@ def _finish(
         after=after,
         choice=choice,
         chosen=chosen,
-        started_from=search.as_it_is,
+        started_from={**search.as_it_is, **ready.begun},
         decisions=judged(ready, chosen),
         given=ready.given(chosen),
         importances=search.importances(),
