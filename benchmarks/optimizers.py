@@ -17,7 +17,6 @@ from optimize.calls import Calls
 from optimize.dataset import LabelledQuestion
 from optimize.evaluation import Grader, evaluate
 from optimize.preparation import Preparation, copy_of
-from program.loop import Ask
 from program.rag import AgenticRAG
 
 CANDIDATES, FEW = 16, 4
@@ -107,9 +106,9 @@ def calls_of() -> Iterator[Callable[[], int]]:
     """Counts the decisions and texts that a compile inside the block asks of a model."""
     counted, perform = [0], Calls.perform
 
-    def counting(self: Calls, requests: Any) -> Any:
-        counted[0] += sum(isinstance(request, Ask) for (request, _), _ in requests)
-        return perform(self, requests)
+    def counting(self: Calls, puts: Any) -> Any:
+        counted[0] += sum(len(put.asks) for put, _ in puts)
+        return perform(self, puts)
 
     Calls.perform = counting  # type: ignore[method-assign]
     try:

@@ -23,9 +23,9 @@ Scored = Callable[[Setting, Sequence[int]], Scores]
 class Abreast:
     """Scores as `scored` does; the places for which `far` is true are scored by a second process.
 
-    An arm's questions share no record with another's, so who scores them changes nothing. `broken` (questions that
-    could not be graded) and what the second process spends are kept up to date here. Should it be lost, all is done
-    here.
+    It tells at once all that it knows under a setting: a setting that opens no branch takes one message. An arm's
+    questions share no record with another's, so who scores them changes nothing. `broken` (questions that could not
+    be graded) and what the second process spends are kept up to date here. Should it be lost, all is done here.
     """
 
     def __init__(self, scored: Scored, far: Sequence[bool], broken: dict[str, str], spending: Spending) -> None:
@@ -33,15 +33,21 @@ class Abreast:
         self._far = far
         self._broken = broken
         self._spending = spending
+        self._setting: Setting = {}
+        self._told: set[int] = set()
+        self._theirs = Scores.none(len(far))
         self._twin: Twin | None = Twin(self._serve)
 
     def __call__(self, setting: Setting, places: Sequence[int]) -> Scores:
-        theirs = [place for place in places if self._far[place]]
+        if setting != self._setting:
+            self._setting, self._told, self._theirs = dict(setting), set(), Scores.none(len(self._far))
+        theirs = [place for place in places if self._far[place] and place not in self._told]
         asked = self._ask(setting, theirs)
-        scores = self._scored(setting, [place for place in places if not (asked and self._far[place])])
-        if not asked:
-            return scores
-        return scores.joined(self._told(setting, theirs))
+        lost = self._twin is None
+        scores = self._scored(setting, [place for place in places if lost or not self._far[place]])
+        if asked and not self._hear():
+            scores = self._scored(setting, places)
+        return scores if self._twin is None else scores.joined(self._theirs)
 
     def close(self) -> None:
         """Ends the second process."""
@@ -59,28 +65,31 @@ class Abreast:
             return False
         return True
 
-    def _told(self, setting: Setting, places: Sequence[int]) -> Scores:
+    def _hear(self) -> bool:
+        """Takes in what the second process tells; false when it is lost."""
         try:
             if self._twin is None:
                 raise TwinLost
-            columns, broken, calls, usd = orjson.loads(self._twin.receive())
+            places, columns, broken, calls, usd = orjson.loads(self._twin.receive())
         except TwinLost:
             self.close()
-            return self._scored(setting, places)
-        scores = Scores.none(len(self._far))
-        for column, values in zip((scores.utility, scores.routing, scores.spent), columns, strict=True):
-            column[list(places)] = np.array(values, np.float64)
+            return False
+        for column, values in zip(self._theirs.columns, columns, strict=True):
+            column[places] = np.array(values, np.float64)
+        self._told.update(places)
         self._broken |= broken
         self._spending.add(calls, usd)
-        return scores
+        return True
 
     def _serve(self, message: bytes) -> bytes:
-        """In the second process: the scores that the first asks for, and what they cost."""
+        """In the second process: the scores that the first asks for, those known besides, and what they cost."""
         setting, places = orjson.loads(message)
         calls, usd = self._spending.calls, self._spending.usd
         scores = self._scored(setting, places)
-        columns = [column[places].tolist() for column in (scores.utility, scores.routing, scores.spent)]
-        return orjson.dumps([columns, self._broken, self._spending.calls - calls, self._spending.usd - usd])
+        known = [n for n, far in enumerate(self._far) if far and not np.isnan(scores.utility[n])]
+        told = sorted({*known, *places})
+        columns = [column[told].tolist() for column in scores.columns]
+        return orjson.dumps([told, columns, self._broken, self._spending.calls - calls, self._spending.usd - usd])
 
 
 def can_share(program: AgenticRAG, project: Project, caps: Caps) -> bool:

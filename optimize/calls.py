@@ -13,15 +13,16 @@ from typing import Any
 
 import dspy
 
+from optimize.consultation import Put
 from optimize.record import Entry, Record
 from optimize.spending import Spending
+from program.consulting import ask_model
 from program.deciding import decides, prompt_inputs
-from program.decisions import evidence_of, is_direct
+from program.decisions import is_direct
 from program.errors import RagcError
 from program.evidence import Pool
 from program.knowledge.library import Library
 from program.knowledge.source import Passage
-from program.loop import Ask, Find, Request, StepFailed
 from program.models.adapter import speaking
 from program.models.catalog import LOCAL, price
 from program.models.spending import Spending as Spent
@@ -29,14 +30,16 @@ from program.models.spending import spending as spending_of
 from program.models.writer import WriterEngine
 from program.performing import search_arguments
 from program.rag import AgenticRAG
+from program.requests import Ask, Find, StepFailed
 
 ATTEMPTS = 4
 ABREAST = 8  # calls to a model that is not of this process
 MOST_TOKENS = 4096  # of a reply, when the model's own cap is not known
+TOGETHER = "several"  # puts of several requests are made abreast, whatever they ask
 
 Performed = Entry | StepFailed
-Asked = tuple[Request, Any]
-"""A request, and the model that is to answer it; None for a search."""
+Asked = Sequence[tuple[Put, bytes | None]]
+"""What is put, each with its digest in the record, None when it has none."""
 
 
 class Calls:
@@ -48,45 +51,40 @@ class Calls:
         self._record = record
         self._spending = spending
 
-    def perform(self, requests: Sequence[tuple[Asked, bytes | None]]) -> list[Performed]:
-        """What each came to, in order; `bytes` is its digest in the record, None when it has none.
-
-        Raises `BudgetStop` before the call that would pass a cap.
-        """
-        results: list[Performed | None] = [None] * len(requests)
+    def perform(self, puts: Asked) -> list[Performed]:
+        """What each came to, in order. Raises `BudgetStop` before the call that would pass a cap."""
+        results: list[Performed | None] = [None] * len(puts)
         groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for at, ((request, model), _) in enumerate(requests):
-            groups["" if isinstance(request, Find) else request.predictor, id(model)].append(at)
-        for (name, _), places in groups.items():
+        for at, (put, _) in enumerate(puts):
+            name = "" if isinstance(put.request, Find) else TOGETHER if put.together else put.request.predictor
+            groups[name, id(put.model)].append(at)
+        for places in groups.values():
             self._spending.check()
-            asked = [(requests[at][0][0], requests[at][1]) for at in places]
-            found = self._group(name, requests[places[0]][0][1], asked)
-            for at, one in zip(places, found, strict=True):
+            for at, one in zip(places, self._group([puts[at] for at in places]), strict=True):
                 results[at] = one
         return [r for r in results if r is not None]
 
-    def _group(self, name: str, model: Any, asked: Sequence[tuple[Request, bytes | None]]) -> list[Performed]:
-        if not name:
-            return self._kept(asked, self._searched([r for r, _ in asked if isinstance(r, Find)]))
-        predictor = self._program.predictor(name)
-        if decides(predictor) and is_direct(model) and model.model.startswith(LOCAL):
-            return self._kept(asked, self._decided(name, predictor, model, [r for r, _ in asked if isinstance(r, Ask)]))
-        if model.model.startswith(LOCAL):
-            return [self._called(name, predictor, model, r, digest) for r, digest in asked]
+    def _group(self, asked: Asked) -> list[Performed]:
+        """Puts of one kind, to one model."""
+        first = asked[0][0]
+        if isinstance(first.request, Find):
+            return self._kept(asked, self._searched([p.request for p, _ in asked if isinstance(p.request, Find)]))
+        local = str(first.model.model).startswith(LOCAL)
+        if local and is_direct(first.model) and decides(self._program.predictor(first.request.predictor)):
+            return self._kept(asked, self._decided(first.model, [ask for put, _ in asked for ask in put.asks]))
+        if local:
+            return [self._called(put, digest) for put, digest in asked]
         pool = ThreadPoolExecutor(ABREAST)
         try:
-            futures = [
-                pool.submit(contextvars.copy_context().run, self._called, name, predictor, model, r, digest)
-                for r, digest in asked
-            ]
+            futures = [pool.submit(contextvars.copy_context().run, self._called, put, digest) for put, digest in asked]
             return [future.result() for future in futures]
         finally:
             pool.shutdown(cancel_futures=True)  # after a stop, calls on their way are waited for, and none is begun
 
-    def _kept(self, asked: Sequence[tuple[Request, bytes | None]], found: Sequence[Performed]) -> list[Performed]:
+    def _kept(self, asked: Asked, found: Sequence[Performed]) -> list[Performed]:
         self._record.performed += len(asked)
         new = {d: e for (_, d), e in zip(asked, found, strict=True) if d is not None and isinstance(e, Entry)}
-        if isinstance(asked[0][0], Find):
+        if isinstance(asked[0][0].request, Find):
             new = {digest: replace(entry, value=self._packing.packed(entry.value)) for digest, entry in new.items()}
         self._record.write(new)
         return list(found)
@@ -105,26 +103,23 @@ class Calls:
             found.append(Entry(Pool(pool), time.perf_counter() - started))
         return found
 
-    def _decided(self, name: str, predictor: dspy.Predict, model: Any, asks: Sequence[Ask]) -> list[Performed]:
+    def _decided(self, model: Any, asks: Sequence[Ask]) -> list[Performed]:
         started = time.perf_counter()
-        inputs = [prompt_inputs(ask.inputs) for ask in asks]
         try:
-            evidence = self._program.requests.ask_many(name, predictor, model, inputs)
+            evidence, _ = ask_model(self._program, model, asks)
         except RagcError as error:
-            return [StepFailed(f"{name}: {error.what[:200]}")] * len(asks)
+            return [StepFailed(f"{asks[0].predictor}: {error.what[:200]}")] * len(asks)
         seconds = (time.perf_counter() - started) / max(len(asks), 1)
         return [Entry(found, seconds) for found in evidence]
 
-    def _called(
-        self, name: str, predictor: dspy.Predict, model: Any, request: Request, digest: bytes | None
-    ) -> Performed:
+    def _called(self, put: Put, digest: bytes | None) -> Performed:
         """One call to a model that writes, or decides for money; kept the moment it is back."""
+        model = put.model
         paid = digest is not None and not model.model.startswith(LOCAL)
         if paid and digest is not None and (others := self._record.begin(digest)) is not None:
             return others
-        inputs = prompt_inputs(request.inputs) if isinstance(request, Ask) else {}
         apart = not hasattr(model, "lane")  # a lane asks the cap itself, before each request that a call comes to
-        expected = self._most(model, inputs) if apart else 0.0
+        expected = self._most(put) if apart else 0.0
         failure = ""
         for _ in range(ATTEMPTS):
             if apart:
@@ -134,7 +129,7 @@ class Calls:
             spent = Spent()
             try:
                 with spending_of(cap=self._spending) as spent, speaking(model), dspy.track_usage() as tracker:
-                    value = self._value(name, predictor, model, inputs, tracker)
+                    value = self._value(put, tracker)
             except Exception as error:
                 if apart:
                     self._spending.after_call(expected, spent.usd)
@@ -152,18 +147,24 @@ class Calls:
         self._record.failed += 1
         if paid and digest is not None:
             self._record.give_up(digest)
-        return StepFailed(f"{name}: {failure[:200]}")
+        return StepFailed(f"{put.asks[0].predictor}: {failure[:200]}")
 
-    def _value(self, name: str, predictor: dspy.Predict, model: Any, inputs: dict[str, Any], tracker: Any) -> Any:
+    def _value(self, put: Put, tracker: Any) -> Any:
+        """A text's fields, a decision's evidence, or either of each that went in one call, None where it is open."""
+        ask, model = put.asks[0], put.model
+        predictor = self._program.predictor(ask.predictor)
         if not decides(predictor):
+            inputs = prompt_inputs(ask.inputs)
             if isinstance(engine := getattr(model, "engine", None), WriterEngine):
                 value, words_in, words_out = engine.write(predictor.signature, inputs)
                 tracker.add_usage(model.model, {"prompt_tokens": words_in, "completion_tokens": words_out})
                 return value
             return dict(predictor(lm=model, **inputs))
-        if is_direct(model):
-            return self._program.requests.ask(name, predictor, model, inputs)
-        return evidence_of(predictor(lm=model, **inputs))
+        found, ahead = ask_model(self._program, model, put.asks[: put.wanted])
+        if not put.together:
+            return found[0]
+        said = {id(after): value for after, value in ahead}
+        return [*found, *(said.get(id(after)) for after in put.asks[put.wanted :])]
 
     @staticmethod
     def _entry(value: Any, model: Any, seconds: float, spent: Spent, usage: dict[str, Any]) -> Entry:
@@ -174,13 +175,15 @@ class Calls:
         tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in totals)
         return Entry(value, seconds, tokens_in, tokens_out, price(model, tokens_in, tokens_out))
 
-    def _most(self, model: Any, inputs: dict[str, Any]) -> float:
+    def _most(self, put: Put) -> float:
         """The most that a call can cost, in US dollars: a token for every two characters, and the longest reply."""
-        if self._spending.caps.usd is None or model.model.startswith(LOCAL):
+        if self._spending.caps.usd is None or put.model.model.startswith(LOCAL):
             return 0.0
-        characters = 4000 + sum(len(str(value)) for value in inputs.values())
-        longest = int((model.kwargs or {}).get("max_tokens") or MOST_TOKENS)
-        return price(model, characters // 2, longest)
+        inputs = [value for ask in put.asks for value in prompt_inputs(ask.inputs).values()]
+        tasks = len({ask.predictor for ask in put.asks})
+        characters = 4000 * tasks + sum(len(str(value)) for value in inputs)
+        longest = int((put.model.kwargs or {}).get("max_tokens") or MOST_TOKENS)
+        return price(put.model, characters // 2, longest)
 
 
 class Packing:

@@ -19,7 +19,7 @@ from program.deciding import decides, tiers
 from program.knowledge.embedder import Embedder
 from program.models.catalog import LOCAL
 from program.models.wording import SHOWN, example
-from program.parameters import Candidates
+from program.parameters import DEMONSTRATIONS, Candidates
 from program.rag import AgenticRAG
 
 FEW = (SHOWN, SHOWN // 2)
@@ -29,9 +29,10 @@ SMALLER = (100, 50)
 MUCH_SMALLER = 0.6  # of the whole, or a set is hardly another
 WORTH_ADDING = 1.25  # times as many demonstrations as are labelled
 PROMPT_CHARACTERS = 12_000  # of the demonstrations of a text
+LABELLED = "labelled"
 
 Sets = dict[str, list[Demonstration]]
-"""Demonstrations of one predictor by their kind; the first is what it has as it is."""
+"""Demonstrations of one predictor by their kind; the first is exactly what it has as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,7 @@ def gathered(
 ) -> dict[str, Sets]:
     """The sets of every predictor to which they make a difference: from labels (`made`) and from good runs (`good`).
 
-    `program` holds what there is as it is. An embedded decider without demonstrations is not yet one: as it is, it has
-    every labelled one.
+    `program` holds what there is as it is.
     """
     found: dict[str, Sets] = {}
     for name, predictor in program.named_predictors():
@@ -91,6 +91,21 @@ def gathered(
         elif reads_instructions(program, name):
             found[name] = _for_prompts(had, own, runs, embedder, predictor)
     return found
+
+
+def taught(program: AgenticRAG, sets: Mapping[str, Sets]) -> dict[str, Offer]:
+    """What is offered whatever its labels say: to an embedded decider without demonstrations, which is not yet one,
+    every labelled one."""
+    new = [name for name, own in sets.items() if LABELLED in own and learns(program, name) and not _first(own)]
+    return {name: Offer((), (LABELLED,)) for name in new}
+
+
+def informed(offers: Mapping[str, Offer], sets: Mapping[str, Sets]) -> dict[str, int]:
+    """The candidates with which a decider that had no demonstrations begins to be one; nothing for the others."""
+    begun = [
+        name for name, offer in offers.items() if offer.demonstrations[:1] == (LABELLED,) and not _first(sets[name])
+    ]
+    return {name + DEMONSTRATIONS: 1 for name in begun}
 
 
 def equip(
@@ -117,7 +132,7 @@ def equip(
 def _for_heads(
     had: list[Demonstration], own: list[Demonstration], new: list[Demonstration], embedder: Embedder
 ) -> Sets:
-    found = {"as it is": had or own, "labelled": own, "none": []}
+    found = {"as it is": had, LABELLED: own, "none": []}
     for size in SMALLER:
         if size <= MUCH_SMALLER * len(own):
             found[f"diverse-{size}"] = diverse(own, size, embedder)
@@ -136,13 +151,17 @@ def _for_prompts(
 ) -> Sets:
     found, decision = {"as it is": had}, decides(predictor)
     outputs = predictor.signature.output_fields
-    for kind, source in (("labelled", own), ("bootstrapped", runs)):
+    for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
         fit = [one for one in source if example(one.fields, outputs) is not None] if decision else source
         for size in FEW:
             few = diverse(fit, size, embedder)
             if decision or sum(len(_told(one.fields)) for one in few) <= PROMPT_CHARACTERS:
                 found[f"{kind}-{size}"] = few
     return _apart(found)
+
+
+def _first(sets: Sets) -> list[Demonstration]:
+    return next(iter(sets.values()))
 
 
 def _apart(sets: Sets) -> Sets:

@@ -31,8 +31,9 @@ Floats = NDArray[np.float64]
 class Choice:
     """The setting of each named point, the whole frontier, and whether a gain over "as it is" survived the folds.
 
-    `reached` is the utility of `balanced` on train (out of fold) and dev, `oracle` that of the best finalist for each
-    question: what choosing by question could add. `named` has what each point is worth there.
+    `reached` is the utility of `balanced` on train (out of fold) and dev, or on dev when it is as it is; `oracle` that
+    of the best finalist for each question: what choosing by question could add. `named` has what each point is worth
+    there.
     """
 
     points: Mapping[str, Setting]
@@ -57,26 +58,28 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
 
     By cross-validation over the topics of dev: for each fold the best setting is chosen without it and judged on it
     against "as it is". The choice is made only if those gains are positive and exceed their standard error, taken by
-    topic; else everything stays as it is. What is chosen is then rid of every value that does no good. A program holds
-    one instruction and one set of demonstrations for each predictor: those of `balanced`, which every other point and
-    the frontier keep to. Without dev questions, or when a cap is reached on them, the gain is that of train.
+    topic; else everything stays as it is, but that a decider without demonstrations is given those labelled. What is
+    chosen is then rid of every value that does no good. A program holds one instruction and one set of demonstrations
+    for each predictor: those of `balanced`, which every other point and the frontier keep to. Without dev questions, or
+    when a cap is reached on them, the gain is that of train.
     """
     finalists = search.finalists(FINALISTS)
     own = ready.project.settings.utility.call
-    as_it_is = search.as_it_is
-    before = next((t for t in finalists if t.setting == as_it_is), None)
-    if before is None:
+    as_it_is = {**search.as_it_is, **ready.begun}
+    if not finalists:
         return Choice(dict.fromkeys(prices(own), as_it_is), [], False, 0.0)
     train = {t.number: search.scores(t.setting) for t in finalists}
     dev = list(ready.parts["dev"])
     scoring = Scoring([Arm(ready.replay(final), dev)], ready.project.settings.utility)
     held = {t.number: Scores.none(0) for t in finalists}
+    before = Scores.none(0)
     try:
         held = {t.number: scoring(t.setting) for t in finalists} if dev else held
+        before = scoring(as_it_is) if dev else before
     except BudgetStop:
-        dev = []
+        dev, held = [], {t.number: Scores.none(0) for t in finalists}
     rows = _Rows(finalists, train, held, own)
-    gains = _out_of_fold(rows, dev, own, before) if dev else rows.difference(rows.best(own), before.number)
+    gains = _out_of_fold(rows, dev, own, before.utility) if dev else _on_train(rows, search, own, as_it_is)
     groups = [q.topic or q.id for q in dev] if dev else [q.topic or q.id for a in ready.arms for q in a.questions]
     survived = survives(gains.tolist(), groups)
 
@@ -101,14 +104,14 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
         named = {}
     every = [Candidate(t.setting, rows.mean(t.number, own), rows.calls(t.number)) for t in finalists]
     every = [one for one in (*named.values(), *every) if _places(one.setting) == _places(points["balanced"])]
-    chosen = rows.best(own) if survived else before.number
+    reached = rows.mean(rows.best(own), own) if survived else float(np.nanmean(before.utility)) if dev else 0.0
     oracle = float(np.nanmean(np.max([rows.utility[t.number] for t in finalists], axis=0)))
     return Choice(
         points,
         frontier(every, own)[-FRONTIER:],
         survived,
-        float(np.nanmean(gains)),
-        rows.mean(chosen, own),
+        0.0 if np.isnan(gains).all() else float(np.nanmean(gains)),
+        reached,
         oracle,
         named,
     )
@@ -150,14 +153,20 @@ class _Rows:
         """The finalist of most utility at that price; of equals the first."""
         return max(self._numbers, key=lambda n: (round(self.mean(n, price, on), 12), -self._numbers.index(n)))
 
-    def difference(self, number: int, before: int) -> Floats:
-        return np.asarray(self.utility[number] - self.utility[before])
+
+def _on_train(rows: _Rows, search: Search, own: float, as_it_is: Setting) -> Floats:
+    """The gain of each training question under the best setting; unknown where a cap leaves "as it is" unasked."""
+    try:
+        before = search.scores(as_it_is)
+    except BudgetStop:
+        before = search.known(as_it_is)
+    return np.asarray(rows.utility[rows.best(own)] - before.utility)
 
 
-def _out_of_fold(rows: _Rows, dev: Sequence[LabelledQuestion], own: float, before: Trial) -> Floats:
-    """The gain of each dev question under the setting chosen without its topic."""
+def _out_of_fold(rows: _Rows, dev: Sequence[LabelledQuestion], own: float, before: Floats) -> Floats:
+    """The gain of each dev question under the setting chosen without its topic, over what it is worth `before`."""
     questions = list(dev)
-    total = len(rows.difference(before.number, before.number))
+    total = len(rows.utility[rows.best(own)])
     first = total - len(questions)
     gains = np.full(len(questions), np.nan)
     for part in topics_apart(questions):
@@ -165,7 +174,7 @@ def _out_of_fold(rows: _Rows, dev: Sequence[LabelledQuestion], own: float, befor
         places = [n for n, q in enumerate(questions) if id(q) in inside]
         others = np.ones(total, bool)
         others[[first + n for n in places]] = False
-        gain = rows.difference(rows.best(own, others), before.number)
+        found = rows.utility[rows.best(own, others)]
         for n in places:
-            gains[n] = gain[first + n]
+            gains[n] = found[first + n] - before[n]
     return gains

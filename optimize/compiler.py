@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from uuid import uuid4
 
 from optimize.abreast import answers_here, can_share
 from optimize.calibration import judged
 from optimize.choice import choose
 from optimize.comparison import direction
-from optimize.evaluation import Asked, Evaluation, side_by_side
+from optimize.evaluation import Asked, side_by_side
 from optimize.heads import fit_heads
 from optimize.journal import IDENTITY, Journal, create, join, last
-from optimize.metrics import Grade
+from optimize.outcome import Compiled, paired
 from optimize.preparation import Advance, Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
 from optimize.report import Story, render
 from optimize.spending import Caps, Spending
 from optimize.starts import starts
-from optimize.stats import PairedResult, paired_test
 from optimize.study import Live, Search, Watch
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.parameters import apply
@@ -35,41 +31,6 @@ TRIALS_ASKED = 150
 SEARCH_SHARE = 0.6
 """Of each cap, what the search may use up; the rest is for choosing and for the test."""
 CHOICE_SHARE = 0.75
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A finished compile: the new version, its scores beside plain RAG's and the parent's, and the verdict.
-
-    `stopped_by` names the cap that ended the search early; `looks` counts how often this test split was looked at;
-    `broken` are training questions that could not be graded.
-    """
-
-    reference: str
-    parent: str
-    evaluation: Evaluation
-    plain: Evaluation
-    before: Evaluation
-    against_parent: PairedResult
-    against_plain: PairedResult
-    trials: int
-    seconds: float
-    calls: int
-    usd: float = 0.0
-    study: str = ""
-    stopped_by: str = ""
-    looks: int = 1
-    survived: bool = True
-    broken: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def verdict(self) -> str:
-        """better, worse or no_detectable_difference: utility over the parent, paired and clustered by topic."""
-        return direction("utility", self.against_parent)
-
-    @property
-    def improved(self) -> bool:
-        return self.verdict == "better"
 
 
 def compile_project(
@@ -175,7 +136,7 @@ def _finish(
         after=after,
         choice=choice,
         chosen=chosen,
-        started_from=search.as_it_is,
+        started_from={**search.as_it_is, **ready.begun},
         decisions=judged(ready, chosen),
         given=ready.given(chosen),
         importances=search.importances(),
@@ -235,15 +196,6 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
     search.run(int(journal.attributes["trials"]), watch, live, spending)
     return search.added()
-
-
-def paired(
-    a: Sequence[Grade], b: Sequence[Grade], metric: Callable[[Grade], float] = lambda g: g.utility
-) -> PairedResult:
-    """The paired, topic-clustered test of b over a; nothing can be said of no questions."""
-    if not a:
-        return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
-    return paired_test([metric(g) for g in a], [metric(g) for g in b], [g.topic for g in a])
 
 
 def _told(watch: Watch) -> tuple[Live, Stage, Advance]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from optimize.replay import fingerprint
+from optimize.content import fingerprint
 from program.artifact import fitted_heads
 from program.deciding import decides, tiers
 from program.rag import AgenticRAG

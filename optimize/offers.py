@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from optimize.candidates import Offer, Sets, equip, gathered, learns, reads_instructions
+from optimize.candidates import Offer, Sets, equip, gathered, informed, learns, reads_instructions, taught
 from optimize.demonstrations import MOST, Demonstration
 from optimize.instructions import Failure, Proposer
 from optimize.journal import Journal
@@ -16,7 +16,7 @@ from optimize.screening import Examples, examples
 from program.deciding import prompt_inputs
 from program.decisions import jsonable
 from program.errors import BudgetStop, StudyError
-from program.parameters import DEMONSTRATIONS, INSTRUCTIONS
+from program.parameters import DEMONSTRATIONS, INSTRUCTIONS, apply
 
 if TYPE_CHECKING:
     from optimize.preparation import Preparation
@@ -39,7 +39,7 @@ def agreed(ready: Preparation, journal: Journal, worker: bool) -> None:
         ready.spending.caps = before.reduced(SHARE)
     embedder = ready.first.runtime.models.embedder
     ready.sets = gathered(ready.base, ready.demonstrations, [], embedder)
-    _equip(ready, ready.sets, {})
+    _equip(ready, ready.sets, taught(ready.base, ready.sets))
     try:
         runs = _runs(ready)
     except BudgetStop:
@@ -69,11 +69,13 @@ def _awaited(journal: Journal) -> Mapping[str, Any]:
 
 
 def _runs(ready: Preparation) -> list[Run]:
-    """The program's own runs as it is, where they can be of use: they are trial 0, performed a little earlier."""
+    """The program's own runs, once it has what is labelled, where they can be of use."""
     program = ready.base
     names = [name for name, _ in program.named_predictors()]
     counts = {name: sum(one.predictor == name for one in ready.demonstrations) for name in names}
     of_use = [n for n in names if reads_instructions(program, n) or (learns(program, n) and 0 < counts[n] < MOST // 2)]
+    for arm in ready.arms if of_use else ():
+        apply(arm.replay.program, informed(taught(program, ready.sets), ready.sets))
     return observed(ready.arms) if of_use else []
 
 
@@ -84,16 +86,18 @@ def _equip(ready: Preparation, sets: Mapping[str, Sets], offers: Mapping[str, Of
 
 def _found(ready: Preparation, runs: Sequence[Run]) -> dict[str, Offer]:
     """What is worth searching, predictor by predictor; what a cap leaves no room for is not."""
-    offers: dict[str, Offer] = {}
+    offers = taught(ready.base, ready.sets)
     with contextlib.suppress(BudgetStop):
         for name, sets in ready.sets.items():
-            offers[name] = _screened(ready, name, sets, runs)
+            offers[name] = _screened(ready, name, sets, runs, offers.get(name, Offer()))
     return {name: offer for name, offer in offers.items() if offer != Offer()}
 
 
-def _screened(ready: Preparation, name: str, sets: Sets, runs: Sequence[Run]) -> Offer:
-    """A predictor's candidates that its labels speak for; all of them where there are too few labels to tell."""
-    known = examples(ready.arms, ready.demonstrations, name)
+def _screened(ready: Preparation, name: str, sets: Sets, runs: Sequence[Run], anyway: Offer) -> Offer:
+    """A predictor's candidates that its labels speak for, beside those it is offered anyway; all of them where there
+    are too few labels to tell."""
+    base = len(anyway.demonstrations)
+    known = examples(ready.arms, ready.demonstrations, name, base)
     kinds = tuple(sets)[1:]
     proposes = ready.base.runtime.models.propose is not None and reads_instructions(ready.base, name)
     if known.tell and proposes:
@@ -101,13 +105,13 @@ def _screened(ready: Preparation, name: str, sets: Sets, runs: Sequence[Run]) ->
     texts = (*_handwritten(ready, name), *(_proposed(ready, name, sets, known, runs) if proposes else ()))
     every = Offer(texts, kinds)
     if not known.tell:  # an embedded decider of so few labels would but guess
-        return Offer() if known.cases and learns(ready.base, name) else every
+        return anyway if known.cases and learns(ready.base, name) else every
     if every == Offer():
         return every
     _equip(ready, {name: sets}, {name: every})
     return Offer(
         tuple(texts[place - 1] for place in known.let_in(INSTRUCTIONS, texts)),
-        tuple(kinds[place - 1] for place in known.let_in(DEMONSTRATIONS, kinds)),
+        anyway.demonstrations + tuple(kinds[place - 1] for place in known.let_in(DEMONSTRATIONS, kinds)),
     )
 
 

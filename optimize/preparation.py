@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from optimize.candidates import Offer, Sets, equip
+from optimize.candidates import Offer, Sets, equip, informed
 from optimize.code import source_digest
 from optimize.dataset import LabelledQuestion, read_labelled, splits
 from optimize.demonstrations import Demonstration, Demonstrator
@@ -103,6 +103,11 @@ class Preparation:
             "from": self.origin,
         }
 
+    @property
+    def begun(self) -> Setting:
+        """What gives every embedded decider that had no demonstrations the labelled ones."""
+        return {**informed(self.offers, self.sets)}
+
     def compiled(self) -> AgenticRAG:
         """The program with every candidate, as it is to be tested: no topic is left out."""
         final = copy_of(self.base)
@@ -164,8 +169,8 @@ def prepare(
     advance: Advance,
     worker: bool = False,
 ) -> None:
-    """Fills in demonstrations, arms, candidates and the settings to start from: as it is, with its routing fitted,
-    and `starts`."""
+    """Fills in demonstrations, arms, candidates and the settings to start from: exactly as it is; with the labelled
+    demonstrations, where it had none, and its routing fitted; and `starts`."""
     stage("making demonstrations")
     train = ready.parts["train"]
     ready.demonstrations = Demonstrator(ready.first, ready.replay(ready.first)).make(train, advance)
@@ -174,8 +179,11 @@ def prepare(
     agreed(ready, journal, worker)
     stage("fitting thresholds")
     as_it_is = read(ready.arms[0].replay.program)
+    begun = ready.begun
+    for arm in ready.arms:
+        apply(arm.replay.program, begun)
     ready.routing = routed(ready.arms)
-    fitted = {**as_it_is, **ready.routing.fitted(as_it_is)}
+    fitted = {**as_it_is, **begun, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
 
 

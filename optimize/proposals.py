@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
-from optimize.trials import Trial, distributions, plain
+from optimize.trials import Trial, best_first, distributions, plain
 from program.parameters import Dimension, Setting
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
-TPE_EVERY = 8  # of so many proposals one is Optuna's, the others are steps from the best so far
+TPE_EVERY = 16  # of so many proposals one is Optuna's, the others are steps from the best so far
+TPE_OFTEN = 160  # trials past which it is one of TPE_LATER: by then it takes longer than a hundred steps by replay
+TPE_LATER = 40
 DECISIONS_ALONE = 0.75  # of the steps, how many move thresholds and weights only
 BACK = 0.15  # of the moves, how many put a value back to what it was
 ANYWHERE = 0.25  # of the moves, how many go anywhere in the range
@@ -28,7 +28,8 @@ BEST_KEPT = 60
 class Proposals:
     """Proposes settings of a space. The same trials, seed and worker give the same proposal.
 
-    `starts` come first; `prices` are what a call may cost at the points a search is for, `own` what it does cost.
+    `starts` come first, the very first of them last; `prices` are what a call may cost at the points a search is for,
+    `own` what it does cost.
     """
 
     def __init__(
@@ -42,7 +43,6 @@ class Proposals:
     ) -> None:
         self._space = space
         self._distributions = distributions(space)
-        self._shared = _Shared(self._distributions)
         self._starts = starts
         self._prices = prices
         self._own = own
@@ -52,13 +52,13 @@ class Proposals:
     def next(self, trials: Sequence[Trial], frozen: Sequence[FrozenTrial]) -> tuple[int | None, Setting]:
         """The next setting, and which start it is. `frozen` are the same trials as Optuna has them."""
         done = {trial.start for trial in trials}
-        if open_ := [n for n in range(len(self._starts)) if n not in done]:
+        if open_ := [n for n in (*range(1, len(self._starts)), 0) if n not in done]:
             start = open_[self._worker % len(open_)]  # workers begin at different ones
             return start, self._starts[start]
         if untried := self._untried(trials):
             return None, self._best(trials) | dict([untried[self._worker % len(untried)]])
         rng = np.random.default_rng([self._seed, self._worker, len(trials)])
-        if len(trials) % TPE_EVERY == 0:
+        if len(trials) % (TPE_EVERY if len(trials) < TPE_OFTEN else TPE_LATER) == 0:
             return None, self._tpe(trials, frozen, int(rng.integers(2**31)))
         return None, self._step([trial for trial in trials if not trial.pruned], rng)
 
@@ -86,13 +86,13 @@ class Proposals:
     def _light(self, trial: FrozenTrial) -> FrozenTrial:
         """The trial over distributions that all share: Optuna copies them with every trial otherwise."""
         light = copy(trial)
-        light.distributions = self._shared
+        light.distributions = self._distributions
         return light
 
     def _step(self, complete: Sequence[Trial], rng: np.random.Generator) -> Setting:
         """One of the best settings with one or a few of its values moved, or put back to what they were."""
         price = self._prices[int(rng.integers(len(self._prices)))]
-        ranked = sorted(complete, key=lambda t: (-t.candidate.at(price, self._own), t.number))
+        ranked = best_first(complete, price, self._own)
         setting = dict(ranked[min(int(rng.geometric(0.4)) - 1, len(ranked) - 1)].setting)
         # Decisions are read anew from recorded evidence; most knobs open branches, which cost a hundred times as much.
         free = [d for d in self._space if ":" in d.name]
@@ -101,13 +101,6 @@ class Proposals:
             d = among[int(at)]
             setting[d.name] = self._starts[0][d.name] if rng.random() < BACK else _moved(d, setting[d.name], rng)
         return setting
-
-
-class _Shared(dict[str, BaseDistribution]):
-    """Distributions that are never changed, and so need no copy."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Shared:
-        return self
 
 
 def within(space: Sequence[Dimension], setting: Mapping[str, float]) -> Setting:

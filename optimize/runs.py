@@ -10,12 +10,11 @@ from typing import Any
 from optimize.dataset import LabelledQuestion
 from optimize.demonstrations import Demonstration
 from optimize.metrics import Verdict, judge
-from optimize.replay import Replay
 from optimize.scoring import Arm
 from program.answer import Answer
 from program.deciding import prompt_inputs
 from program.decisions import Decision
-from program.loop import Ask, Reply, StepFailed, steps
+from program.requests import Ask, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +33,13 @@ def observed(arms: Sequence[Arm]) -> list[Run]:
 
 
 def _of(arm: Arm) -> list[Run]:
-    answers = arm.replay.answers([question.question for question in arm.questions])
+    texts = [question.question for question in arm.questions]
+    answers, asked = arm.replay.answers(texts), arm.replay.asked(texts)
     runs = []
-    for question, answer in zip(arm.questions, answers, strict=True):
+    for question, answer, each in zip(arm.questions, answers, asked, strict=True):
         with contextlib.suppress(Exception):  # a question that cannot be graded teaches nothing; the search names it
-            verdict = judge(question, answer.outcome, answer.text)
-            runs.append(Run(question, answer, verdict, _asked(arm.replay, question.question)))
+            runs.append(Run(question, answer, judge(question, answer.outcome, answer.text), each))
     return runs
-
-
-def _asked(replay: Replay, question: str) -> list[tuple[Ask, Reply]]:
-    """What the loop asks of predictors on its way, from the record."""
-    program = replay.program
-    loop = steps(question, program, program.runtime.budget.max_rounds)
-    seen: list[tuple[Ask, Reply]] = []
-    try:
-        requests = next(loop)
-        while True:
-            replies = replay.replies(requests)
-            if any(reply is None for reply in replies):
-                requests = loop.throw(StepFailed("no reply was recorded"))
-                continue
-            seen += [(r, found) for r, found in zip(requests, replies, strict=True) if isinstance(r, Ask)]
-            requests = loop.send(replies)
-    except StopIteration:
-        return seen
 
 
 def bootstrapped(runs: Sequence[Run]) -> list[Demonstration]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,15 +26,28 @@ class Scores:
     def none(cls, n: int) -> Scores:
         return cls(np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan))
 
+    def put(self, place: int, values: tuple[float, float, float]) -> None:
+        """Notes one question's utility, routing and calls."""
+        self.utility[place], self.routing[place], self.spent[place] = values
+
+    def take(self, other: Scores, places: Sequence[int]) -> None:
+        """Notes the other's at these places."""
+        at = list(places)
+        for own, column in zip(self.columns, other.columns, strict=True):
+            own[at] = column[at]
+
+    @property
+    def columns(self) -> tuple[Floats, Floats, Floats]:
+        return self.utility, self.routing, self.spent
+
     def joined(self, other: Scores) -> Scores:
         """These, and the other's where these have none."""
-        pairs = ((self.utility, other.utility), (self.routing, other.routing), (self.spent, other.spent))
+        pairs = zip(self.columns, other.columns, strict=True)
         return Scores(*(np.where(np.isnan(a), b, a) for a, b in pairs))
 
     def beside(self, other: Scores) -> Scores:
         """These questions and the other's."""
-        pairs = ((self.utility, other.utility), (self.routing, other.routing), (self.spent, other.spent))
-        return Scores(*(np.concatenate(pair) for pair in pairs))
+        return Scores(*(np.concatenate(pair) for pair in zip(self.columns, other.columns, strict=True)))
 
     def at(self, price: float, own: float) -> float:
         """The worth when a call costs `price` instead of the project's `own`."""

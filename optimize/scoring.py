@@ -14,6 +14,7 @@ import numpy as np
 from optimize.abreast import Abreast
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import judge, routing, utility
+from optimize.paths import NONE
 from optimize.replay import Replay
 from optimize.scores import CREDIT, Floats, Scores
 from optimize.spending import Spending
@@ -38,23 +39,32 @@ class Scoring:
         self._weights = weights
         self._places = [(a, q) for a, arm in enumerate(arms) for q in range(len(arm.questions))]
         self._known: dict[tuple[Any, ...], tuple[float, float]] = {}
+        self._grades: dict[tuple[int, int], tuple[float, float, float]] = {}  # by place and run
+        self._setting: Setting = {}
         questions = [arm.questions[q] for arm, q in ((arms[a], q) for a, q in self._places)]
         self._ids = [question.id for question in questions]
         self._answered = np.array([float(q.outcome == "answered") for q in questions])
         self._routed = np.array([q.route is not None for q in questions])
         self._broken = np.zeros(len(questions), bool)
         self._abreast: Abreast | None = None
+        self._found = Scores.none(len(questions))
+        self._asked = np.zeros(len(questions), bool)
         self.broken: dict[str, str] = {}
 
     def __call__(self, setting: Setting, at: Sequence[int] | None = None) -> Scores:
         """The questions at those places, or all, under a setting."""
         places = range(len(self._places)) if at is None else at
-        scores = (self._abreast or self._scored)(setting, places)
+        found, told = (self._abreast or self._scored)(setting, places), Scores.none(len(self._places))
         if self.broken:
             self._broken = np.array([id_ in self.broken for id_ in self._ids])
-            for column in (scores.utility, scores.routing, scores.spent):
-                column[self._broken] = np.nan
-        return scores
+        wanted = [place for place in places if not self._broken[place]]
+        told.take(found, wanted)
+        return told
+
+    def known(self, setting: Setting) -> Scores:
+        """The questions whose run under a setting is known, without asking any."""
+        self._look_up(setting)
+        return Scores(*(column.copy() for column in self._found.columns))
 
     @contextmanager
     def abreast(self, spending: Spending) -> Iterator[None]:
@@ -81,20 +91,40 @@ class Scoring:
         return [Turning(arm.replay.program) for arm in self._arms]
 
     def _scored(self, setting: Setting, places: Sequence[int]) -> Scores:
-        scores = Scores.none(len(self._places))
+        """At least these questions: all whose run is known are looked up at once, and the rest of these are asked."""
+        if setting != self._setting or not self._asked.any():
+            self._look_up(setting)
         groups: dict[int, list[int]] = defaultdict(list)
         for place in places:
-            groups[self._places[place][0]].append(place)
+            if not self._asked[place]:
+                groups[self._places[place][0]].append(place)
         for number in sorted(groups):
             arm = self._arms[number]
             self._turning[number].apply(setting)
             asked = [arm.questions[self._places[place][1]] for place in groups[number]]
             answers = arm.replay.answers([question.question for question in asked])
             for place, question, answer in zip(groups[number], asked, answers, strict=True):
-                if question.id not in self.broken:
-                    found = self._graded(question, answer)
-                    scores.utility[place], scores.routing[place], scores.spent[place] = found
-        return scores
+                self._found.put(place, self._graded(question, answer))
+                self._asked[place] = True
+        return self._found
+
+    def _look_up(self, setting: Setting) -> None:
+        """Puts in place what the runs that are known come to under a setting."""
+        self._setting = dict(setting)
+        self._found = Scores.none(len(self._places))
+        self._asked = np.zeros(len(self._places), bool)
+        first = 0
+        for number, arm in enumerate(self._arms):
+            self._turning[number].apply(setting)
+            runs = arm.replay.known([question.question for question in arm.questions])
+            for place, question, run in zip(range(first, first + len(runs)), arm.questions, runs, strict=True):
+                if run == NONE:
+                    continue
+                if (place, run) not in self._grades:
+                    self._grades[place, run] = self._graded(question, arm.replay.answer(run))
+                self._found.put(place, self._grades[place, run])
+                self._asked[place] = True
+            first += len(runs)
 
     def ceiling(self, price: float) -> Floats:
         """The most each question can be worth when a call costs `price`: one labelled as answered takes a call."""
@@ -110,6 +140,8 @@ class Scoring:
 
     def _graded(self, question: LabelledQuestion, answer: Answer) -> tuple[float, float, float]:
         """Utility, routing (NaN when no label tells), calls; a question whose grade raises is noted and left out."""
+        if question.id in self.broken:
+            return np.nan, np.nan, np.nan
         calls = answer.usage.calls
         key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, calls)
         known = self._known.get(key)

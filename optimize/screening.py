@@ -33,10 +33,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class Examples:
-    """Labelled examples of one predictor, each with the arm whose program was not shown its topic."""
+    """Labelled examples of one predictor, each with the arm whose program was not shown its topic.
+
+    `base` is the place of the demonstrations that others have to do better than: what the predictor has as it is, or
+    the first that make it a decider.
+    """
 
     name: str
     cases: Sequence[tuple[Arm, Demonstration]]
+    base: int = 0
     failures: list[Failure] = field(default_factory=list)
     _as_it_is: Floats | None = None
 
@@ -46,9 +51,9 @@ class Examples:
         return len(self.cases) >= LEAST and len({one.topic for _, one in self.cases}) > 1
 
     def as_it_is(self) -> Floats:
-        """What the examples lose under what the predictor has; notes what it gets wrong."""
+        """What the examples lose under what others have to do better than; notes what it gets wrong."""
         if self._as_it_is is None:
-            self._as_it_is = self._losses(DEMONSTRATIONS, 0)
+            self._as_it_is = self._losses(DEMONSTRATIONS, self.base, learning=True)
         return self._as_it_is
 
     def judged(self, setting: Setting) -> Iterator[tuple[int, Ask, Mapping[str, Decision], dict[str, Any]]]:
@@ -64,13 +69,13 @@ class Examples:
                 if reply is not None:
                     yield n, ask, reply, {name: one[name] for name in reply if name in one}
 
-    def _losses(self, kind: str, place: int) -> Floats:
+    def _losses(self, kind: str, place: int, learning: bool = False) -> Floats:
         """The logarithmic loss of each example under one candidate; NaN where no reply could be had."""
         found = np.full(len(self.cases), np.nan)
-        as_it_is = {self.name + INSTRUCTIONS: 0.0, self.name + DEMONSTRATIONS: 0.0}
+        as_it_is = {self.name + INSTRUCTIONS: 0.0, self.name + DEMONSTRATIONS: float(self.base)}
         for n, ask, reply, wanted in self.judged({**as_it_is, self.name + kind: place}):
             found[n] = loss(reply, wanted)
-            if place == 0:
+            if learning:
                 self._learn(ask, reply, wanted)
         return found
 
@@ -82,6 +87,8 @@ class Examples:
         gains: dict[int, float] = {}
         lost = ""
         for place, name in enumerate(sets, 1):
+            if kind == DEMONSTRATIONS and place == self.base:
+                continue
             shrinking = name.rpartition("-")[0]
             if shrinking and shrinking == lost:
                 continue
@@ -103,7 +110,7 @@ class Examples:
                 self.failures.append(failure)
 
 
-def examples(arms: Sequence[Arm], made: Sequence[Demonstration], name: str) -> Examples:
+def examples(arms: Sequence[Arm], made: Sequence[Demonstration], name: str, base: int = 0) -> Examples:
     """The labelled examples of a predictor: for an embedded decider those of the first fold, as each fold's heads
     have to be fitted; for a language model some of every fold."""
     topics = {(q.topic or q.id): arm for arm in arms for q in arm.questions}
@@ -112,7 +119,7 @@ def examples(arms: Sequence[Arm], made: Sequence[Demonstration], name: str) -> E
         own = [one for one in own if topics[one.topic] is arms[0]]
     else:
         own = thinned(own, PAID)
-    return Examples(name, [(topics[one.topic], one) for one in own])
+    return Examples(name, [(topics[one.topic], one) for one in own], base)
 
 
 def loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:

@@ -19,7 +19,7 @@ from optimize.proposals import Proposals, within
 from optimize.scores import Scores
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Spending
-from optimize.trials import Trial, distributions, thawed
+from optimize.trials import Trial, best_first, distributions, thawed
 from program.errors import BudgetStop
 from program.parameters import Setting, space
 from program.settings import UtilitySettings
@@ -56,7 +56,8 @@ class Search:
     """The trials of one study, proposed and judged by this process and by any other that joins.
 
     What is proposed depends on the trials finished before, the seed and the worker's number alone: a search that
-    was killed goes on as if it had not been. `starts` are judged first, in full; the first is "as it is".
+    was killed goes on as if it had not been. `starts` are judged first: all in full but the first, "as it is", which is
+    judged after them, as any other setting is.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Search:
 
     @property
     def fitted(self) -> Setting:
-        """The second start: as it is, with the thresholds that module-level labels fit."""
+        """The second start: with labelled demonstrations, and the thresholds that module-level labels fit."""
         return self._starts[1]
 
     @property
@@ -134,10 +135,10 @@ class Search:
         return list({tuple(sorted(t.setting.items())): t for t in reversed(ranked)}.values())[::-1]
 
     def finalists(self, most: int) -> list[Trial]:
-        """The best at each price of a call, in turn, `most` in all, and always the first start."""
+        """The best at each price of a call, in turn, `most` in all."""
         complete = self.complete()
-        ranked = [sorted(complete, key=lambda t: (-t.candidate.at(p, self._own), t.number)) for p in self._prices]
-        chosen: dict[int, Trial] = {t.number: t for t in complete if t.setting == self._starts[0]}
+        ranked = [best_first(complete, price, self._own) for price in self._prices]
+        chosen: dict[int, Trial] = {}
         for turn in zip(*ranked, strict=True):
             for trial in turn:
                 if len(chosen) < most:
@@ -159,6 +160,10 @@ class Search:
         """Every training question under a setting."""
         return self._scoring(setting)
 
+    def known(self, setting: Setting) -> Scores:
+        """The training questions of which it is known what they come to under a setting; nothing is performed."""
+        return self._scoring.known(setting)
+
     def _thawed(self, frozen: Sequence[FrozenTrial]) -> list[Trial]:
         """Optuna's finished trials as ours; a trial once finished never changes."""
         for trial in frozen:
@@ -169,11 +174,12 @@ class Search:
     def _judged(self, setting: Setting, trials: Sequence[Trial], start: int | None) -> Trial:
         """The setting on growing parts of the questions, given up when it can be best at no price any more."""
         number = len(trials)
-        if start is not None:
+        if start:
             found = self._scoring(setting)
             return Trial(number, setting, found.worth, found.calls, len(found.utility), start=start)
         order = self._by_uncertainty()
-        best = [max(t.candidate.at(p, self._own) for t in trials if not t.pruned) for p in self._prices]
+        front = [trial for trial in trials if not trial.pruned]
+        best = [best_first(front, price, self._own)[0].candidate.at(price, self._own) for price in self._prices]
         scores = Scores.none(len(order))
         seen = 0
         for share in SHARES:
@@ -183,13 +189,13 @@ class Search:
             most = [self._scoring.most(scores, price) for price in self._prices]
             if seen < len(order) and all(can <= had for can, had in zip(most, best, strict=True)):
                 worth = self._scoring.most(scores, self._own)
-                return Trial(number, setting, worth, scores.calls, seen, pruned=True)
-        return Trial(number, setting, scores.worth, scores.calls, seen)
+                return Trial(number, setting, worth, scores.calls, seen, pruned=True, start=start)
+        return Trial(number, setting, scores.worth, scores.calls, seen, start=start)
 
     def _by_uncertainty(self) -> list[int]:
-        """The questions, those on which the starts disagree or lose most in front."""
+        """The questions, those on which the starts that were judged in full disagree or lose most in front."""
         if not self._order:
-            table = np.array([self._scoring(s).utility for s in self._starts])
+            table = np.array([self._scoring(s).utility for s in self._starts[1:]])
             lost = self._scoring.ceiling(self._own) - table.max(axis=0)
             doubt = np.nan_to_num(table.std(axis=0) + lost)
             self._order = np.argsort(-doubt, kind="stable").tolist()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
@@ -35,13 +36,13 @@ class Trial:
     def candidate(self) -> Candidate:
         return Candidate(self.setting, self.worth, self.calls)
 
-    def frozen(self, space: Mapping[str, BaseDistribution], worker: str) -> FrozenTrial:
+    def frozen(self, space: Distributions, worker: str) -> FrozenTrial:
         """As Optuna keeps it, by whom it was judged noted."""
         noted = {"calls": self.calls, "worker": worker}
         return optuna.create_trial(
             state=TrialState.PRUNED if self.pruned else TrialState.COMPLETE,
             params=self.setting,
-            distributions=dict(space),
+            distributions=space,
             value=self.worth,
             intermediate_values={self.judged_on: self.worth},
             user_attrs=noted if self.start is None else {**noted, "start": self.start},
@@ -61,9 +62,22 @@ def thawed(frozen: FrozenTrial) -> Trial:
     )
 
 
-def distributions(space: Sequence[Dimension]) -> dict[str, BaseDistribution]:
+def best_first(trials: Sequence[Trial], price: float, own: float) -> list[Trial]:
+    """The trials, most worth first were a call to cost `price` instead of `own`; of equals the earliest."""
+    worth = np.array([t.worth for t in trials]) + (own - price) * np.array([t.calls for t in trials])
+    return [trials[at] for at in np.lexsort((np.array([t.number for t in trials]), -worth)).tolist()]
+
+
+class Distributions(dict[str, BaseDistribution]):
+    """A space as Optuna has it: shared by all trials, which are copied often, and never changed."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Distributions:
+        return self
+
+
+def distributions(space: Sequence[Dimension]) -> Distributions:
     """The space as Optuna has it."""
-    return {d.name: _distribution(d) for d in space}
+    return Distributions({d.name: _distribution(d) for d in space})
 
 
 def _distribution(d: Dimension) -> BaseDistribution:

@@ -150,7 +150,7 @@ def files_of(program: AgenticRAG) -> dict[str, bytes]:
 def fitted_heads(program: AgenticRAG) -> bytes:
     """The heads that were fitted for the program so far, as safetensors; empty when there are none."""
     export = getattr(program.runtime.models.decide, "export_heads", None)
-    heads: Mapping[str, Any] = export(program.requests.kept()) if export else {}
+    heads: Mapping[str, Any] = export(program.requests.kept(dict(program.named_predictors()))) if export else {}
     if not heads:
         return b""
     from safetensors.numpy import save

@@ -67,7 +67,7 @@ def decide_directly(program: AgenticRAG, asks: Sequence[Ask]) -> Consulted:
     asked = next(work)
     try:
         while True:
-            asked = work.send(_ask(program, *asked))
+            asked = work.send(ask_model(program, *asked))
     except StopIteration as stop:
         found: Consulted = stop.value
         return found
@@ -106,7 +106,18 @@ def _work(program: AgenticRAG, asks: Sequence[Ask]) -> _Work:
     return [each[-1] for each in said], []
 
 
-def _ask(program: AgenticRAG, model: Any, asks: Sequence[Ask]) -> Consulted:
+def carried(program: AgenticRAG, model: Any, asks: Sequence[Ask]) -> list[Ask]:
+    """What one call to a model carries for these requests: they, and what is asked ahead; nothing when it is asked
+    one at a time."""
+    if not hasattr(model, "together"):
+        return []
+    ahead = [after for ask in asks for after in ask.ahead if _same_model(program, model, after)]
+    ahead = ahead[: max(0, MOST - len(asks))]
+    return [*asks, *ahead] if len(asks) + len(ahead) > 1 else []
+
+
+def ask_model(program: AgenticRAG, model: Any, asks: Sequence[Ask]) -> Consulted:
+    """What one client says of decisions; with what was asked ahead, as far as it answered that."""
     if parts := _parts(program, model, asks):
         return _told(parts, model.together([part for _, part in parts]), len(asks))
     found: list[Evidence] = []
@@ -123,7 +134,7 @@ async def _aask(program: AgenticRAG, model: Any, asks: Sequence[Ask]) -> Consult
     if parts := _parts(program, model, asks):
         return _told(parts, await model.atogether([part for _, part in parts]), len(asks))
     if not hasattr(model, "awaits"):
-        return await asyncio.to_thread(_ask, program, model, asks)
+        return await asyncio.to_thread(ask_model, program, model, asks)
     put = [(ask.predictor, program.predictor(ask.predictor), prompt_inputs(ask.inputs)) for ask in asks]
     return [await program.requests.aask(name, predictor, model, inputs) for name, predictor, inputs in put], []
 
@@ -141,13 +152,7 @@ def _composer(program: AgenticRAG, request: Request) -> Any:
 
 def _parts(program: AgenticRAG, model: Any, asks: Sequence[Ask]) -> list[tuple[Ask, Part]]:
     """The requests, and what is asked ahead, as parts of one call; none when the model is asked one at a time."""
-    if not hasattr(model, "together"):
-        return []
-    ahead = [after for ask in asks for after in ask.ahead if _same_model(program, model, after)]
-    ahead = ahead[: max(0, MOST - len(asks))]
-    if len(asks) + len(ahead) == 1:
-        return []
-    return [(one, _part(program, model, one, n >= len(asks))) for n, one in enumerate([*asks, *ahead])]
+    return [(one, _part(program, model, one, n >= len(asks))) for n, one in enumerate(carried(program, model, asks))]
 
 
 def _same_model(program: AgenticRAG, model: Any, ask: Ask) -> bool:

@@ -63,9 +63,9 @@ class Requests:
     def __deepcopy__(self, memo: dict[int, Any]) -> Requests:
         return Requests()  # a copy of a program may be given other demonstrations
 
-    def kept(self) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-        """The state and questions of every predictor asked so far."""
-        return [request.put for _, request in sorted(self._kept.items())]
+    def kept(self, predictors: Mapping[str, dspy.Predict]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+        """The state and questions of every predictor that was asked with what it has now."""
+        return [request.put for name, request in sorted(self._kept.items()) if request.fits(predictors[name])]
 
     def ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         """The client's evidence for these inputs."""

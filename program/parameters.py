@@ -123,8 +123,9 @@ class Turning:
     def apply(self, setting: Mapping[str, float]) -> None:
         """Sets the values, as `apply` does."""
         for name, knob in self._knobs:
-            if name in setting:
-                knob.set(min(max(setting[name], knob.low), knob.high))
+            value = setting.get(name, knob.value)
+            if value != knob.value:
+                knob.set(min(max(value, knob.low), knob.high))
         for name, predictor, output, label in self._decisions:
             if name not in setting:
                 continue

@@ -12,7 +12,7 @@ import typer
 from optimize.cli.show import Json, number, percent, print_json, print_table
 
 if TYPE_CHECKING:
-    from optimize.compiler import Compiled
+    from optimize.outcome import Compiled
     from optimize.study import Live, Watch
     from program.settings import Project
 

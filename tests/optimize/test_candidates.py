@@ -7,10 +7,12 @@ from contextlib import contextmanager
 import orjson
 import pytest
 
-from optimize.candidates import Offer, equip, gathered
+from optimize.candidates import Offer, equip, gathered, taught
 from optimize.compiler import compile_project
 from optimize.demonstrations import Demonstration
+from optimize.preparation import successor
 from program import load, open_program
+from program.decisions import jsonable
 from program.manifest import read
 from program.models.gateway import shared_gateway
 from program.models.script import obliging
@@ -146,17 +148,40 @@ def test_of_an_embedded_program_only_the_demonstrations_of_its_deciders_are_offe
     deciders = {"classifier.route", "judge.relevance", "judge.sufficiency", "judge.contradiction"}
     assert set(sets) == deciders | {"grounder.support", "grounder.responsive"}
     assert {kind: len(shown) for kind, shown in sets["classifier.route"].items()} == {
-        "as it is": 220,
-        "none": 0,
+        "as it is": 0,
+        "labelled": 220,
         "diverse-100": 100,
         "diverse-50": 50,
     }
     before = [d.name for d in space(program)]
     equip(program, sets, {})
     assert [d.name for d in space(program)] == before
-    equip(program, sets, {"classifier.route": Offer((), ("none", "diverse-50"))}, without=frozenset({"t0"}))
+    equip(program, sets, {"classifier.route": Offer((), ("labelled", "diverse-50"))}, without=frozenset({"t0"}))
     assert {d.name for d in space(program)} - set(before) == {"classifier.route#demonstrations"}
+    assert program.classifier.route.demos == []
+    apply(program, {"classifier.route#demonstrations": 1})
     assert len(program.classifier.route.demos) == 219
     apply(program, {"classifier.route#demonstrations": 2})
     assert len(program.classifier.route.demos) in {49, 50}
     assert values(program)["classifier.route#demonstrations"] == 2
+
+
+def test_what_a_parent_was_shown_and_told_is_the_first_candidate_exactly(compiled):
+    project = Project.open(compiled)
+    parent = load("shop@v2", artifacts=compiled / "artifacts")
+    told = "Another instruction."
+    route = parent.classifier.route
+    route.signature, route.demos = route.signature.with_instructions(told), [dict(demo) for demo in route.demos[1:4]]
+    base = successor(open_program(project), parent)
+    made = [Demonstration("classifier.route", "t", plain_fields(demo)) for demo in parent.classifier.route.demos * 2]
+    sets = gathered(base, made, [], base.runtime.models.embedder)
+    equip(base, sets, taught(base, sets))
+    for name, predictor in parent.named_predictors():
+        same = base.predictor(name)
+        assert same.signature.instructions == predictor.signature.instructions
+        assert [plain_fields(demo) for demo in same.demos] == [plain_fields(demo) for demo in predictor.demos]
+    assert values(base) == {name: value for name, value in values(parent).items() if name in values(base)}
+
+
+def plain_fields(demo):
+    return {name: jsonable(value) for name, value in demo.items()}

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.candidates import equip, gathered
+from optimize.candidates import equip, gathered, taught
 from optimize.dataset import read_labelled
 from optimize.demonstrations import Demonstration, Demonstrator, thinned
 from optimize.replay import Record, Replay
 from program import open_program
+from program.parameters import apply
 
 made = st.lists(
     st.builds(
@@ -59,7 +60,9 @@ def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
 def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     rag, demonstrations = shop_demonstrations
     copy = rag.deepcopy()
-    equip(copy, gathered(rag, demonstrations, [], rag.runtime.models.embedder), {}, without=frozenset({"capacity"}))
+    sets = gathered(rag, demonstrations, [], rag.runtime.models.embedder)
+    equip(copy, sets, taught(rag, sets), without=frozenset({"capacity"}))
+    apply(copy, {"classifier.route#demonstrations": 1})
     asked = {demo["question"] for demo in copy.classifier.route.demos}
     assert "How much water does the Merle hold?" not in asked
     assert "What is 12 times 12?" in asked
