@@ -14,6 +14,7 @@ from program.errors import RagcError
 DEBUG = "--debug"
 # Threads of torch that wait by spinning starve each other when the machine is busy: fourfold slower here.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # and numpy's matrices here are too small to share
 
 app = typer.Typer(
     name="ragc",

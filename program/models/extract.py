@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from program.knowledge.embedder import Embedder
-from program.models.rivals import ALIKE, contradict, trusted
+from program.models.rivals import Rivals, trusted
 from program.models.rows import row_marks, shown
-from program.models.scoring import headed, rarity, score
+from program.models.scoring import rarity, score
 from program.models.split import split
 from program.models.units import Unit, units
-from program.models.words import asks_person, names, people, quantities, stems
+from program.models.words import asks_person, names, people, stems
 from program.signatures import Excerpt
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def choose(
         points = points - APART * others
     points += ROW * row_marks(question, found)
     points -= RANK * np.log([max(unit.n, 1) for unit in found])
-    alike = _alike(found, embedder)
+    rivals = Rivals(found, embedder)
     trust = trusted(question, passages)
     room = max(1, most)
     share = 1 if strict else max(1, room // len(queries))
@@ -93,7 +93,7 @@ def choose(
             said = {found[j].text for j in taken}
             elsewhere = [js[0] for k, js in enumerate(picked) if k != i and js]
             linked = row + LINK * _bridged(question, found, elsewhere)
-            ranked = _best(linked, found, alike, trust)
+            ranked = _best(linked, found, rivals, trust)
             free = [j for j in ranked if found[j].text not in said]
             if turn == 0 and ranked[0] in taken and (not free or linked[ranked[0]] - linked[free[0]] > SETTLED):
                 continue
@@ -104,16 +104,6 @@ def choose(
     if hop is None:
         return chosen
     return [*(chosen if len(chosen) < room else chosen[:-1] if room > 1 else []), hop]
-
-
-def _alike(found: Sequence[Unit], embedder: Embedder) -> NDArray[np.float32]:
-    """Shape (units, units): cosines of the units that state a quantity; 0 for the rest, which contradict nothing."""
-    stating = [j for j, unit in enumerate(found) if quantities(unit.text)]
-    alike = np.zeros((len(found), len(found)), np.float32)
-    if stating:
-        vectors = embedder.encode([headed(found[j]) for j in stating])
-        alike[np.ix_(stating, stating)] = vectors @ vectors.T
-    return alike
 
 
 def _hop(question: str, found: Sequence[Unit], chosen: Sequence[int], points: NDArray[np.float64]) -> int | None:
@@ -140,20 +130,18 @@ def _hop(question: str, found: Sequence[Unit], chosen: Sequence[int], points: ND
 def _best(
     row: NDArray[np.float64],
     found: Sequence[Unit],
-    alike: NDArray[np.float32],
+    rivals: Rivals,
     trust: dict[int, tuple[int, ...]],
 ) -> list[int]:
     """The pieces from best to worst, without those that a more trusted piece contradicts."""
     order = [int(j) for j in np.argsort(-row, kind="stable")]
     kept: list[int] = []
     first = order[:12]
-    cosines = alike[np.ix_(first, first)].tolist()
-    for at, j in enumerate(first):
-        near = cosines[at]
-        rivals = [k for n, k in enumerate(first) if near[n] >= ALIKE and k != j and contradict(found[j], found[k])]
-        if any(trust[found[k].n] > trust[found[j].n] and row[k] >= row[j] - RIVAL for k in rivals):
+    against = rivals.among(first)
+    for j in first:
+        if any(trust[found[k].n] > trust[found[j].n] and row[k] >= row[j] - RIVAL for k in against[j]):
             continue
-        if any(k in kept for k in rivals):
+        if any(k in kept for k in against[j]):
             continue
         kept.append(j)
     return kept or order[:1]

@@ -46,11 +46,6 @@ def _readable(units: Sequence[Unit]) -> Passage:
     return units[0].title, tuple(unit.text for unit in units)
 
 
-def headed(unit: Unit) -> str:
-    """The text of a unit as it is embedded: behind the last heading above it."""
-    return f"{unit.context.rpartition(' > ')[2]}: {unit.text}"
-
-
 def _ask(query: str) -> str:
     """The last sentence of a look-up, the one that asks."""
     sentences = split_sentences(" ".join(query.split()))
