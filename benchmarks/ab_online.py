@@ -10,15 +10,14 @@ the usual z-test looked at as often, and the same confidence sequence on request
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from figures import Figure, figure, row, show
 from numpy.typing import NDArray
 
 from optimize.sequential import Moments, difference, horizon_of
@@ -29,30 +28,12 @@ from program.exposures import ExposureLog, LogReader
 from program.safety import MISMATCH
 from program.tally import Tally
 
-Figure = dict[str, Any]
 Floats = NDArray[np.float64]
 ALPHA = 0.05
 CHUNK = 100
 UNITS = 5000
 USERS = 500
 Draw = Callable[[np.random.Generator, Floats], Floats]
-
-
-def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result. A `bar` is `<= x`, `>= x` or `> x`; any other only reports."""
-    sign, _, limit = bar.partition(" ")
-    holds = {
-        "<=": lambda: value <= float(limit),
-        ">=": lambda: value >= float(limit),
-        ">": lambda: value > float(limit),
-    }
-    return {
-        "figure": name,
-        "value": round(value, 4),
-        "bar": bar,
-        "holds": bool(holds.get(sign, lambda: True)()),
-        "n": n,
-    }
 
 
 def chunks(runs: int, seed: int) -> Iterator[np.random.Generator]:
@@ -278,10 +259,9 @@ def main() -> None:
     for one in figures(options.quick):
         found.append(one)
         if not options.json:
-            verdict = "holds" if one["holds"] else "MISSED"
-            print(f"{one['figure']:<56} {one['value']:>10.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}", flush=True)
+            print(row(one), flush=True)
     if options.json:
-        print(json.dumps(found))
+        show(found, as_json=True)
 
 
 if __name__ == "__main__":

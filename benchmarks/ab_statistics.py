@@ -13,19 +13,17 @@ of the same kind print, on average.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
+from figures import Figure, figure, show
 from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
 
 from optimize.stats import paired_test
 
-Figure = dict[str, Any]
 Floats = NDArray[np.float64]
 RUNS, QUICK_RUNS = 2000, 250
 LEAN = 0.25
@@ -65,19 +63,6 @@ SCENES = (
     Scene("20 topics of 10", 20, 10, "<= 0.05"),
 )
 POWERED = (*SCENES, Scene("50 independent questions", 50, 1, ""), Scene("13 topics of 8", 13, 8, ""))
-
-
-def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result. A `bar` is `<= x`, `>= x` or `x to y`; any other only reports."""
-    holds = True
-    if bar.startswith("<= "):
-        holds = value <= float(bar[3:])
-    elif bar.startswith(">= "):
-        holds = value >= float(bar[3:])
-    elif " to " in bar:
-        low, high = map(float, bar.split(" to "))
-        holds = low <= value <= high
-    return {"figure": name, "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
 
 
 def equal_versions(scene: Scene, runs: int, utility: bool = False) -> list[Figure]:
@@ -134,12 +119,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     figures = offline_figures(QUICK_RUNS if options.quick else RUNS)
-    if options.json:
-        print(json.dumps(figures))
-        return
-    for one in figures:
-        verdict = "holds" if one["holds"] else "MISSED"
-        print(f"{one['figure']:<93} {one['value']:>7.4f}  {one['bar']:<12} {verdict:<7} n={one['n']}")
+    show(figures, options.json)
 
 
 if __name__ == "__main__":

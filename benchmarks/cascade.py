@@ -12,7 +12,6 @@ Then what the calls of a question come to when language models do everything: de
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 
+from figures import Figure, figure, show
 from perfect import Perfect
 
 from optimize.dataset import LabelledQuestion, read_labelled, splits
@@ -48,11 +48,6 @@ ALWAYS = 1.0
 PASSES = 2  # over all doubts, one at a time
 AMPLE = Budget(max_seconds=600.0, max_tokens=10**9, max_usd=1e9)
 QUICK = 10
-Figure = dict[str, Any]
-
-
-def figure(name: str, value: float, bar: str, n: int, holds: bool = True) -> Figure:
-    return {"figure": f"cascade: {name}", "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
 
 
 def cascade_figures(quick: bool = False, split: str = "test") -> list[Figure]:
@@ -72,19 +67,21 @@ def cascade_figures(quick: bool = False, split: str = "test") -> list[Figure]:
     mixed = arms["in doubt"][0]
     asked, decisions = sum(a.usage.asked for a in mixed), sum(a.usage.decisions for a in mixed)
     n, share = len(scored_on), calls["in doubt"] / max(1, calls["always"])
+    reached = figure("cascade: outcome accuracy", right["in doubt"], f">= {right['always']:.4f}", n)
+    reported = {
+        "outcome accuracy, always asking": right["always"],
+        "outcome accuracy, never asking": right["never"],
+        "correct answers": graded["in doubt"],
+        "correct answers, always asking": graded["always"],
+        "calls a question": calls["in doubt"] / n,
+        "calls a question, always asking": calls["always"] / n,
+        "decisions passed on": asked / max(1, decisions),
+        **{f"doubt of {name.removeprefix('doubt.')}": value for name, value in doubts.items()},
+    }
     return [
-        figure(
-            "outcome accuracy", right["in doubt"], f">= {right['always']:.4f}", n, right["in doubt"] >= right["always"]
-        ),
-        figure("outcome accuracy, always asking", right["always"], "report", n),
-        figure("outcome accuracy, never asking", right["never"], "report", n),
-        figure("correct answers", graded["in doubt"], "report", n),
-        figure("correct answers, always asking", graded["always"], "report", n),
-        figure("calls over those of always asking", share, "<= 0.4", n, share <= 0.4),
-        figure("calls a question", calls["in doubt"] / n, "report", n),
-        figure("calls a question, always asking", calls["always"] / n, "report", n),
-        figure("decisions passed on", asked / max(1, decisions), "report", n),
-        *(figure(f"doubt of {name.removeprefix('doubt.')}", value, "report", n) for name, value in doubts.items()),
+        {**reached, "holds": right["in doubt"] >= right["always"]},  # the bar is shown rounded
+        figure("cascade: calls over those of always asking", share, "<= 0.4", n),
+        *(figure(f"cascade: {name}", value, "report", n) for name, value in reported.items()),
     ]
 
 
@@ -195,8 +192,8 @@ def call_figures() -> list[Figure]:
             print(f"{question.question} {answer.trace}", file=sys.stderr)
             name = f"{question.route} question, decisions {how}"
             found += [
-                figure(f"calls of a {name}", answer.usage.calls, "report", 1),
-                figure(f"tokens of a {name}", answer.usage.tokens_in + answer.usage.tokens_out, "report", 1),
+                figure(f"cascade: calls of a {name}", answer.usage.calls, "report", 1),
+                figure(f"cascade: tokens of a {name}", answer.usage.tokens_in + answer.usage.tokens_out, "report", 1),
             ]
     return found
 
@@ -217,18 +214,6 @@ class OneByOne:
 
     async def acall(self, state: Any, questions: Any) -> Any:
         return await self._client.acall(state=state, questions=questions)
-
-
-def show(found: list[Figure], as_json: bool) -> None:
-    """Prints figures as a table, or as JSON."""
-    if as_json:
-        print(json.dumps(found, indent=1))
-        return
-    width = max(len(f["figure"]) for f in found)
-    for f in found:
-        print(
-            f"{f['figure']:<{width}}  {f['value']:>10}  {f['bar']:>10}  {'yes' if f['holds'] else 'NO':>3}  n={f['n']}"
-        )
 
 
 def main() -> None:

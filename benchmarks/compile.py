@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import logging
 import resource
 import subprocess
@@ -27,6 +26,7 @@ from typing import Any
 
 import dspy
 import numpy as np
+from figures import Figure, figure, row, show
 from machines import make_project
 from optimizers import PEERS, Peer, calls_of, mean_utility
 
@@ -47,18 +47,10 @@ from program.parameters import apply, read
 from program.rag import AgenticRAG
 from program.settings import Project
 
-Figure = dict[str, Any]
 SEEDS = 5
 TRIALS = 150
 MANY = 1000
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # by the number of seeds: t of a 95 % interval on their mean
-
-
-def figure(name: str, value_: float, bar: str, n: int) -> Figure:
-    """One line of the result. A `bar` is `<= x` or `>= x`; any other only reports."""
-    sign, _, limit = bar.partition(" ")
-    holds = value_ <= float(limit) if sign == "<=" else value_ >= float(limit) if sign == ">=" else True
-    return {"figure": name, "value": round(value_, 4), "bar": bar, "holds": holds, "n": n}
 
 
 def timed(run: Callable[[], Any]) -> tuple[Any, float]:
@@ -249,11 +241,9 @@ def main() -> None:
             for one in ROWS[name](Path(folder), options.quick, 1 if options.quick else options.seeds):
                 figures.append(one)
                 if not options.json:
-                    verdict = "holds" if one["holds"] else "MISSED"
-                    print(f"{one['figure']:<72} {one['value']:>10.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
-                    sys.stdout.flush()
+                    print(row(one), flush=True)
     if options.json:
-        print(json.dumps(figures))
+        show(figures, as_json=True)
 
 
 if __name__ == "__main__":

@@ -25,26 +25,19 @@ from typing import Any
 import dspy
 import numpy as np
 from dspy.experimental import Choice
+from figures import Figure, figure, show
 from numpy.typing import NDArray
 
 from program.knowledge.embedder import Embedder, shared_embedder
 from program.models.decider import LocalDecider
 from program.signatures import Sufficiency
 
-Figure = dict[str, Any]
 Floats = NDArray[np.float64]
 OUT_OF_SCOPE = "oos"
 CHECKED = 10
 WEIGHTS = [round(2 ** (n / 3), 3) for n in range(24)]
 FOLDS = 5
 DEMONSTRATIONS = 170
-
-
-def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result. A `bar` is `<= x` or `>= x`; any other only reports."""
-    sign, _, limit = bar.partition(" ")
-    holds = value <= float(limit) if sign == "<=" else value >= float(limit) if sign == ">=" else True
-    return {"figure": name, "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -250,12 +243,7 @@ def main() -> None:
             figures += measure(folder, options.quick, embedder)
         else:
             print(f"{name} is left out: RAGC_DATASETS names no folder that holds it.", file=sys.stderr)
-    if options.json:
-        print(json.dumps(figures))
-        return
-    for one in figures:
-        verdict = "holds" if one["holds"] else "MISSED"
-        print(f"{one['figure']:<58} {one['value']:>9.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+    show(figures, options.json)
 
 
 if __name__ == "__main__":

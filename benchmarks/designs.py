@@ -11,14 +11,13 @@ that version's demonstrations and thresholds. A version that does not fit this c
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from figures import Figure, figure, row, show
 
 from optimize.dataset import LabelledQuestion, read_labelled, splits
 from optimize.evaluation import Evaluation, Grader
@@ -32,7 +31,6 @@ from program.rag import AgenticRAG
 from program.settings import Project
 from program.tracing import UNRETRIEVED
 
-Figure = dict[str, Any]
 Asked = tuple[LabelledQuestion, Answer]
 METRICS = {
     "outcome": "outcome_accuracy",
@@ -122,26 +120,17 @@ def goals(compiled: Design, plain: Design) -> list[Figure]:
 
     wrong, calls = compiled.row()["wrong"], compiled.row()["calls"]
     control = plain.row()["wrong"][0]
-    return [
-        figure("underspecified questions asked back", ">= 0.95", *share(lambda q: q.outcome == "clarify", clarified)),
-        figure("clear questions asked back", "<= 0.02", *share(lambda q: q.outcome != "clarify", clarified)),
-        figure(
-            "unanswerable questions abstained on",
-            ">= 0.9",
-            *share(lambda q: q.outcome == "abstain", lambda a: a.outcome == "abstain"),
-        ),
-        figure("direct questions not looked up", ">= 0.95", *share(lambda q: q.route == "direct", unretrieved)),
-        figure("look-ups skipped where needed", "<= 0", *share(lambda q: q.route != "direct", unretrieved)),
-        figure("wrong answers over plain RAG's", "<= 0.2", wrong[0] / control if control else 0.0, wrong[1]),
-        figure("model calls a question", "<= 1.5", *calls),
+    abstained = share(lambda q: q.outcome == "abstain", lambda a: a.outcome == "abstain")
+    held = [
+        ("underspecified questions asked back", ">= 0.95", share(lambda q: q.outcome == "clarify", clarified)),
+        ("clear questions asked back", "<= 0.02", share(lambda q: q.outcome != "clarify", clarified)),
+        ("unanswerable questions abstained on", ">= 0.9", abstained),
+        ("direct questions not looked up", ">= 0.95", share(lambda q: q.route == "direct", unretrieved)),
+        ("look-ups skipped where needed", "<= 0", share(lambda q: q.route != "direct", unretrieved)),
+        ("wrong answers over plain RAG's", "<= 0.2", (wrong[0] / control if control else 0.0, wrong[1])),
+        ("model calls a question", "<= 1.5", calls),
     ]
-
-
-def figure(name: str, bar: str, value: float, n: int) -> Figure:
-    """One line of the result. A `bar` is `<= x` or `>= x`; any other only reports."""
-    sign, _, limit = bar.partition(" ")
-    holds = value <= float(limit) if sign == "<=" else value >= float(limit) if sign == ">=" else True
-    return {"figure": name, "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
+    return [figure(name, value, bar, n) for name, bar, (value, n) in held]
 
 
 def main() -> None:
@@ -162,19 +151,18 @@ def main() -> None:
     held = goals(by_name[COMPILED], by_name["plain"]) if COMPILED in by_name else []
     if options.json:
         reported = [
-            figure(f"{design.name}: {title}", "reported", *cell)
+            figure(f"{design.name}: {title}", value, "reported", n)
             for design in found
-            for title, cell in design.row().items()
+            for title, (value, n) in design.row().items()
         ]
-        print(json.dumps([*reported, *held]))
+        show([*reported, *held], as_json=True)
         return
     print(f"{len(questions)} questions ({options.split})")
     print(f"{'design':<38}" + "".join(f"{title:>9}" for title in found[0].row()))
     for design in found:
         print(f"{design.name:<38}" + "".join(f"{value:>9.3f}" for value, _ in design.row().values()))
     for one in held:
-        verdict = "holds" if one["holds"] else "MISSED"
-        print(f"{one['figure']:<38} {one['value']:>8.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+        print(row(one))
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cascade import cascade_figures, show
-from goods import AT_ONCE, OBLIGING, Figure, Tally, ask_all, figure, program_at, question
+from cascade import cascade_figures
+from figures import Figure, figure, show
+from goods import AT_ONCE, OBLIGING, Tally, ask_all, program_at, question
 from load import crowd, memory, stream
 
 from program import Outcome

@@ -24,9 +24,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from figures import Figure, figure, row, show
 from numpy.typing import NDArray
 
 from program.indexing import INDEX, index_project
@@ -37,7 +37,6 @@ from program.knowledge.kinds import folders
 from program.knowledge.source import embedding_text
 from program.settings import Project
 
-Figure = dict[str, Any]
 ROUNDS = 3
 FILES = 1000
 CHANGES, CHANGES_QUICK = 7, 2
@@ -46,13 +45,6 @@ TOML = """name = "feeding"
 kind = "documents"
 path = "notes"
 """
-
-
-def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result. A `bar` is `<= x` or `>= x`; any other only reports."""
-    sign, _, limit = bar.partition(" ")
-    holds = value <= float(limit) if sign == "<=" else value >= float(limit) if sign == ">=" else True
-    return {"figure": name, "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
 
 
 def words(rng: random.Random, count: int) -> str:
@@ -167,15 +159,10 @@ def main() -> None:
             measured = part(options.quick, Path(root))
             figures += measured
             if not options.json:
-                show(measured)
+                for one in measured:
+                    print(row(one), flush=True)
     if options.json:
-        print(json.dumps(figures, indent=1))
-
-
-def show(figures: Sequence[Figure]) -> None:
-    for line in figures:
-        mark = "" if line["bar"] == "reported" else ("holds" if line["holds"] else "MISSED")
-        print(f"{line['figure']:<68} {line['value']:>9.3f}  {line['bar']:<9} {mark:<7} n={line['n']}", flush=True)
+        show(figures, as_json=True)
 
 
 if __name__ == "__main__":

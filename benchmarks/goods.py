@@ -13,22 +13,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+from figures import Figure, figure
+
 from program import Answer, Outcome, open_program
 from program.models.apart import Books
 from program.rag import AgenticRAG
 
-Figure = dict[str, Any]
 GOODS = "kettle toaster lamp heater fan mixer scale radio clock shaver blender grinder".split()
 OBLIGING = "program.models.script:obliging"
 AT_ONCE = 8
 SECONDS = 30.0  # of one question
-
-
-def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result. A `bar` is `<= x` or `>= x`; any other only reports."""
-    sign, _, limit = bar.partition(" ")
-    holds = value <= float(limit) if sign == "<=" else value >= float(limit) if sign == ">=" else True
-    return {"figure": name, "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
 
 
 def write_project(folder: Path, url: str, provider: str = "", models: str = "", seconds: float = SECONDS) -> Path:

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
+from figures import Figure, figure, show
 from scripted_model import Shelf
 
 from program.budget import Budget
@@ -37,7 +36,6 @@ from program.models.spending import afresh
 from program.rag import AgenticRAG, Runtime
 from program.settings import ModelSettings, ProviderSettings
 
-Figure = dict[str, Any]
 MODEL = "openai/staged"
 SECONDS = 0.2  # the server takes for a call
 SEARCH = 0.15  # the shelf takes for a search
@@ -122,13 +120,6 @@ def together(provider: ProviderApart, questions: int) -> list[Figure]:
     ]
 
 
-def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result; a bar is `<= x` or only reports."""
-    sign, _, limit = bar.partition(" ")
-    holds = sign != "<=" or value <= float(limit)
-    return {"figure": name, "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"{ALONE_QUICK} alone, {TOGETHER_QUICK} at once")
@@ -139,12 +130,7 @@ def main() -> None:
             *alone(provider, ALONE_QUICK if options.quick else ALONE),
             *together(provider, TOGETHER_QUICK if options.quick else TOGETHER),
         ]
-    if options.json:
-        print(json.dumps(figures))
-        return
-    for one in figures:
-        verdict = "holds" if one["holds"] else "MISSED"
-        print(f"{one['figure']:<56} {one['value']:>9.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+    show(figures, options.json)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import os
 import time
 from pathlib import Path
 
-from goods import AT_ONCE, Figure, ask_all, figure, program_at, question
+from figures import Figure, figure
+from goods import AT_ONCE, ask_all, program_at, question
 
 from program.drivers import Progress, Token
 from program.models.apart import ProviderApart

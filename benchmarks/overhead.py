@@ -13,7 +13,6 @@ cannot outlive the deadline; the graph has no such guard, and what ours costs is
 from __future__ import annotations
 
 import argparse
-import json
 import operator
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from typing import Annotated, Any, TypedDict
 import dspy
 import numpy as np
 from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
+from figures import Figure, figure, show
 from scripted_model import Shelf, reply_to
 
 from program.budget import Budget
@@ -34,7 +34,6 @@ from program.presets import PRESETS
 from program.rag import AgenticRAG, Runtime
 from program.settings import ModelSettings
 
-Figure = dict[str, Any]
 Ask = Callable[[str], str]
 MODEL = "local/instant"
 REMOTE = "instant/remote"  # a name that is not local is taken to be behind a network
@@ -194,18 +193,6 @@ def guard(inside: AgenticRAG, remote: AgenticRAG, questions: int) -> Figure:
     return figure("the guard of a remote model, ms a question", added, "reported", questions)
 
 
-def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result; a bar is `<= x` or only reports."""
-    sign, _, limit = bar.partition(" ")
-    return {
-        "figure": name,
-        "value": round(value, 4),
-        "bar": bar,
-        "holds": sign != "<=" or value <= float(limit),
-        "n": n,
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} questions, not {QUESTIONS}")
@@ -218,12 +205,7 @@ def main() -> None:
         *compared("the loop alone", without_prompts(whole), questions),
         guard(without_prompts(whole), without_prompts(whole, REMOTE), questions),
     ]
-    if options.json:
-        print(json.dumps(figures))
-        return
-    for one in figures:
-        verdict = "holds" if one["holds"] else "MISSED"
-        print(f"{one['figure']:<52} {one['value']:>9.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+    show(figures, options.json)
 
 
 if __name__ == "__main__":

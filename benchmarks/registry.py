@@ -11,7 +11,6 @@ manifests as large as a compile writes. The best of several runs counts: the res
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+from figures import Figure, figure, show
 
 from optimize import registry
 from optimize.overlap import question_digest
@@ -29,7 +29,6 @@ from program.fitting import structure_of
 from program.parameters import read
 from program.rag import AgenticRAG
 
-Figure = dict[str, Any]
 DEMONSTRATIONS, VERSIONS, PAGES = 200, 1000, 40
 TOML = """name = "shop"
 artifacts = "artifacts"
@@ -41,12 +40,6 @@ asks = ["How much water does the kettle hold?"]
 """
 
 
-def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result. A `bar` is `<= x`; any other only reports."""
-    holds = value <= float(bar[3:]) if bar.startswith("<= ") else True
-    return {"figure": name, "value": round(value, 1), "bar": bar, "holds": holds, "n": n}
-
-
 def timed(name: str, run: Callable[[], Any], limit: float, times: int) -> list[Figure]:
     """Milliseconds of the quickest run, and of processor time in it: on a busy machine the two differ."""
     wall, busy = [], []
@@ -56,8 +49,8 @@ def timed(name: str, run: Callable[[], Any], limit: float, times: int) -> list[F
         wall.append(1000 * (time.perf_counter() - began))
         busy.append(1000 * (time.process_time() - began_busy))
     return [
-        figure(f"ms {name}", min(wall), f"<= {limit:g}", times),
-        figure(f"ms of processor time {name}", min(busy), "reported", times),
+        figure(f"ms {name}", min(wall), f"<= {limit:g}", times, digits=1),
+        figure(f"ms of processor time {name}", min(busy), "reported", times, digits=1),
     ]
 
 
@@ -132,12 +125,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         loaded, fields = loading(Path(place) / "shop", runs)
         listed = listing(Path(place) / "many", fields, VERSIONS // 5 if options.quick else VERSIONS, runs)
-    if options.json:
-        print(json.dumps([*loaded, *listed]))
-        return
-    for one in (*loaded, *listed):
-        verdict = "holds" if one["holds"] else "MISSED"
-        print(f"{one['figure']:<70} {one['value']:>8.1f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+    show([*loaded, *listed], options.json)
 
 
 if __name__ == "__main__":

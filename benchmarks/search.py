@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import Figure, figure, show
 
 from optimize.cli.project import TOML
 from optimize.search_evaluation import evaluate_search, figures, open_beir, read_beir
@@ -39,7 +40,6 @@ from program.knowledge.source import Passage, SourceCard, embedding_text
 from program.knowledge.spelling import Spelling
 from program.settings import Project
 
-Figure = dict[str, Any]
 BARS = {
     "hotpotqa": {"R@5": 0.95, "all@8": 0.95},
     "musique": {"R@5": 0.75, "all@8": 0.65},
@@ -50,13 +50,6 @@ BARS = {
 QUICK = ("squad2", "multihop_rag")
 VOCABULARY = 20_000
 LENGTH = 60
-
-
-def figure(name: str, value: float, bar: str, n: int) -> Figure:
-    """One line of the result. A `bar` is `<= x` or `>= x`; any other only reports."""
-    sign, _, limit = bar.partition(" ")
-    holds = value <= float(limit) if sign == "<=" else value >= float(limit) if sign == ">=" else True
-    return {"figure": name, "value": round(value, 4), "bar": bar, "holds": holds, "n": n}
 
 
 def quality(folder: Path, quick: bool) -> list[Figure]:
@@ -267,12 +260,7 @@ def main() -> None:
         found += quality(Path(named), options.quick)
     else:
         print("The public sets are left out: RAGC_DATASETS names no folder.", file=sys.stderr)
-    if options.json:
-        print(json.dumps(found))
-        return
-    for one in found:
-        verdict = "holds" if one["holds"] else "MISSED"
-        print(f"{one['figure']:<78} {one['value']:>9.4f}  {one['bar']:<9} {verdict:<7} n={one['n']}")
+    show(found, options.json)
 
 
 if __name__ == "__main__":
