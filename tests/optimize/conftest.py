@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from program import load
 from program.models.gateway import shared_gateway
 from program.models.script import obliging
+from tests.loopback import serving
 
 
 class Model(ThreadingHTTPServer):
@@ -74,10 +75,8 @@ def model():
     """The model, serving; what this process remembers of one before it is forgotten."""
     shared_gateway.cache_clear()
     server = Model()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving(server):
+        yield server
 
 
 @pytest.fixture
@@ -94,3 +93,9 @@ def paid_shop(own_shop, model, monkeypatch):
     named = '[models]\ndecide = "openai/gpt-4o-mini"\nwrite = "openai/gpt-4o-mini"\n\n[knowledge.product]'
     settings.write_text(settings.read_text().replace("[knowledge.product]", named, 1))
     return own_shop
+
+
+@pytest.fixture(scope="module")
+def rag(compiled):
+    """The compiled shop."""
+    return load("shop@v2", artifacts=compiled / "artifacts")

@@ -1,11 +1,9 @@
 """Paths: a setting under which nothing is read otherwise is answered from the tree, and as it would be anew."""
 
 import numpy as np
-import pytest
 
 from optimize.record import Record
 from optimize.replay import Replay
-from program import load
 from program.parameters import Candidates, apply, read, space
 
 QUESTIONS = [
@@ -13,11 +11,6 @@ QUESTIONS = [
     "How many days do I have to get my money back and how many watts does the Wren draw?",
     "Does the kettle come in green?",
 ]
-
-
-@pytest.fixture(scope="module")
-def rag(compiled):
-    return load("shop@v2", artifacts=compiled / "artifacts")
 
 
 def moved(rag, settings=60):

@@ -5,7 +5,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optimize.replay import Record, Replay
-from program import load
 from program.parameters import apply, read, space
 
 QUESTIONS = [
@@ -14,11 +13,6 @@ QUESTIONS = [
     "What is 12 times 12?",
     "Does the kettle come in green?",
 ]
-
-
-@pytest.fixture(scope="module")
-def rag(compiled):
-    return load("shop@v2", artifacts=compiled / "artifacts")
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from typing import Any
 
 from qdrant_client import QdrantClient, models
 
+from tests.loopback import serving
+
 KEY = "a-key"
 
 
@@ -72,10 +74,5 @@ def qdrant_server() -> Iterator[tuple[str, QdrantClient]]:
                 return {"points": [p.model_dump(exclude_none=True) for p in found.points]}
         raise AssertionError(f"{verb} {path} is not served")
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", store
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield f"http://{address}", store

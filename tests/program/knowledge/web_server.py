@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.loopback import serving
 
 
 @dataclass
@@ -84,9 +85,5 @@ def web_server(
         tls.load_cert_chain(certificate)
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     second.url = f"http://{host}:{server.server_port}"
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    try:
+    with serving(server):
         yield second
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -1,7 +1,6 @@
 """What is the same in every prompt is marked for providers that keep it only then."""
 
 import json
-import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,6 +12,7 @@ from program.models.script import Script
 from program.models.spending import Spending
 from program.models.testing import serve
 from program.models.transport import Call
+from tests.loopback import serving
 
 pytestmark = pytest.mark.xdist_group("provider")
 MESSAGES = [{"role": "system", "content": "Decide."}, {"role": "user", "content": "Hello."}]
@@ -45,13 +45,8 @@ def anthropic():
         def log_message(self, *_):
             """Nothing is told."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", bodies
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield f"http://{address}", bodies
 
 
 @pytest.fixture(scope="module")
