@@ -41,7 +41,7 @@ class Scoring:
         self._known: dict[tuple[Any, ...], tuple[float, float]] = {}
         self._grades: dict[tuple[int, int], tuple[float, float, float]] = {}  # by place and run
         self._setting: Setting = {}
-        questions = [arm.questions[q] for arm, q in ((arms[a], q) for a, q in self._places)]
+        questions = [question for arm in arms for question in arm.questions]
         self._ids = [question.id for question in questions]
         self._answered = np.array([float(q.outcome == "answered") for q in questions])
         self._routed = np.array([q.route is not None for q in questions])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,10 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 MEMORY = 4_096  # vectors kept in memory: 6 MB of 384 floats
 FEW = 8  # texts that are embedded along with those of another thread
 READ = 1024  # passages kept in memory as tokens: about 0.1 MB each
+
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 class Embedder:
@@ -114,25 +118,29 @@ class Embedder:
             self._kept.popitem(last=False)
 
     def _fresh(self, texts: list[str]) -> dict[str, NDArray[np.float32]]:
-        """Vectors that are not in memory: from the file, or computed and put there."""
-        kept = self._file.get(texts) if self._file else {}
-        found = {text: np.frombuffer(vector, np.float32) for text, vector in kept.items()}
-        if unknown := [text for text in texts if text not in found]:
-            computed = dict(zip(unknown, self._compute(unknown), strict=True))
-            if self._file:
-                self._file.put({text: vector.tobytes() for text, vector in computed.items()})
-            found |= computed
-        return found
+        """Vectors that are not in memory."""
+        keys = {text: text for text in texts}
+        return self._had(keys, self._compute, lambda v: v.tobytes(), lambda kept: np.frombuffer(kept, np.float32))
 
     def _freshly_read(self, passages: list[Passage]) -> dict[Passage, Tokens]:
-        """Tokens that are not in memory: from the file, or computed and put there."""
+        """Tokens that are not in memory."""
         keys = {passage: "\0".join(("", passage[0], *passage[1])) for passage in passages}
+        return self._had(keys, lambda new: read(_model(self.name), new), Tokens.to_bytes, Tokens.from_bytes)
+
+    def _had(
+        self,
+        keys: Mapping[Item, str],
+        compute: Callable[[list[Item]], Iterable[Found]],
+        pack: Callable[[Found], bytes],
+        unpack: Callable[[bytes], Found],
+    ) -> dict[Item, Found]:
+        """What was computed of each item: from the file, where it has that key, or computed and put there."""
         kept = self._file.get(list(keys.values())) if self._file else {}
-        found = {passage: Tokens.from_bytes(kept[key]) for passage, key in keys.items() if key in kept}
-        if unknown := [passage for passage in passages if passage not in found]:
-            computed = dict(zip(unknown, read(_model(self.name), unknown), strict=True))
+        found = {item: unpack(kept[key]) for item, key in keys.items() if key in kept}
+        if unknown := [item for item in keys if item not in found]:
+            computed = dict(zip(unknown, compute(unknown), strict=True))
             if self._file:
-                self._file.put({keys[passage]: tokens.to_bytes() for passage, tokens in computed.items()})
+                self._file.put({keys[item]: pack(one) for item, one in computed.items()})
             found |= computed
         return found
 

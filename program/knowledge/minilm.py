@@ -7,10 +7,11 @@ bits of each. Here only texts of one length share a batch, and no batch is so sm
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +25,7 @@ HEADS = 12
 LAYERS = 6
 LONGEST = 256  # tokens read of a text
 TOKENS = 1024  # of a batch, about
-RECENT = 64  # texts, of 0.4 MB each at most
+RECENT = 64  # texts run by themselves whose states are kept, of 0.4 MB each at most
 FEWEST = 32  # tokens of a batch: matrices of fewer than 16 rows are multiplied in another order
 EPSILON = 1e-12
 
@@ -49,7 +50,7 @@ class MiniLM:
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(LONGEST)
-        self._alone: OrderedDict[tuple[int, ...], Any] = OrderedDict()  # states of what was last run by itself
+        self._states = lru_cache(maxsize=RECENT)(self._run_alone)
 
     dimension = DIMENSION
     room = LONGEST - 2
@@ -74,7 +75,7 @@ class MiniLM:
     def token_vectors(self, texts: Sequence[str]) -> list[tuple[list[str], list[tuple[int, int]], NDArray[np.float32]]]:
         """Of each text the names, the places and the vectors (tokens, 384), of any length, of its first 254 tokens."""
         read = [self._tokenizer.encode(_readable(text)) for text in texts]
-        states = _spread(self._states, [one.ids for one in read])
+        states = _spread(self._states, [tuple(one.ids) for one in read])
         return [
             (one.tokens[1:-1], one.offsets[1:-1], some[1:-1].numpy()) for one, some in zip(read, states, strict=True)
         ]
@@ -83,20 +84,14 @@ class MiniLM:
         """The vectors of texts of one length."""
         from torch.nn import functional as nn
 
-        states = self._states(rows[0])[None] if len(rows) == 1 else self._run(rows)
+        states = self._states(tuple(rows[0]))[None] if len(rows) == 1 else self._run(rows)
         vectors: NDArray[np.float32] = nn.normalize(states.sum(1) / len(rows[0]), dim=1).numpy()
         return vectors
 
-    def _states(self, row: Sequence[int]) -> Any:
-        """The states (tokens, 384) of one text. A question is embedded for a search and read for an answer: the last
-        few are kept."""
-        key = tuple(row)
-        states = self._alone.get(key)
-        if states is None:
-            states = self._alone[key] = self._run([row])[0]
-            while len(self._alone) > RECENT:
-                self._alone.popitem(last=False)
-        return states
+    def _run_alone(self, row: tuple[int, ...]) -> Any:
+        """The states (tokens, 384) of one text; the last few are kept, for a question is embedded for a search and
+        read for an answer."""
+        return self._run([row])[0]
 
     def _run(self, rows: Sequence[Sequence[int]]) -> Any:
         """The states (texts, tokens, 384) of texts of one length; a short batch is filled up with repeats."""
