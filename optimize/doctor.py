@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PACKAGES = (
     "dspy",
+    "onnxruntime",
     "torch",
     "sentence-transformers",
     "qdrant-client",

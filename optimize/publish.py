@@ -34,6 +34,7 @@ REPORT = "report.html"
 PACKAGES = (
     "dspy",
     "optuna",
+    "onnxruntime",
     "torch",
     "sentence-transformers",
     "qdrant-client",

@@ -15,7 +15,8 @@ import numpy as np
 
 from program.errors import ModelError
 from program.knowledge.contextual import Passage, Tokens, read
-from program.knowledge.minilm import DIMENSION, MiniLM
+from program.knowledge.minilm import MiniLM
+from program.knowledge.minilm_graph import DIMENSION
 from program.knowledge.sentencemodel import SentenceModel
 from program.knowledge.vectorfile import VectorFile
 
@@ -38,7 +39,7 @@ class Embedder:
 
     The model is loaded at the first text, not before, so that importing costs nothing. Vectors are kept by
     text, so a question embedded for search is not embedded again for a decision. Safe from many threads: what
-    several want at once is computed together, for one text alone takes as long as four in a batch.
+    several want at once is computed together.
     """
 
     def __init__(self, name: str = MINILM) -> None:

@@ -96,6 +96,6 @@ def test_any_text_gives_one_to_four_look_ups(question: str) -> None:
     "pattern", ["and and ", "why and what, is A and B or C, ", "Big Team and ", "a the which who "]
 )
 def test_a_hostile_question_is_split_within_seconds(pattern: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     split("Who leads the " + pattern * 400)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
