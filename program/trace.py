@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from threading import Event
 from typing import Any
 from uuid import uuid4
 
@@ -113,6 +114,7 @@ class TraceLog:
 
     folder: Path
     review_below: float = 0.0
+    unwritable: Event = field(default_factory=Event, repr=False, compare=False)  # said once, not at every question
 
     @property
     def traces(self) -> LineLog:

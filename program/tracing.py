@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
+
+import orjson
 
 from program.answer import Answer, Outcome
 from program.knowledge.source import Passage
@@ -15,6 +18,7 @@ from program.trace import Step, TraceLog
 
 UNRETRIEVED = "unretrieved"
 SHOWN = 200  # characters of a text that a step shows
+_LOG = logging.getLogger("ragc.trace")
 
 
 def step_of(
@@ -33,7 +37,19 @@ def step_of(
 
 
 def log(answer: Answer, question: str, preset: str, to: TraceLog) -> None:
-    """Writes the answer's line, and one more for the reviewer or the auditor when it is theirs."""
+    """Writes the answer's line, and one more for the reviewer or the auditor when it is theirs.
+
+    An answer is worth more than its trace: where nothing can be written a warning says so, once for each log.
+    """
+    try:
+        _write(answer, question, preset, to)
+    except (OSError, orjson.JSONEncodeError) as error:
+        if not to.unwritable.is_set():
+            to.unwritable.set()
+            _LOG.warning("Traces cannot be written to %s (%s): answers go on without them.", to.folder, error)
+
+
+def _write(answer: Answer, question: str, preset: str, to: TraceLog) -> None:
     entry = {
         **answer.as_dict(),
         "question": question,
