@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 import pytest
-from staged import Decider, Writer, staged
+from staged import Decider, Shelf, Writer, staged
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.budget import Budget, Meter
 from program.drivers import Progress, Token
+from program.knowledge.source import NO_FILTERS
 
 HURRY = Budget(max_seconds=1.5)
 QUESTION = "What is it?"
@@ -77,6 +78,30 @@ def test_a_decider_that_hangs_leaves_the_time_to_write_too():
     gate.set()
     assert "failed: judge.sufficiency: no reply in time" in answer.trace.path
     assert (answer.stopped_by, answer.text) == (StoppedBy.FALLBACK, "What is it? is 42. [1]")
+
+
+def test_a_search_that_hangs_does_not_outlive_the_deadline():
+    gate = threading.Event()
+
+    class Hangs(Shelf):
+        def candidates(self, query, depth, filters=NO_FILTERS):
+            gate.wait(60)
+            return super().candidates(query, depth, filters)
+
+    async def awaited(program) -> Answer:
+        try:
+            return await program.aask(QUESTION)
+        finally:
+            gate.set()  # the loop, closing, waits for its threads
+
+    def asked(program) -> Answer:
+        return program(QUESTION)
+
+    for ask in (asked, lambda program: asyncio.run(awaited(program))):
+        answer = ask(staged(budget=HURRY, shelf=Hangs()))
+        assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK)
+        assert "failed: search: no reply in time" in answer.trace.path
+        assert answer.usage.seconds < 30
 
 
 def test_a_streamed_answer_does_not_outlive_the_deadline_either():
