@@ -26,7 +26,8 @@ class Monitoring:
 
     `one_round` and `mean_rounds` are over questions that were judged. A retry was `false` when its first evidence
     already held everything that the answer cites in the end. `judge_by_week` is the mean sufficiency of the last
-    round by ISO week, without questions of which a decision could not be read: a default is no score.
+    round by ISO week, without questions of which a decision could not be read: a default is no score. `unread`
+    says which lines of the log are no trace.
     """
 
     n: int
@@ -45,6 +46,7 @@ class Monitoring:
     seconds_p50: float
     seconds_p95: float
     to_review: int
+    unread: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,7 +76,8 @@ def trace_of(log: TraceLog, trace_id: str) -> Entry:
 
 def monitor(log: TraceLog) -> Monitoring:
     """The figures of every trace that is kept. Raises `DataError` when there is none."""
-    entries = list(log.traces.entries())
+    unread: list[str] = []
+    entries = list(log.traces.entries(unread.append))
     if not entries:
         raise DataError(f"{log.traces.path} is empty.", "Ask something first, with [trace] enabled.")
     judged = [entry["rounds"] for entry in entries if entry.get("rounds")]
@@ -98,6 +101,7 @@ def monitor(log: TraceLog) -> Monitoring:
         seconds_p50=float(np.percentile(seconds, 50)),
         seconds_p95=float(np.percentile(seconds, 95)),
         to_review=sum(1 for _ in log.review.entries()),
+        unread=tuple(unread),
     )
 
 

@@ -49,7 +49,7 @@ def opened(
 
 def ask(
     target: Target,
-    question: Annotated[str | None, typer.Argument(help="The question; without one, a question a line is read.")] = None,
+    question: Annotated[str | None, typer.Argument(help="The question; without it, one a line is read.")] = None,
     trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, typer.Option(help="Print the answer as it is written.")] = False,
     point: Point = "",

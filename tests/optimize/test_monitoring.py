@@ -78,6 +78,20 @@ def test_a_default_that_stands_for_an_unreadable_judgement_is_no_score(tmp_path)
     assert monitor(log_of(tmp_path)).judge_by_week == {"2026-W01": 0.9}
 
 
+def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
+    for name in ("traces.jsonl", "review.jsonl"):
+        with (traces / name).open("a") as file:
+            file.write("{broken")
+    found = monitor(log_of(traces))
+    assert (found.n, found.unread) == (6, (f"{traces / 'traces.jsonl'} line 7",))
+    for asked in (
+        ["stats", str(traces)],
+        ["stats", str(traces), "--review"],
+        ["show", "0000000000000001", str(traces)],
+    ):
+        assert RUN.invoke(app, ["trace", *asked]).exit_code == 0
+
+
 def test_a_project_that_was_never_asked_says_so(tmp_path):
     with pytest.raises(DataError, match="no traces"):
         log_of(tmp_path)
