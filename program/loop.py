@@ -159,9 +159,14 @@ def _fallback(state: State) -> Steps:
         state.ranked[state.strategy.name, state.question] = rank(state.pool or (), state.tuning)
     state.kept = state.kept or state.found[: state.tuning.k]
     state.conflicts = []
-    (reply,) = yield [draft_request(state, strict=False)]
     state.path.append("fallback")
-    return state.answer(reply["answer"], Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
+    text = ""
+    if state.kept:
+        (reply,) = yield [draft_request(state, strict=False)]
+        text = reply["answer"].strip()
+    if not text:
+        return state.abstention("", 0.0, StoppedBy.FALLBACK)
+    return state.answer(text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
 
 
 def _plan_note(plan: Plan) -> str:

@@ -21,7 +21,7 @@ def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[
     """The grounded answer, or None when nothing of it can be upheld."""
     draft = yield from _draft(state, strict=False)
     if not state.tuning.ground:
-        return _answered(state, draft, state.verdict.sufficiency, stopped_by)
+        return _answered(state, draft, state.verdict.sufficiency, stopped_by) if draft.strip() else None
     stated, upheld, whole = yield from _checked(state, draft)
     if len(upheld) < len(stated):
         draft = yield from _draft(state, strict=True)

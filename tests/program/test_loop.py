@@ -163,6 +163,18 @@ def test_when_even_the_fallback_fails_the_program_abstains():
     assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK)
 
 
+@pytest.mark.parametrize("changed", [{"pool": []}, {"changed": {"generator.answer": {"answer": " "}}}])
+def test_a_fallback_that_has_nothing_to_say_abstains(changed):
+    program = Scripted(**changed)
+    answer = program("How big?", fail=lambda r: isinstance(r, Ask) and r.predictor.startswith("classifier"))
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK)
+    assert answer.text
+
+
+def test_plain_rag_that_writes_nothing_abstains():
+    assert Scripted({"generator.answer": {"answer": ""}}, **PLAIN)("How big?").outcome is Outcome.ABSTAIN
+
+
 def test_a_spent_budget_ends_the_searching():
     program = Scripted({"judge.sufficiency": {"sufficient": noul(0.2)}}, max_rounds=4)
     answer = program("What does it cost?", tripped=lambda: StoppedBy.SECONDS)
