@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 import orjson
 
 from program.errors import IntegrityError, SettingsError, VersionError
-from program.fitting import check_fit, check_models
+from program.fitting import check_fit, check_knowledge, check_models
 from program.following import Followed
 from program.indexing import Advance
 from program.manifest import Manifest, verify
@@ -96,6 +96,7 @@ def load(
     opened = _project(manifest, project)
     check_models(manifest, opened)
     program = open_program(opened, progress=progress, version=f"{manifest.name}@{manifest.version}")
+    check_knowledge(manifest, program)
     check_fit(manifest, program, orjson.loads((manifest.folder / STATE).read_bytes()))
     _restore(program, manifest)
     if calls_per_question is None and min_utility is None:
