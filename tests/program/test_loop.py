@@ -91,6 +91,33 @@ def test_a_judge_that_always_says_no_stops_at_the_round_cap_and_says_so():
     assert len(program.found) == 3
 
 
+def test_a_cap_that_trips_sends_the_best_evidence_to_the_writer_poor_or_not():
+    program = Scripted({"judge.sufficiency": {"sufficient": noul(0.2)}}, generate_above=0.5, clarify_above=0.05)
+    answer = program("What does it cost?", tripped=lambda: StoppedBy.TOKENS)
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.TOKENS)
+
+
+@pytest.mark.parametrize("knobs", [{"generate_above": 0.5}, {"clarify_above": 0.05}])
+def test_a_question_back_and_an_abstention_say_what_stopped_the_search(knobs):
+    program = Scripted({"judge.sufficiency": {"sufficient": noul(0.2)}}, max_rounds=2, **knobs)
+    answer = program("What does it cost?")
+    assert (answer.outcome is Outcome.ANSWERED, answer.stopped_by) == (False, StoppedBy.ROUNDS)
+    assert answer.outcome is Outcome.CLARIFY or answer.text.endswith("Missing: the price.")
+
+
+def test_a_withheld_draft_says_what_is_missing_and_what_stopped_the_search():
+    replies = {
+        "judge.sufficiency": {"sufficient": noul(0.3)},
+        "judge.missing": lambda n: {"missing": "the price", "next_query": f"try {n}"},
+        "grounder.support": {"supported": noul(0.1)},
+    }
+    program = Scripted(replies, max_rounds=2, each_part=0)
+    tripped = iter([None] * 4)
+    answer = program("What does it cost?", tripped=lambda: next(tripped, StoppedBy.USD))
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.USD)
+    assert answer.text.endswith("Missing: the price.")
+
+
 def test_a_rewrite_that_was_tried_before_is_not_searched_again():
     program = Scripted({"judge.sufficiency": {"sufficient": noul(0.2)}}, max_rounds=4)
     program("What does it cost?")
