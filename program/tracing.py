@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from program.answer import Answer, Outcome
+from program.decisions import undecided
 from program.knowledge.source import Passage
 from program.requests import Find, Reply, Request
 from program.trace import Step, TraceLog
@@ -84,7 +85,9 @@ def _output(reply: Any) -> tuple[str, dict[str, float]]:
     parts, scores = [], {}
     for name, value in reply.items():
         probability = getattr(value, "probability", None)
-        if probability is None:
+        if undecided(value):
+            shown = "undecided"
+        elif probability is None:
             shown = str(getattr(value, "value", value))[:SHOWN]
             table = getattr(value, "probabilities", None)
             if table and shown in table:

@@ -20,8 +20,10 @@ MOST_CLAIMS = 2  # looked up again, of those without support
 def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
     """The grounded answer, or None when nothing of it can be upheld."""
     draft = yield from _draft(state, strict=False)
+    if not draft.strip():
+        return None
     if not state.tuning.ground:
-        return _answered(state, draft, state.verdict.sufficiency, stopped_by) if draft.strip() else None
+        return _answered(state, draft, state.verdict.sufficiency, stopped_by)
     stated, upheld, whole = yield from _checked(state, draft)
     if len(upheld) < len(stated):
         draft = yield from _draft(state, strict=True)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scripted import Scripted, noul, passage, planned, route
 
 from program.answer import Outcome, StoppedBy
+from program.decisions import Decision
 from program.knowledge.source import SourceCard
 from program.loop import Ask
 from program.presets import PLAIN, PRESETS
@@ -116,6 +117,15 @@ def test_a_withheld_draft_says_what_is_missing_and_what_stopped_the_search():
     answer = program("What does it cost?", tripped=lambda: next(tripped, StoppedBy.USD))
     assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.USD)
     assert answer.text.endswith("Missing: the price.")
+
+
+def test_a_part_of_a_question_whose_judgement_cannot_be_read_is_not_looked_up_again():
+    judged = {
+        "judge.sufficiency": lambda n: {"sufficient": noul(0.9) if n == 1 else Decision(False, 0.0, undecided=True)}
+    }
+    program = Scripted({"classifier.route": route("complex"), **judged}, each_part=1)
+    assert program("What?").rounds[0].completeness == 1.0
+    assert program.asked.count("judge.sufficiency") == 3
 
 
 def test_a_rewrite_that_was_tried_before_is_not_searched_again():
