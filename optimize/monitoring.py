@@ -58,8 +58,12 @@ def log_of(target: str | Path) -> TraceLog:
     Raises `DataError` when there is none yet.
     """
     place = Path(target)
-    folder = Project.open(place).private if (place / FILE).is_file() else place if place.is_dir() else place.parent
-    log = TraceLog(folder)
+    if not place.exists():
+        raise DataError(f"There is no {target}.", "Name a project folder, or a file of traces.")
+    if place.is_file():
+        log = TraceLog(place.parent, name=place.name)
+    else:
+        log = TraceLog(Project.open(place).private if (place / FILE).is_file() else place)
     if not log.traces.path.is_file():
         raise DataError(f"There are no traces at {log.traces.path}.", "Ask something first, with [trace] enabled.")
     return log

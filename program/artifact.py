@@ -116,7 +116,10 @@ def open_latest(
     min_utility: float | None = None,
     progress: Advance | None = None,
 ) -> AgenticRAG:
-    """The latest version of a project, as `load` gives it, when it has one; else its program before any compile."""
+    """The latest version of a project, as `load` gives it, when it has one; else its program before any compile.
+
+    Raises as `load`; `VersionError`, too, when a point or a wish is given for a project without a version.
+    """
     opened = Project.open(project)
     if opened.name in names(opened.artifacts):
         latest = f"{opened.name}@latest"
@@ -129,6 +132,13 @@ def open_latest(
             min_utility=min_utility,
             progress=progress,
         )
+    wished = {"point": point, "calls_per_question": calls_per_question, "min_utility": min_utility}
+    for name, value in wished.items():
+        if value is not None:
+            raise VersionError(
+                f"{opened.name} was never compiled, so it has no {name.replace('_', ' ')} {value} to choose.",
+                f"Ask without it, or run: ragc compile {project}",
+            )
     return open_program(opened, progress=progress)
 
 

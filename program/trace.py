@@ -116,12 +116,13 @@ class TraceLog:
 
     folder: Path
     review_below: float = 0.0
+    name: str = "traces.jsonl"
     unwritable: Event = field(default_factory=Event, repr=False, compare=False)  # said once, not at every question
 
     @property
     def traces(self) -> LineLog:
         """One line for each question."""
-        return LineLog(self.folder / "traces.jsonl")
+        return LineLog(self.folder / self.name)
 
     @property
     def review(self) -> LineLog:

@@ -166,6 +166,10 @@ MISTAKES = {
     "not English": (["ask", "{shop}", "Wie viel Wasser passt in den großen Kessel hinein?"], 2),
     "unknown split": (["eval", "{shop}", "--split", "holdout"], 2),
     "missing questions": (["eval", "{shop}", "--questions", "{tmp}/none.jsonl"], 2),
+    "search for nothing": (["search", "{shop}", " "], 2),
+    "point of no version": (["ask", "{shop}", "Q?", "--point", "fastest"], 2),
+    "wish of no version": (["eval", "{shop}", "--point", "quality"], 2),
+    "traces of nothing": (["trace", "stats", "{tmp}/nosuch"], 2),
     "unknown strategy": (["search", "{shop}", "kettle", "--strategy", "psychic"], 2),
     "unknown option": (["ask", "{shop}", "Q?", "--colour"], 2),
 }

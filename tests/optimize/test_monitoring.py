@@ -72,6 +72,11 @@ def test_a_trace_is_found_by_the_beginning_of_its_id_when_that_is_enough(traces)
             trace_of(log, unclear)
 
 
+def test_a_file_of_traces_is_read_under_whatever_name(traces):
+    (traces / "traces.jsonl").rename(traces / "monday.jsonl")
+    assert monitor(log_of(traces / "monday.jsonl")).n == 6
+
+
 def test_a_default_that_stands_for_an_unreadable_judgement_is_no_score(tmp_path):
     unread = entry(0, rounds=((0.0, ["a"]),), path=["no readable decision from m (why): took the safe default"])
     (tmp_path / "traces.jsonl").write_text(json.dumps(ENTRIES[0]) + "\n" + json.dumps(unread) + "\n")
@@ -95,6 +100,8 @@ def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
 def test_a_project_that_was_never_asked_says_so(tmp_path):
     with pytest.raises(DataError, match="no traces"):
         log_of(tmp_path)
+    with pytest.raises(DataError, match="nosuch"):
+        log_of(tmp_path / "nosuch")
 
 
 def test_the_command_line_prints_the_figures_and_the_queue(traces):
