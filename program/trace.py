@@ -22,7 +22,7 @@ class Step:
     """One request the loop made: what, on which inputs (by digest), what came back, and what it took.
 
     `scores` are the probabilities of a decision by output; `began` is in seconds since the epoch; `model` is
-    empty for a search.
+    empty for a search. `error` is the type of what a failed request raised, whose `output` says why.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Step:
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
     began: float = 0.0
     model: str = ""
+    error: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The step as a line of the log holds it."""
@@ -46,6 +47,7 @@ class Step:
             "tokens_out": self.tokens_out,
             "ms": round(self.milliseconds, 2),
             "model": self.model,
+            **({"error": self.error} if self.error else {}),
         }
 
 

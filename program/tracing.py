@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -13,6 +14,7 @@ import orjson
 
 from program.answer import Answer, Outcome
 from program.decisions import undecided
+from program.errors import RagcError
 from program.knowledge.source import Passage
 from program.requests import Find, Reply, Request
 from program.trace import Step, TraceLog
@@ -25,16 +27,30 @@ _LOG = logging.getLogger("ragc.trace")
 def step_of(
     request: Request, reply: Reply, milliseconds: float, tokens: tuple[int, int] = (0, 0), model: str = ""
 ) -> Step:
-    """The step that a performed request was."""
+    """The step that a performed request was; the reply to one that failed is what it raised."""
     began = time.time() - milliseconds / 1000
     scores: dict[str, float] = {}
     if isinstance(request, Find):
-        name, shown, output = "search", request.query, f"{len(reply)} candidates"
+        name, shown = "search", request.query
     else:
         name, shown = request.predictor, repr(_shown(request.inputs))
+    error = ""
+    if isinstance(reply, BaseException):
+        output, error = f"failed: {reason(reply)}", type(reply).__name__
+    elif isinstance(request, Find):
+        output = f"{len(reply)} candidates"
+    else:
         output, scores = _output(reply)
     digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return Step(name, digest, output, milliseconds, *tokens, scores, began, model)
+    return Step(name, digest, output, milliseconds, *tokens, scores, began, model, error)
+
+
+def reason(error: BaseException) -> str:
+    """Why a request failed, in a line."""
+    if isinstance(error, TimeoutError | CancelledError):  # what is under way at the deadline is called off
+        return "no reply in time"
+    what = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
+    return what[:SHOWN]
 
 
 def log(answer: Answer, question: str, preset: str, to: TraceLog) -> None:

@@ -143,6 +143,23 @@ def test_an_abandoned_stream_leaves_no_task_and_no_trace(tmp_path, until):
     assert lines(tmp_path) == []
 
 
+@pytest.mark.parametrize("held", ["answer", "missing"])
+def test_a_request_that_came_too_late_is_a_step_with_its_inputs_and_its_time(tmp_path, held):
+    async def streamed(program) -> Answer:
+        return [event async for event in program.stream(QUESTION)][-1]
+
+    writer = Writer(held=held)
+    ways = [lambda p: p(QUESTION), lambda p: asyncio.run(p.aask(QUESTION)), lambda p: asyncio.run(streamed(p))]
+    for ask in ways:
+        answer = ask(staged(Decider(sufficient=0.2), writer, budget=HURRY, log=tmp_path))
+        late = next(step for step in answer.trace.steps if step.error)
+        assert late.name.endswith(held)
+        assert late.output == "failed: no reply in time"
+        assert len(late.inputs) == 16 and late.milliseconds > 100
+    assert len([line for line in lines(tmp_path) if b'"error":' in line]) == len(ways)
+    writer.gate.set()
+
+
 def test_one_failed_request_takes_those_beside_it_along():
     class Fails(Writer):
         def respond(self, request):
