@@ -74,6 +74,7 @@ def _write(answer: Answer, question: str, preset: str, to: TraceLog) -> None:
         "preset": preset,
         "route": answer.route,
         "sources": answer.sources,
+        "retrieved": answer.retrieved,
         "rounds": [asdict(one) for one in answer.rounds],
         "steps": [step.as_dict() for step in answer.trace.steps],
     }
