@@ -42,9 +42,9 @@ def check(
 ) -> Report:
     """Every contradiction between the questions, the knowledge and the splits.
 
-    Errors would make a score wrong: evidence that does not exist, facts it does not state, labels at odds
-    with each other, a reference answer that would not count as correct, anything shared by two splits.
-    `bases` names further knowledge bases, whose passages are known only when they are asked.
+    Errors would make a score wrong: evidence that does not exist, or that no sub-query has a word of, facts it does
+    not state, labels at odds with each other, a reference answer that would not count as correct, anything shared by
+    two splits. `bases` names further knowledge bases, whose passages are known only when they are asked.
     Warnings weaken one: bare numbers, sub-queries that look up none of the evidence.
     """
     knowledge = Knowledge(passages, tables or NoTables(), bases)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from optimize.dataset import LabelledQuestion
@@ -13,7 +13,7 @@ from program.knowledge.source import Passage
 from program.models.words import stems
 
 SHARED_STEMS = 2
-"""A sub-query looks a passage up when they have this many content words in common, the title counted."""
+"""A sub-query surely looks a passage up when they have this many content words in common, the title counted."""
 
 
 class Tables(Protocol):
@@ -58,11 +58,15 @@ class Knowledge:
 
     def evidence(self, question: LabelledQuestion) -> str:
         """Title and text of the question's evidence, and the result of its SELECT."""
-        found = [self.passages[i] for i in question.evidence if i in self.passages]
-        texts = [f"{p.title}\n\n{p.text}" for p in found]
+        texts = [*self.told(question).values()]
         if question.sql:
             texts.append(self.tables.select(question.sql))
         return "\n\n".join(texts)
+
+    def told(self, question: LabelledQuestion) -> dict[str, str]:
+        """Title and text of each passage of the question's evidence, by id."""
+        found = {i: self.passages[i] for i in question.evidence if i in self.passages}
+        return {i: f"{p.title}\n\n{p.text}" for i, p in found.items()}
 
     def holds(self, fact: str) -> bool:
         """True when any passage or table states the fact."""
@@ -165,26 +169,32 @@ def _sub_queries_fit(question: LabelledQuestion, knowledge: Knowledge) -> Iterat
 
 
 def _sub_queries_cover(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
+    if question.route == "complex" and question.sub_queries:
+        for passage in _missed(question.sub_queries, knowledge.told(question), 1):
+            yield f"no sub_query looks up {passage!r}.", "Use words of that passage in one of them."
+
+
+def _sub_queries_help(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
     if question.route != "complex":
         return
     if not question.sub_queries:
         yield "it is complex but has no sub_queries.", "Write the 2 to 4 look-ups that answer it."
         return
-    asked = [set(stems(query)) for query in question.sub_queries]
-    told = {
-        passage: set(stems(f"{p.title} {p.text}"))
-        for passage in question.evidence
-        if (p := knowledge.passages.get(passage)) is not None
-    }
-    for passage, words in told.items():
-        if not any(len(words & query) >= SHARED_STEMS for query in asked):
-            yield f"no sub_query looks up {passage!r}.", "Use words of that passage in one of them."
-    for text, query in zip(question.sub_queries, asked, strict=True):
-        if told and not any(len(words & query) >= SHARED_STEMS for words in told.values()):
-            yield (
-                f"the sub_query {text!r} looks up none of the evidence.",
-                "Use words of the passage it is after.",
-            )
+    told = knowledge.told(question)
+    missed = _missed(question.sub_queries, told, 1)
+    for passage in _missed(question.sub_queries, told, SHARED_STEMS):
+        if passage not in missed:
+            yield f"the sub_queries hardly look up {passage!r}.", "Use words of that passage in one of them."
+    for query in question.sub_queries:
+        if told and len(_missed([query], told, SHARED_STEMS)) == len(told):
+            yield f"the sub_query {query!r} looks up none of the evidence.", "Use words of the passage it is after."
+
+
+def _missed(sub_queries: Iterable[str], texts: Mapping[str, str], shared: int) -> list[str]:
+    """The ids of the texts with which no sub-query has so many content words in common."""
+    asked = [set(stems(query)) for query in sub_queries]
+    told = {id_: set(stems(text)) for id_, text in texts.items()}
+    return [id_ for id_, words in told.items() if not any(len(words & query) >= shared for query in asked)]
 
 
 def _facts_can_be_checked(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
@@ -208,6 +218,6 @@ def _facts_are_distinctive(question: LabelledQuestion, knowledge: Knowledge) -> 
 Rule = Callable[[LabelledQuestion, Knowledge], Iterator[Complaint]]
 ERRORS: tuple[Rule, ...] = (
     *(_evidence_exists, _facts_are_stated, _not_facts_are_rivals, _answer_is_correct),
-    *(_sources_are_bases, _outcome_fits, _sub_queries_fit),
+    *(_sources_are_bases, _outcome_fits, _sub_queries_fit, _sub_queries_cover),
 )
-WARNINGS: tuple[Rule, ...] = (_sub_queries_cover, _facts_can_be_checked, _facts_are_distinctive)
+WARNINGS: tuple[Rule, ...] = (_sub_queries_help, _facts_can_be_checked, _facts_are_distinctive)

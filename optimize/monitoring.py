@@ -17,6 +17,8 @@ from program.settings import FILE, Project
 from program.trace import LineLog, TraceLog
 from program.tracing import UNRETRIEVED
 
+LOOKED_UP = ("search", "fallback")
+
 Entry = Mapping[str, Any]
 
 
@@ -24,14 +26,16 @@ Entry = Mapping[str, Any]
 class Monitoring:
     """Figures over all traced questions; shares and rates are in [0, 1], None where no question tells.
 
-    `one_round` and `mean_rounds` are over questions that were judged. A retry was `false` when its first evidence
-    already held everything that the answer cites in the end. `judge_by_week` is the mean sufficiency of the last
-    round by ISO week, without questions of which a decision could not be read: a default is no score.
+    `one_round` and `mean_rounds` are over all questions: one answered from evidence that was not judged has one round,
+    one answered without a look-up none. A retry was `false` when its first evidence already held everything that the
+    answer follows in the end; one that ended without a citation was not. `judge_by_week` is the mean sufficiency of
+    the last round by ISO week, without questions of which a decision could not be read: a default is no score.
+    `unread` says which lines of the log are no trace.
     """
 
     n: int
-    one_round: float | None
-    mean_rounds: float | None
+    one_round: float
+    mean_rounds: float
     judge_by_week: Mapping[str, float]
     fallback_rate: float
     false_retry_rate: float | None
@@ -45,6 +49,7 @@ class Monitoring:
     seconds_p50: float
     seconds_p95: float
     to_review: int
+    unread: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,8 +61,12 @@ def log_of(target: str | Path) -> TraceLog:
     Raises `DataError` when there is none yet.
     """
     place = Path(target)
-    folder = Project.open(place).private if (place / FILE).is_file() else place if place.is_dir() else place.parent
-    log = TraceLog(folder)
+    if not place.exists():
+        raise DataError(f"There is no {target}.", "Name a project folder, or a file of traces.")
+    if place.is_file():
+        log = TraceLog(place.parent, name=place.name)
+    else:
+        log = TraceLog(Project.open(place).private if (place / FILE).is_file() else place)
     if not log.traces.path.is_file():
         raise DataError(f"There are no traces at {log.traces.path}.", "Ask something first, with [trace] enabled.")
     return log
@@ -74,17 +83,18 @@ def trace_of(log: TraceLog, trace_id: str) -> Entry:
 
 def monitor(log: TraceLog) -> Monitoring:
     """The figures of every trace that is kept. Raises `DataError` when there is none."""
-    entries = list(log.traces.entries())
+    unread: list[str] = []
+    entries = list(log.traces.entries(unread.append))
     if not entries:
         raise DataError(f"{log.traces.path} is empty.", "Ask something first, with [trace] enabled.")
-    judged = [entry["rounds"] for entry in entries if entry.get("rounds")]
+    rounds = [_rounds(entry) for entry in entries]
     seconds = [entry["usage"]["seconds"] for entry in entries]
     outcomes = Counter(entry["outcome"] for entry in entries)
-    retried = [entry for entry in entries if len(entry.get("rounds", ())) > 1 and entry["citations"]]
+    retried = [entry for entry in entries if len(entry.get("rounds", ())) > 1]
     return Monitoring(
         n=len(entries),
-        one_round=_mean(len(rounds) == 1 for rounds in judged),
-        mean_rounds=_mean(len(rounds) for rounds in judged),
+        one_round=_rate(n <= 1 for n in rounds),
+        mean_rounds=_rate(rounds),
         judge_by_week=_by_week(entries),
         fallback_rate=_rate(entry["stopped_by"] == "fallback" for entry in entries),
         false_retry_rate=_mean(_in_vain(entry) for entry in retried),
@@ -98,6 +108,7 @@ def monitor(log: TraceLog) -> Monitoring:
         seconds_p50=float(np.percentile(seconds, 50)),
         seconds_p95=float(np.percentile(seconds, 95)),
         to_review=sum(1 for _ in log.review.entries()),
+        unread=tuple(unread),
     )
 
 
@@ -106,9 +117,16 @@ def queue_of(log: LineLog) -> list[Entry]:
     return sorted(log.entries(), key=lambda entry: (entry["confidence"], entry["at"]))
 
 
+def _rounds(entry: Entry) -> int:
+    """How often evidence was gathered and judged, or used as it was."""
+    return len(entry.get("rounds", ())) or int(any(note.startswith(LOOKED_UP) for note in entry["path"]))
+
+
 def _in_vain(entry: Entry) -> bool:
-    """True when the first round's evidence held every final citation."""
-    return {citation["id"] for citation in entry["citations"]} <= set(entry["rounds"][0]["kept"])
+    """True when the first round's evidence held every final citation; one that was overruled is none of these."""
+    cited = {citation["id"] for citation in entry["citations"]}
+    followed = cited & set(entry.get("retrieved", cited))
+    return bool(followed) and followed <= set(entry["rounds"][0]["kept"])
 
 
 def _by_week(entries: Iterable[Entry]) -> dict[str, float]:

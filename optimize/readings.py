@@ -115,15 +115,19 @@ class _Decision:
     def value(self) -> Any:
         if isinstance(self._found, Mapping):
             return self._readings.chosen(self._name, self._output, self._found)
-        return self._readings.below(f"{self._name}:{self._output}", self._found, or_equal=True)
+        return not self.undecided and self._readings.below(f"{self._name}:{self._output}", self._found, or_equal=True)
 
     @property
     def probability(self) -> float:
-        return float(self._found[self.value] if isinstance(self._found, Mapping) else self._found)
+        return float(self._found[self.value] if isinstance(self._found, Mapping) else self._found or 0.0)
 
     @property
     def probabilities(self) -> Mapping[str, float] | None:
         return self._found if isinstance(self._found, Mapping) else None
+
+    @property
+    def undecided(self) -> bool:
+        return self._found is None
 
 
 class _Number:

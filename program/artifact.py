@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 import orjson
 
 from program.errors import IntegrityError, SettingsError, VersionError
-from program.fitting import check_fit, check_models
+from program.fitting import check_fit, check_knowledge, check_models
 from program.following import Followed
 from program.indexing import Advance
 from program.manifest import Manifest, verify
@@ -96,6 +96,7 @@ def load(
     opened = _project(manifest, project)
     check_models(manifest, opened)
     program = open_program(opened, progress=progress, version=f"{manifest.name}@{manifest.version}")
+    check_knowledge(manifest, program)
     check_fit(manifest, program, orjson.loads((manifest.folder / STATE).read_bytes()))
     _restore(program, manifest)
     if calls_per_question is None and min_utility is None:
@@ -115,7 +116,10 @@ def open_latest(
     min_utility: float | None = None,
     progress: Advance | None = None,
 ) -> AgenticRAG:
-    """The latest version of a project, as `load` gives it, when it has one; else its program before any compile."""
+    """The latest version of a project, as `load` gives it, when it has one; else its program before any compile.
+
+    Raises as `load`; `VersionError`, too, when a point or a wish is given for a project without a version.
+    """
     opened = Project.open(project)
     if opened.name in names(opened.artifacts):
         latest = f"{opened.name}@latest"
@@ -128,6 +132,13 @@ def open_latest(
             min_utility=min_utility,
             progress=progress,
         )
+    wished = {"point": point, "calls_per_question": calls_per_question, "min_utility": min_utility}
+    for name, value in wished.items():
+        if value is not None:
+            raise VersionError(
+                f"{opened.name} was never compiled, so it has no {name.replace('_', ' ')} {value} to choose.",
+                f"Ask without it, or run: ragc compile {project}",
+            )
     return open_program(opened, progress=progress)
 
 

@@ -75,14 +75,15 @@ class Clarify:
     """Ask the user which is meant."""
 
     reason: str
+    stopped_by: StoppedBy
 
 
 @dataclass(frozen=True, slots=True)
 class Abstain:
     """Say what is missing."""
 
-    missing: str
     reason: str
+    stopped_by: StoppedBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,10 @@ def decide(
 ) -> Action:
     """The next action. Ends within `max_rounds` searches and never repeats a tried query of the same strategy.
 
-    `tripped` is the budget's cap that was reached, if any. The order is the order of certainty: sound
-    evidence is written up, a contradiction is settled, the next strategy or a promising query is tried, and only then
-    the program asks back, gives up or makes do. A question taken for vague at first sight does not get this far.
+    `tripped` is the budget's cap that was reached, if any: the best evidence so far is then written up, poor or not.
+    Else the order is the order of certainty: sound evidence is written up, a contradiction is settled, the next
+    strategy or a promising query is tried, and only then the program asks back, gives up or makes do. Every end but
+    the first says what stopped the search. A question taken for vague at first sight does not get this far.
     """
     doubt = lacking(verdict, tuning)
     if verdict.sufficient and not doubt:
@@ -153,12 +155,13 @@ def decide(
         new = dict.fromkeys(q for q in verdict.next_queries if q and (progress.strategy, q) not in progress.tried)
         if new:
             return Search(tuple(new), f"missing {verdict.missing!r}" if verdict.missing else "insufficient")
-    if not verdict.sufficient and progress.vagueness > tuning.clarify_above:
-        return Clarify("the evidence stays poor and the question may mean several things")
-    if not verdict.kept or (not verdict.sufficient and verdict.sufficiency < tuning.generate_above):
-        return Abstain(verdict.missing, "the evidence does not hold the answer")
-    if tripped is not None:
+    stopped_by = tripped or (StoppedBy.ROUNDS if gaining else StoppedBy.GAIN)
+    if tripped is not None and verdict.kept:
         return Generate(tripped, f"the budget for {tripped} is spent")
+    if not verdict.sufficient and progress.vagueness > tuning.clarify_above:
+        return Clarify("the evidence stays poor and the question may mean several things", stopped_by)
+    if not verdict.kept or (not verdict.sufficient and verdict.sufficiency < tuning.generate_above):
+        return Abstain("the evidence does not hold the answer", stopped_by)
     if not gaining:
-        return Generate(StoppedBy.GAIN, "the last round gained too little")
-    return Generate(StoppedBy.ROUNDS, "no further round is allowed or promising")
+        return Generate(stopped_by, "the last round gained too little")
+    return Generate(stopped_by, "no further round is allowed or promising")

@@ -16,21 +16,30 @@ import dspy
 from dspy.adapters.types.decision import Choice
 
 Evidence = dict[str, Any]
-"""By output: the probability of a Noul, or the table of probabilities of a Choice."""
+"""By output: the probability of a Noul, None where nobody could tell it, or the table of probabilities of a Choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decoded decision, read like DSPy's `Noul` and `Choice`."""
+    """A decoded decision, read like DSPy's `Noul` and `Choice`; one that is `undecided` is denied."""
 
     value: Any
     probability: float
     probabilities: Mapping[str, float] | None = None
+    undecided: bool = False
 
 
 def decode(evidence: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Decision]:
     """The decisions that evidence stands for under a predictor's `fields` (thresholds and weights)."""
     return {name: _decision(found, fields.get(name, {})) for name, found in evidence.items()}
+
+
+def undecided(decision: Any) -> bool:
+    """True when a model was asked and its reply could not be read: what stands for it is no score.
+
+    DSPy's own decisions, which come while an optimizer watches, have no such mark.
+    """
+    return getattr(decision, "undecided", False) is True
 
 
 def evidence_of(prediction: dspy.Prediction) -> Evidence:
@@ -143,7 +152,10 @@ def written(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def evidence_from(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
     """The probabilities in what a decision client replied."""
-    return {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
+    return {
+        name: None if "undecided" in answer else answer.get("noul", answer.get("probabilities"))
+        for name, answer in answers.items()
+    }
 
 
 class _Listener:
@@ -181,4 +193,6 @@ def _decision(found: Any, config: Mapping[str, Any]) -> Decision:
         raw = max(found, key=found.__getitem__)
         chosen = max(found, key=lambda label: (found[label] * weights.get(label, 1.0), label == raw))
         return Decision(chosen, found[chosen], found)
+    if found is None:
+        return Decision(False, 0.0, undecided=True)
     return Decision(found >= config.get("threshold", 0.5), found)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from program.answer import Answer
 from program.consulting import grouped
-from program.errors import RagcError
 from program.performing import aperform, perform, streamed
 from program.requests import Ask, Reply, Request, StepFailed
 from program.running import Run
+from program.tracing import reason
 
 if TYPE_CHECKING:
     from program.rag import AgenticRAG
@@ -128,10 +128,7 @@ def _in_order(groups: list[list[int]], replies: list[list[Reply]]) -> list[Reply
 
 def _failure(requests: list[Request], error: BaseException) -> StepFailed:
     names = ", ".join(r.predictor if isinstance(r, Ask) else "search" for r in requests[:1])
-    if isinstance(error, TimeoutError):
-        return StepFailed(f"{names}: no reply in time")
-    what = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
-    return StepFailed(f"{names}: {what[:200]}")
+    return StepFailed(f"{names}: {reason(error)}")
 
 
 def _first_of(errors: BaseExceptionGroup[Any]) -> BaseException:

@@ -125,10 +125,10 @@ def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
 def keep(found: Sequence[Passage], relevant: Mapping[str, float], threshold: float, tuning: Tuning) -> list[Passage]:
     """The passages the judge lets through, in their order: those past the threshold, at least and at most so many.
 
-    `relevant` gives each passage's probability of helping, by id.
+    `relevant` gives each passage's probability of helping, by id; 0 where nobody could tell.
     """
-    by_relevance = sorted(found, key=lambda passage: -relevant[passage.id])
+    by_relevance = sorted(found, key=lambda passage: -relevant.get(passage.id, 0.0))
     least = {passage.id for passage in by_relevance[: tuning.keep_at_least]}
-    passing = {passage.id for passage in by_relevance if relevant[passage.id] >= threshold}
+    passing = {passage.id for passage in by_relevance if relevant.get(passage.id, 0.0) >= threshold}
     best = {passage.id for passage in by_relevance[: tuning.keep_at_most]}
     return [passage for passage in found if passage.id in best and (passage.id in passing or passage.id in least)]

@@ -60,6 +60,20 @@ def check_models(manifest: Manifest, project: Project) -> None:
             _log.warning("%s was compiled with %s = %s and runs with %s.", version, role, before, here)
 
 
+def check_knowledge(manifest: Manifest, program: AgenticRAG) -> None:
+    """Warns when the documents are not those that the version was compiled over: its scores are of those."""
+    then, now = manifest.section("knowledge").get("corpus_digest"), program.runtime.library.corpus_digest
+    if then not in (None, now):
+        version = f"{manifest.name}@{manifest.version}"
+        _log.warning(
+            "%s was compiled over other documents than there are now (%.14s then, %.14s now): measure it with "
+            "`ragc eval`, or compile it again.",
+            version,
+            then,
+            now,
+        )
+
+
 def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> None:
     """Raises `IntegrityError`, listing every difference, when the version is of another program.
 

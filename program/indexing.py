@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,11 +13,14 @@ from program.errors import SettingsError
 from program.kindsettings import GraphSettings
 from program.knowledge.bases import BaseSpec
 from program.knowledge.embedder import Embedder, shared_embedder
+from program.knowledge.footprint import footprint
+from program.knowledge.generation import CURRENT
 from program.knowledge.index import IndexReport, build_index
 from program.knowledge.kinds import folders
 from program.knowledge.library import Library
 from program.knowledge.rerank import Reranker
 from program.knowledge.source import Source
+from program.manifest import write_whole
 from program.settings import Project, Settings
 
 if TYPE_CHECKING:
@@ -23,9 +28,12 @@ if TYPE_CHECKING:
     from program.knowledge.relations import Extractor
 
 INDEX = "index"
+SEEN = "seen"
+"""What the files looked like when they were indexed."""
 ENGINES = ("local", "ray")
 
 Advance = Callable[[int, int], None]
+_LOG = logging.getLogger(__name__)
 
 
 def index_project(
@@ -41,12 +49,37 @@ def index_project(
     place, bases = project.private / INDEX, folders(project)
     if engine not in ENGINES:
         raise SettingsError(f"There is no engine {engine!r}.", f"Use one of: {', '.join(ENGINES)}.")
+    seen = _seen(project, bases)  # before anything is read: what changes meanwhile is indexed the next time
     if engine == "local":
-        return index_bases(project, bases, place, progress)
-    from program.knowledge.fanout import over_ray
+        report = index_bases(project, bases, place, progress)
+    else:
+        from program.knowledge.fanout import over_ray
 
-    with over_ray(partial(Embedder, embedder.name), workers) as fan:
-        return index_bases(project, bases, place, progress, fan)
+        with over_ray(partial(Embedder, embedder.name), workers) as fan:
+            report = index_bases(project, bases, place, progress, fan)
+    write_whole(place / SEEN, seen.encode())
+    return report
+
+
+def bring_up_to_date(project: Project, progress: Advance | None = None) -> None:
+    """Indexes a project that was never indexed, or whose files or their settings changed since they were.
+
+    Where the index cannot be written, a log warning says that answers are of the old one. Raises as `index_project`.
+    """
+    place, bases = project.private / INDEX, folders(project)
+    if not bases:
+        return
+    try:
+        seen = (place / SEEN).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        seen = ""
+    indexed = (place / CURRENT).is_file()
+    if indexed and seen == _seen(project, bases):
+        return
+    if indexed and not os.access(place, os.W_OK):
+        _LOG.warning("%s may have changed since it was indexed, and %s cannot be written.", project.folder, place)
+        return
+    index_project(project, progress)
 
 
 def index_bases(
@@ -90,6 +123,13 @@ def open_bases(
         server_above=settings.keyword.server_above,
         reranker=Reranker(settings.models.rerank) if settings.models.rerank else None,
     )
+
+
+def _seen(project: Project, bases: Sequence[BaseSpec]) -> str:
+    """What tells whether the project has to be indexed again."""
+    settings = project.settings
+    relations = {base.name: getattr(settings.knowledge.get(base.name), "relations", "") for base in bases}
+    return footprint(bases, repr((settings.keyword.stem, settings.keyword.stop_words, relations)))
 
 
 def _extractors(settings: Settings, bases: Sequence[BaseSpec]) -> Mapping[str, Extractor]:

@@ -9,17 +9,22 @@ from typing import Any
 from program.answer import Round
 from program.consistency import Conflict, suspects
 from program.decide import Verdict, rounds_left, wants_query
+from program.decisions import undecided
 from program.evidence import keep
 from program.freshness import freshness, is_stale, newest_of
 from program.knowledge.source import Passage
-from program.requests import Ask, Part
+from program.requests import Ask, Part, StepFailed
 from program.state import State, ids, share
 
 HELPS = 0.5  # probability of relevance under which a model, by its own word, takes no notice of a passage
 
 
 def judge(state: State) -> Part:
-    """Judges each new passage, then the kept ones together; asks what is missing when a round is left."""
+    """Judges each new passage, then the kept ones together; asks what is missing when a round is left.
+
+    A judgement that cannot be read is none: nothing is concluded from it. Raises `StepFailed` when that leaves every
+    passage, or the whole, unjudged.
+    """
     tuning = state.tuning
     found = state.found
     if not tuning.judge:
@@ -29,6 +34,8 @@ def judge(state: State) -> Part:
         return
     ahead = _ahead(state)
     yield from weigh(state, ahead)
+    if tuning.filter and state.found and not state.relevant:
+        raise StepFailed("judge.relevance: no reply that can be read")
     parts = _parts(state, state.kept)
     pairs = suspects(state.kept) if tuning.consistent else []
     wanted = [(state.question, state.kept), *parts]
@@ -38,16 +45,20 @@ def judge(state: State) -> Part:
         enough = _with_ahead(enough, ahead)
     whole, *rest = yield [*enough, *(_contradict(state.question, pair) for pair in pairs)]
     of_parts, of_pairs = rest[: len(parts)], rest[len(parts) :]
+    if undecided(whole["sufficient"]):
+        raise StepFailed("judge.sufficiency: no reply that can be read")
     state.conflicts = [p for p, r in zip(pairs, of_pairs, strict=True) if r["contradict"].value]
     _overrule(state)
-    open_parts = [query for (query, _), r in zip(parts, of_parts, strict=True) if not r["sufficient"].value]
-    verdict = _verdict(state, whole["sufficient"], 1.0 - len(open_parts) / len(parts) if parts else _coverage(state))
+    judged = [(q, r["sufficient"]) for (q, _), r in zip(parts, of_parts, strict=True) if not undecided(r["sufficient"])]
+    open_parts = [query for query, sufficient in judged if not sufficient.value]
+    verdict = _verdict(state, whole["sufficient"], 1.0 - len(open_parts) / len(judged) if judged else _coverage(state))
     if wants_query(verdict, state.progress, tuning, state.max_rounds, state.tripped()):
         asked = open_parts or [state.question]
         replies = yield [_foreseen(state, ahead, _missing(query, state.kept)) for query in asked]
         verdict = _with_missing(verdict, replies)
     state.path.append(_note(verdict))
     state.verdict = verdict
+    state.missing = verdict.missing or ("" if verdict.sufficient else state.missing)
     counts = verdict.relevance, verdict.completeness, verdict.freshness
     state.rounds.append(Round(verdict.sufficiency, ids(state.kept), *counts))
 
@@ -63,7 +74,8 @@ def weigh(state: State, ahead: Sequence[Ask] = ()) -> Part:
     asks = [Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs]
     replies = yield [*_with_ahead(asks, ahead)]
     for (_, passage), reply in zip(pairs, replies, strict=True):
-        state.relevant[passage.id] = max(state.relevant.get(passage.id, 0.0), reply["relevant"].probability)
+        if not undecided(reply["relevant"]):
+            state.relevant[passage.id] = max(state.relevant.get(passage.id, 0.0), reply["relevant"].probability)
     state.kept = keep(_current(state), state.relevant, _threshold(state), tuning)
 
 

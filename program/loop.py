@@ -127,12 +127,11 @@ def _rounds(state: State) -> Steps:
                 yield from search(state, state.queries or [state.question])
             continue
         if isinstance(action, Generate):
-            answer = yield from write(state, action.stopped_by)
-            return answer or state.abstention("", 1.0 - state.verdict.sufficiency)
+            return (yield from _written(state, action.stopped_by))
         if isinstance(action, Clarify):
             state.path.append("clarify")
-            return (yield from _clarify(state))
-        return state.abstention(action.missing, 1.0 - state.verdict.sufficiency)
+            return (yield from _clarify(state, action.stopped_by))
+        return state.abstention(state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
 
 
 def _out_of_time(state: State) -> Steps:
@@ -140,15 +139,21 @@ def _out_of_time(state: State) -> Steps:
     if not state.rounds:
         state.kept = state.found[: state.tuning.keep_at_most]
         state.verdict = Verdict(False, 0.0, len(state.kept))
-    answer = yield from write(state, StoppedBy.SECONDS)
-    return answer or state.abstention("", 1.0 - state.verdict.sufficiency, StoppedBy.SECONDS)
+    return (yield from _written(state, StoppedBy.SECONDS))
 
 
-def _clarify(state: State) -> Steps:
+def _written(state: State, stopped_by: StoppedBy) -> Steps:
+    """The answer; when nothing of it can be upheld, what is known to be missing."""
+    answer = yield from write(state, stopped_by)
+    return answer or state.abstention(state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
+
+
+def _clarify(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Steps:
     """One question back, naming the options found; what it is made of counts as found, not as cited."""
     (reply,) = yield [Ask("generator.clarify", {"question": state.question, "passages": state.kept})]
     state.kept = []
-    return state.answer(reply["clarifying_question"], Outcome.CLARIFY, state.plan.vagueness)
+    text = reply["clarifying_question"]
+    return state.answer(text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
 
 
 def _fallback(state: State) -> Steps:
@@ -159,9 +164,14 @@ def _fallback(state: State) -> Steps:
         state.ranked[state.strategy.name, state.question] = rank(state.pool or (), state.tuning)
     state.kept = state.kept or state.found[: state.tuning.k]
     state.conflicts = []
-    (reply,) = yield [draft_request(state, strict=False)]
     state.path.append("fallback")
-    return state.answer(reply["answer"], Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
+    text = ""
+    if state.kept:
+        (reply,) = yield [draft_request(state, strict=False)]
+        text = reply["answer"].strip()
+    if not text:
+        return state.abstention("", 0.0, StoppedBy.FALLBACK)
+    return state.answer(text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
 
 
 def _plan_note(plan: Plan) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from program.budget import Budget
-from program.indexing import INDEX, Advance, index_project, open_bases
-from program.knowledge.generation import CURRENT
+from program.indexing import INDEX, Advance, bring_up_to_date, open_bases
 from program.knowledge.kinds import folders, others
 from program.knowledge.library import Library
 from program.models.catalog import LOCAL, Models, open_models
@@ -17,7 +16,7 @@ from program.trace import TraceLog
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
-    """The project's sources, from its last index; a project that was never indexed is indexed first.
+    """The project's sources; what was never indexed, or changed since it was, is indexed first.
 
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
@@ -25,8 +24,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     embedder = (models or open_models(settings.models, settings.provider)).embedder
     embedder.remember_in(project.private)
     documents, extra = folders(project), others(project, embedder)
-    if documents and not (project.private / INDEX / CURRENT).is_file():
-        index_project(project, progress)
+    bring_up_to_date(project, progress)
     return open_bases(project, documents, project.private / INDEX, embedder, extra)
 
 

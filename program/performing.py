@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -26,7 +27,10 @@ def perform(current: Run, requests: Sequence[Request]) -> list[Reply]:
     started = time.perf_counter()
     program, first = current.program, requests[0]
     if isinstance(first, Find):
-        pool = program.runtime.library.candidates(*search_arguments(first), failed=current.degraded)
+        library, arguments = program.runtime.library, search_arguments(first)
+        limit = None if library.searches_here(first.sources) else current.seconds_for(requests)
+        with current.noting_failure(requests):
+            pool = within(limit, partial(library.candidates, *arguments, failed=current.degraded))
         return [current.note(first, pool, started)]
     predictor = program.predictor(first.predictor)
     model = client(program, predictor, prompt_inputs(first.inputs))
@@ -49,7 +53,8 @@ async def aperform(current: Run, requests: Sequence[Request]) -> list[Reply]:
     started = time.perf_counter()
     program, first = current.program, requests[0]
     if isinstance(first, Find):
-        pool = await program.runtime.library.acandidates(*search_arguments(first), failed=current.degraded)
+        with current.noting_failure(requests):
+            pool = await program.runtime.library.acandidates(*search_arguments(first), failed=current.degraded)
         return [current.note(first, pool, started)]
     predictor = program.predictor(first.predictor)
     if current.knows(first) or untraced(program, predictor):

@@ -107,14 +107,7 @@ class AgenticRAG(dspy.Module):
 
     def checked(self, question: str) -> str:
         """The question, stripped. Raises `QuestionError` when it is empty, too long or unreadable here."""
-        text = question.strip()
-        if not text:
-            raise QuestionError("The question is empty.", "Ask something in a sentence.")
-        if len(text) > MAX_QUESTION:
-            raise QuestionError(
-                f"The question has {len(text):,} characters; at most {MAX_QUESTION:,} are read.",
-                "Put long material into a knowledge base and ask about it.",
-            )
+        text = asked(question)
         if self.runtime.models.english_only:
             from program.language import foreign
 
@@ -124,3 +117,20 @@ class AgenticRAG(dspy.Module):
                     "Ask in English, or name language models in [models] decide and write.",
                 )
         return text
+
+
+def asked(question: str) -> str:
+    """The question, stripped. Raises `QuestionError` when it is empty, too long or no text, whoever is to read it."""
+    text = question.strip()
+    if not text:
+        raise QuestionError("The question is empty.", "Ask something in a sentence.")
+    if len(text) > MAX_QUESTION:
+        raise QuestionError(
+            f"The question has {len(text):,} characters; at most {MAX_QUESTION:,} are read.",
+            "Put long material into a knowledge base and ask about it.",
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise QuestionError("The question holds bytes that are not UTF-8 text.", "Send it as UTF-8.") from error
+    return text

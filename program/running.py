@@ -78,10 +78,23 @@ class Run:
         """
         with spending(deadline_after(self.seconds_for(requests))) as spent:
             try:
-                yield spent
+                with self.noting_failure(requests, spent):
+                    yield spent
             finally:
                 self.meter.add(spent)
                 self.path += spent.notes
+
+    @contextmanager
+    def noting_failure(self, requests: Sequence[Request], spent: Spending | None = None) -> Iterator[None]:
+        """Keeps requests that fail inside the block as steps, too, with what they took until then."""
+        started = time.perf_counter()
+        try:
+            yield
+        except BaseException as error:
+            milliseconds = (time.perf_counter() - started) * 1000
+            for request, tokens in zip(requests, _shares(spent or Spending(), len(requests)), strict=True):
+                self.steps.append(step_of(request, error, milliseconds, tokens, self._model(request)))
+            raise
 
     @asynccontextmanager
     async def aspending(self, requests: Sequence[Request]) -> AsyncIterator[Spending]:
@@ -144,6 +157,11 @@ class Run:
             self.steps.append(step_of(ask, reply, milliseconds, (0, 0) if known else next(shares), model))
             replies.append(reply)
         return replies
+
+    def _model(self, request: Request) -> str:
+        if isinstance(request, Find):
+            return ""
+        return str(client(self.program, self.program.predictor(request.predictor), request.inputs).model)
 
     def degraded(self, source: str, error: KnowledgeError) -> None:
         """Notes that a source was left out of a search, so that the answer says what it does without."""

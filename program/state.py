@@ -42,7 +42,8 @@ class State:
     """One question on its way.
 
     `pool` is what the question's own first look found, `pools` what each later search found; `new` holds the
-    searches that no judge has seen yet. `foresees` is true when the driver can have several things answered at once.
+    searches that no judge has seen yet; `missing` is what a judge last said is. `foresees` is true when the driver
+    can have several things answered at once.
     """
 
     question: str
@@ -65,6 +66,7 @@ class State:
     kept: list[Passage] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
     verdict: Verdict = UNJUDGED
+    missing: str = ""
     rounds: list[Round] = field(default_factory=list)
     searched: int = 0
     previous: float | None = None

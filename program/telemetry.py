@@ -46,6 +46,9 @@ def emit(answer: Answer) -> None:
     for step in answer.trace.steps:
         name, described = _described(step)
         span = tracer.start_span(name, inside, attributes=described, start_time=int(step.began * NANOSECONDS))
+        if step.error:
+            span.set_attribute("error.type", step.error)
+            span.set_status(trace.StatusCode.ERROR, step.output)
         span.end(int((step.began + step.milliseconds / 1000) * NANOSECONDS))
     whole.end(int(ended * NANOSECONDS))
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from threading import Event
 from typing import Any
 from uuid import uuid4
 
 import orjson
 from filelock import FileLock
-
-from program.errors import SettingsError
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
@@ -23,7 +22,7 @@ class Step:
     """One request the loop made: what, on which inputs (by digest), what came back, and what it took.
 
     `scores` are the probabilities of a decision by output; `began` is in seconds since the epoch; `model` is
-    empty for a search.
+    empty for a search. `error` is the type of what a failed request raised, whose `output` says why.
     """
 
     name: str
@@ -35,6 +34,7 @@ class Step:
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
     began: float = 0.0
     model: str = ""
+    error: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The step as a line of the log holds it."""
@@ -47,6 +47,7 @@ class Step:
             "tokens_out": self.tokens_out,
             "ms": round(self.milliseconds, 2),
             "model": self.model,
+            **({"error": self.error} if self.error else {}),
         }
 
 
@@ -82,15 +83,19 @@ class LineLog:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._append(line)
 
-    def entries(self) -> Iterator[dict[str, Any]]:
-        """Every entry, oldest first. Raises `SettingsError` for a line that is not JSON."""
+    def entries(self, unread: Callable[[str], None] = lambda place: None) -> Iterator[dict[str, Any]]:
+        """Every entry, oldest first. A line that is none, as a full disk leaves one, is skipped; `unread` is told
+        its place."""
         older = [self.path.with_name(f"{self.path.name}.{n}") for n in range(self.files, 0, -1)]
         for path in (*older, self.path):
             if not path.is_file():
                 continue
             with path.open("rb") as file:
                 for number, line in enumerate(file, 1):
-                    yield _parsed(line, path, number)
+                    if (entry := _parsed(line)) is not None:
+                        yield entry
+                    else:
+                        unread(f"{path} line {number}")
 
     def _append(self, line: bytes) -> None:
         with self.path.open("ab", buffering=0) as file:
@@ -113,11 +118,13 @@ class TraceLog:
 
     folder: Path
     review_below: float = 0.0
+    name: str = "traces.jsonl"
+    unwritable: Event = field(default_factory=Event, repr=False, compare=False)  # said once, not at every question
 
     @property
     def traces(self) -> LineLog:
         """One line for each question."""
-        return LineLog(self.folder / "traces.jsonl")
+        return LineLog(self.folder / self.name)
 
     @property
     def review(self) -> LineLog:
@@ -134,11 +141,9 @@ def new_trace_id() -> str:
     return uuid4().hex[:16]
 
 
-def _parsed(line: bytes, path: Path, number: int) -> dict[str, Any]:
+def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
-        entry: dict[str, Any] = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise SettingsError(
-            f"{path} line {number} is not a trace: {error}.", "Remove that line, or name another file."
-        ) from error
-    return entry
+        entry = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return entry if isinstance(entry, dict) else None

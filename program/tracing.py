@@ -3,37 +3,70 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
+from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import orjson
+
 from program.answer import Answer, Outcome
+from program.decisions import undecided
+from program.errors import RagcError
 from program.knowledge.source import Passage
 from program.requests import Find, Reply, Request
 from program.trace import Step, TraceLog
 
 UNRETRIEVED = "unretrieved"
 SHOWN = 200  # characters of a text that a step shows
+_LOG = logging.getLogger("ragc.trace")
 
 
 def step_of(
     request: Request, reply: Reply, milliseconds: float, tokens: tuple[int, int] = (0, 0), model: str = ""
 ) -> Step:
-    """The step that a performed request was."""
+    """The step that a performed request was; the reply to one that failed is what it raised."""
     began = time.time() - milliseconds / 1000
     scores: dict[str, float] = {}
     if isinstance(request, Find):
-        name, shown, output = "search", request.query, f"{len(reply)} candidates"
+        name, shown = "search", request.query
     else:
         name, shown = request.predictor, repr(_shown(request.inputs))
+    error = ""
+    if isinstance(reply, BaseException):
+        output, error = f"failed: {reason(reply)}", type(reply).__name__
+    elif isinstance(request, Find):
+        output = f"{len(reply)} candidates"
+    else:
         output, scores = _output(reply)
     digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return Step(name, digest, output, milliseconds, *tokens, scores, began, model)
+    return Step(name, digest, output, milliseconds, *tokens, scores, began, model, error)
+
+
+def reason(error: BaseException) -> str:
+    """Why a request failed, in a line."""
+    if isinstance(error, TimeoutError | CancelledError):  # what is under way at the deadline is called off
+        return "no reply in time"
+    what = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
+    return what[:SHOWN]
 
 
 def log(answer: Answer, question: str, preset: str, to: TraceLog) -> None:
-    """Writes the answer's line, and one more for the reviewer or the auditor when it is theirs."""
+    """Writes the answer's line, and one more for the reviewer or the auditor when it is theirs.
+
+    An answer is worth more than its trace: where nothing can be written a warning says so, once for each log.
+    """
+    try:
+        _write(answer, question, preset, to)
+    except (OSError, orjson.JSONEncodeError) as error:
+        if not to.unwritable.is_set():
+            to.unwritable.set()
+            _LOG.warning("Traces cannot be written to %s (%s): answers go on without them.", to.folder, error)
+
+
+def _write(answer: Answer, question: str, preset: str, to: TraceLog) -> None:
     entry = {
         **answer.as_dict(),
         "question": question,
@@ -41,6 +74,7 @@ def log(answer: Answer, question: str, preset: str, to: TraceLog) -> None:
         "preset": preset,
         "route": answer.route,
         "sources": answer.sources,
+        "retrieved": answer.retrieved,
         "rounds": [asdict(one) for one in answer.rounds],
         "steps": [step.as_dict() for step in answer.trace.steps],
     }
@@ -68,7 +102,9 @@ def _output(reply: Any) -> tuple[str, dict[str, float]]:
     parts, scores = [], {}
     for name, value in reply.items():
         probability = getattr(value, "probability", None)
-        if probability is None:
+        if undecided(value):
+            shown = "undecided"
+        elif probability is None:
             shown = str(getattr(value, "value", value))[:SHOWN]
             table = getattr(value, "probabilities", None)
             if table and shown in table:

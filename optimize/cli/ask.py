@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +49,7 @@ def opened(
 
 def ask(
     target: Target,
-    question: Annotated[str, typer.Argument(help="The question; without one, a question a line is read.")] = "",
+    question: Annotated[str | None, typer.Argument(help="The question; without it, one a line is read.")] = None,
     trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, typer.Option(help="Print the answer as it is written.")] = False,
     point: Point = "",
@@ -59,10 +60,13 @@ def ask(
 ) -> None:
     """One answer with its citations."""
     rag = opened(target, artifacts, point, json, calls_per_question, min_utility)
-    if question or sys.stdin.isatty():
-        _answer(rag, question, trace, stream, json)
+    if question is not None or sys.stdin.isatty():
+        _answer(rag, question or "", trace, stream, json)
         return
     from program.errors import QuestionError
+
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others answered
 
     failed = False
     for line in sys.stdin:

@@ -39,8 +39,10 @@ def search(
     """Retrieval only: the best passages for a question, and the way to those that the graph reached."""
     weight, graph = shares(strategy)
     from program.opening import open_library
+    from program.rag import asked
     from program.settings import Project
 
+    question = asked(question)
     library = open_library(Project.open(project))
     names = [card.name for card in library.describe()]
     missed: dict[str, str] = {}

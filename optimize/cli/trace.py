@@ -77,6 +77,8 @@ def stats(
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_shown(part)}" for name, part in value.items()) or "-"
+    if isinstance(value, tuple):
+        return f"{len(value)} lines, the first {value[0]}" if value else "-"
     if value is None:
         return "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

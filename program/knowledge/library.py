@@ -19,6 +19,7 @@ from program.knowledge.generation import Index
 from program.knowledge.index import SERVER_ABOVE, IndexReport, build_index, open_index
 from program.knowledge.rerank import Reranker
 from program.knowledge.source import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
+from program.knowledge.vectors import ArrayVectors
 
 __all__ = ["BaseSpec", "IndexReport", "Library", "build_index"]
 
@@ -92,6 +93,11 @@ class Library:
     def content_digest(self, name: str) -> str:
         """Identifies what a search of that source can bring; empty when it may change unseen."""
         return self.index_digest if name in self._indexed else str(getattr(self.sources.get(name), "digest", ""))
+
+    def searches_here(self, sources: Sequence[str]) -> bool:
+        """True when these sources are arrays in this process, so that no search of them waits for anything."""
+        arrays = self.index is not None and isinstance(self.index.vectors, ArrayVectors)
+        return arrays and self._indexed.issuperset(sources)
 
     def describe(self) -> list[SourceCard]:
         """The card of every source, in the project's order."""

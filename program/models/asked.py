@@ -177,9 +177,12 @@ class LanguageDecider:
 
 
 def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
-    """What to take when nothing was decided: look into every source, take the middle route, uphold nothing."""
+    """What to take when nothing was decided: look into every source, take the middle route, uphold nothing.
+
+    What is not upheld is marked `undecided`: its 0 is no score.
+    """
     if question["type"] == "noul":
-        return {"noul": 1.0 if name.startswith("base_") else 0.0}
+        return {"noul": 1.0} if name.startswith("base_") else {"noul": 0.0, "undecided": True}
     labels = list(question["criteria"])
     chosen = "simple" if "simple" in labels else labels[0]
     return {"probabilities": {label: float(label == chosen) for label in labels}, "confidence": 0.0}

@@ -73,6 +73,8 @@ def certainty(evidence: Evidence) -> float:
 
 
 def _certain(found: Any) -> float:
+    if found is None:
+        return 0.0
     if isinstance(found, Mapping):
         options = len(found)
         return 1.0 if options < 2 else (max(found.values()) * options - 1) / (options - 1)
@@ -80,4 +82,7 @@ def _certain(found: Any) -> float:
 
 
 def _evidence(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
-    return {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
+    return {
+        name: None if "undecided" in answer else answer.get("noul", answer.get("probabilities"))
+        for name, answer in answers.items()
+    }

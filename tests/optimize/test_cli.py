@@ -70,6 +70,15 @@ def test_ask_reads_questions_line_by_line(ragc, compiled):
     assert [answer["text"] for answer in answers] == [rag(WREN).text, rag(MERLE).text]
 
 
+def test_a_line_that_is_not_utf_8_is_refused_and_the_next_is_answered(compiled):
+    asked = ["-m", "optimize.cli.main", "ask", str(compiled), "--json"]
+    lines = b"How many watts does the \xff draw?\n" + WREN.encode()
+    done = subprocess.run([sys.executable, *asked], input=lines, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"UTF-8" in done.stderr and b"Traceback" not in done.stderr
+    assert json.loads(done.stdout)["outcome"] == "answered"
+
+
 def test_ask_on_a_project_folder_uses_its_latest_version(ragc, compiled):
     _, out, _ = ragc("ask", compiled, WREN, "--json")
     assert json.loads(out)["version"] == "shop@v2"
@@ -151,10 +160,16 @@ MISTAKES = {
     "unknown reference": (["ask", "shop@v99", "Q?", "--artifacts", "{shop}/artifacts"], 2),
     "odd reference": (["show", "../../etc@v1"], 2),
     "empty question": (["ask", "{shop}", "  "], 2),
+    "no question at all": (["ask", "{shop}", ""], 2),
+    "question of other bytes": (["ask", "{shop}", "When do you open \udcff?"], 2),
     "endless question": (["ask", "{shop}", "x" * 100_000], 2),
     "not English": (["ask", "{shop}", "Wie viel Wasser passt in den großen Kessel hinein?"], 2),
     "unknown split": (["eval", "{shop}", "--split", "holdout"], 2),
     "missing questions": (["eval", "{shop}", "--questions", "{tmp}/none.jsonl"], 2),
+    "search for nothing": (["search", "{shop}", " "], 2),
+    "point of no version": (["ask", "{shop}", "Q?", "--point", "fastest"], 2),
+    "wish of no version": (["eval", "{shop}", "--point", "quality"], 2),
+    "traces of nothing": (["trace", "stats", "{tmp}/nosuch"], 2),
     "unknown strategy": (["search", "{shop}", "kettle", "--strategy", "psychic"], 2),
     "unknown option": (["ask", "{shop}", "Q?", "--colour"], 2),
 }

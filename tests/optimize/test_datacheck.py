@@ -116,6 +116,11 @@ def test_sound_labels_pass_without_a_word(labels: dict[str, Any]) -> None:
         ({"route": "direct"}, "route is direct but it has evidence", ""),
         ({"sub_queries": ["a", "b"]}, "has sub_queries but is not complex", ""),
         ({**COMPLEX, "sub_queries": ["days to ask after paying for one hub"]}, "has 1 sub_queries", "2 to 4"),
+        (
+            {**COMPLEX, "sub_queries": ["days to ask after paying", "who?"]},
+            "no sub_query looks up 'product/hub.md#hub'",
+            "Use words of that passage",
+        ),
         ({**TABLE, "sql": "SELECT 1 FROM nothing"}, "its SELECT cannot be run: There is no such table.", ""),
         (
             {**TABLE, "sql": "SELECT SUM(x) FROM orders", "facts": ["890"]},
@@ -135,12 +140,12 @@ def test_an_error_is_named_with_its_remedy(labels: dict[str, Any], what: str, me
     [
         ({**COMPLEX, "sub_queries": ()}, "is complex but has no sub_queries"),
         (
-            {**COMPLEX, "sub_queries": ["days to ask after paying", "who?"]},
-            "no sub_query looks up 'product/hub.md#hub'",
-        ),
-        (
             {**COMPLEX, "sub_queries": ["days to ask after paying", "devices served by one hub", "x"]},
             "looks up none",
+        ),
+        (
+            {**COMPLEX, "sub_queries": ["days to ask after paying", "the hub?"]},
+            "hardly look up 'product/hub.md#hub'",
         ),
         ({"evidence": ()}, "has facts but no evidence"),
         ({"facts": ()}, "is answered but has no facts"),

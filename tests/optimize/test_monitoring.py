@@ -37,7 +37,7 @@ ENTRIES = [
     entry(2, rounds=((0.3, ["a"]), (0.7, ["a", "b"])), cites=("b",)),
     entry(3, outcome="clarify", rounds=(), cites=()),
     entry(4, outcome="abstain", stopped_by="rounds", rounds=((0.1, []), (0.2, [])), cites=()),
-    entry(5, stopped_by="fallback", rounds=(), path=["unretrieved"]),
+    entry(5, stopped_by="fallback", rounds=(), path=["unretrieved", "fallback"]),
 ]
 
 
@@ -54,9 +54,9 @@ def traces(tmp_path):
 def test_the_figures_are_those_of_the_traces(traces):
     found = monitor(log_of(traces))
     assert found.n == 6
-    assert found.one_round == pytest.approx(1 / 4)
-    assert found.mean_rounds == pytest.approx(7 / 4)
-    assert found.false_retry_rate == pytest.approx(1 / 2)
+    assert found.one_round == pytest.approx(3 / 6)
+    assert found.mean_rounds == pytest.approx(8 / 6)
+    assert found.false_retry_rate == pytest.approx(1 / 3)
     assert found.fallback_rate == found.clarify_rate == found.abstain_rate == pytest.approx(1 / 6)
     assert found.unretrieved_rate == pytest.approx(1 / 6)
     assert found.judge_by_week == {"2026-W01": 0.9, "2026-W02": 0.8, "2026-W03": 0.7, "2026-W05": 0.2}
@@ -72,15 +72,51 @@ def test_a_trace_is_found_by_the_beginning_of_its_id_when_that_is_enough(traces)
             trace_of(log, unclear)
 
 
+def test_rounds_are_counted_of_every_question_and_retries_of_every_second_round(tmp_path):
+    twice = ((0.3, ["a"]), (0.8, ["a"]))
+    entries = [
+        entry(0, rounds=(), path=["classify->simple[a]", "search(1)", "generate"]),  # the fast path: one round
+        entry(1, rounds=(), cites=(), path=["unretrieved"]),  # a direct answer: none
+        entry(2, rounds=twice, cites=(), outcome="abstain"),  # no retry was false: there is nothing to hold
+        entry(3, rounds=twice, cites=("a", "old"), retrieved=["a"]),  # what was overruled, and is cited for that
+        entry(4, rounds=twice, cites=("a", "b"), retrieved=["a", "b"]),
+    ]
+    (tmp_path / "traces.jsonl").write_text("".join(json.dumps(e) + "\n" for e in entries))
+    found = monitor(log_of(tmp_path))
+    assert (found.one_round, found.mean_rounds) == (pytest.approx(2 / 5), pytest.approx(7 / 5))
+    assert found.false_retry_rate == pytest.approx(1 / 3)
+
+
+def test_a_file_of_traces_is_read_under_whatever_name(traces):
+    (traces / "traces.jsonl").rename(traces / "monday.jsonl")
+    assert monitor(log_of(traces / "monday.jsonl")).n == 6
+
+
 def test_a_default_that_stands_for_an_unreadable_judgement_is_no_score(tmp_path):
     unread = entry(0, rounds=((0.0, ["a"]),), path=["no readable decision from m (why): took the safe default"])
     (tmp_path / "traces.jsonl").write_text(json.dumps(ENTRIES[0]) + "\n" + json.dumps(unread) + "\n")
     assert monitor(log_of(tmp_path)).judge_by_week == {"2026-W01": 0.9}
 
 
+def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
+    for name in ("traces.jsonl", "review.jsonl"):
+        with (traces / name).open("a") as file:
+            file.write("{broken")
+    found = monitor(log_of(traces))
+    assert (found.n, found.unread) == (6, (f"{traces / 'traces.jsonl'} line 7",))
+    for asked in (
+        ["stats", str(traces)],
+        ["stats", str(traces), "--review"],
+        ["show", "0000000000000001", str(traces)],
+    ):
+        assert RUN.invoke(app, ["trace", *asked]).exit_code == 0
+
+
 def test_a_project_that_was_never_asked_says_so(tmp_path):
     with pytest.raises(DataError, match="no traces"):
         log_of(tmp_path)
+    with pytest.raises(DataError, match="nosuch"):
+        log_of(tmp_path / "nosuch")
 
 
 def test_the_command_line_prints_the_figures_and_the_queue(traces):

@@ -140,10 +140,11 @@ def staged(
     log: Path | None = None,
     review_below: float = 0.0,
     budget: Budget | None = None,
+    shelf: Shelf | None = None,
     **knobs: float,
 ) -> AgenticRAG:
     """The program. `log` is the folder of its traces."""
-    shelf = Shelf()
+    shelf = shelf or Shelf()
     library = Library([], None, None, [shelf])
     names = ModelSettings(decide="staged/decider", write="local/staged")
     models = Models(decider or Decider(), (writer or Writer()).lm(), None, names)

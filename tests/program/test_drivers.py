@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 import pytest
-from staged import Decider, Writer, staged
+from staged import Decider, Shelf, Writer, staged
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.budget import Budget, Meter
 from program.drivers import Progress, Token
+from program.knowledge.source import NO_FILTERS
 
 HURRY = Budget(max_seconds=1.5)
 QUESTION = "What is it?"
@@ -79,6 +80,30 @@ def test_a_decider_that_hangs_leaves_the_time_to_write_too():
     assert (answer.stopped_by, answer.text) == (StoppedBy.FALLBACK, "What is it? is 42. [1]")
 
 
+def test_a_search_that_hangs_does_not_outlive_the_deadline():
+    gate = threading.Event()
+
+    class Hangs(Shelf):
+        def candidates(self, query, depth, filters=NO_FILTERS):
+            gate.wait(60)
+            return super().candidates(query, depth, filters)
+
+    async def awaited(program) -> Answer:
+        try:
+            return await program.aask(QUESTION)
+        finally:
+            gate.set()  # the loop, closing, waits for its threads
+
+    def asked(program) -> Answer:
+        return program(QUESTION)
+
+    for ask in (asked, lambda program: asyncio.run(awaited(program))):
+        answer = ask(staged(budget=HURRY, shelf=Hangs()))
+        assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK)
+        assert "failed: search: no reply in time" in answer.trace.path
+        assert answer.usage.seconds < 30
+
+
 def test_a_streamed_answer_does_not_outlive_the_deadline_either():
     async def last() -> Answer:
         program = staged(writer=Writer(held="answer"), budget=HURRY)
@@ -116,6 +141,23 @@ def test_an_abandoned_stream_leaves_no_task_and_no_trace(tmp_path, until):
 
     assert asyncio.run(abandon()) == set()
     assert lines(tmp_path) == []
+
+
+@pytest.mark.parametrize("held", ["answer", "missing"])
+def test_a_request_that_came_too_late_is_a_step_with_its_inputs_and_its_time(tmp_path, held):
+    async def streamed(program) -> Answer:
+        return [event async for event in program.stream(QUESTION)][-1]
+
+    writer = Writer(held=held)
+    ways = [lambda p: p(QUESTION), lambda p: asyncio.run(p.aask(QUESTION)), lambda p: asyncio.run(streamed(p))]
+    for ask in ways:
+        answer = ask(staged(Decider(sufficient=0.2), writer, budget=HURRY, log=tmp_path))
+        late = next(step for step in answer.trace.steps if step.error)
+        assert late.name.endswith(held)
+        assert late.output == "failed: no reply in time"
+        assert len(late.inputs) == 16 and late.milliseconds > 100
+    assert len([line for line in lines(tmp_path) if b'"error":' in line]) == len(ways)
+    writer.gate.set()
 
 
 def test_one_failed_request_takes_those_beside_it_along():

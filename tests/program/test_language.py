@@ -8,10 +8,14 @@ from program.language import foreign
 @pytest.mark.parametrize(
     ("question", "language"),
     [
-        ("Wie bekomme ich mein Geld zurück nach 15 Tagen?", "de"),
-        ("Combien coûte l'abonnement Pro par mois ?", "fr"),
-        ("返金はいつですか", "ja"),
-        ("Сколько стоит подписка Pro в месяц?", "ru"),
+        ("Wie bekomme ich mein Geld zurück nach 15 Tagen?", "German"),
+        ("Combien coûte l'abonnement Pro par mois ?", "French"),
+        ("¿Cuándo abren?", "Spanish"),
+        ("Quanto costa?", "Italian"),
+        ("Hoeveel kost het?", "Dutch"),
+        ("Hversu mikið kostar þetta?", "another language (is)"),
+        ("返金はいつですか", "Japanese"),
+        ("Сколько стоит подписка Pro в месяц?", "Russian"),
     ],
 )
 def test_another_language_is_named(question, language):
@@ -25,6 +29,9 @@ def test_another_language_is_named(question, language):
         "how much cost pro plan per month pls",
         "SSO?",
         "12 * 12",
+        "Porter Duo price",
+        "next song",
+        "so what about Ghent",
         "refnd plz, parcel brokn",
         "?",
     ],

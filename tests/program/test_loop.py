@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scripted import Scripted, noul, passage, planned, route
 
 from program.answer import Outcome, StoppedBy
+from program.decisions import Decision
 from program.knowledge.source import SourceCard
 from program.loop import Ask
 from program.presets import PLAIN, PRESETS
@@ -91,6 +92,42 @@ def test_a_judge_that_always_says_no_stops_at_the_round_cap_and_says_so():
     assert len(program.found) == 3
 
 
+def test_a_cap_that_trips_sends_the_best_evidence_to_the_writer_poor_or_not():
+    program = Scripted({"judge.sufficiency": {"sufficient": noul(0.2)}}, generate_above=0.5, clarify_above=0.05)
+    answer = program("What does it cost?", tripped=lambda: StoppedBy.TOKENS)
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.TOKENS)
+
+
+@pytest.mark.parametrize("knobs", [{"generate_above": 0.5}, {"clarify_above": 0.05}])
+def test_a_question_back_and_an_abstention_say_what_stopped_the_search(knobs):
+    program = Scripted({"judge.sufficiency": {"sufficient": noul(0.2)}}, max_rounds=2, **knobs)
+    answer = program("What does it cost?")
+    assert (answer.outcome is Outcome.ANSWERED, answer.stopped_by) == (False, StoppedBy.ROUNDS)
+    assert answer.outcome is Outcome.CLARIFY or answer.text.endswith("Missing: the price.")
+
+
+def test_a_withheld_draft_says_what_is_missing_and_what_stopped_the_search():
+    replies = {
+        "judge.sufficiency": {"sufficient": noul(0.3)},
+        "judge.missing": lambda n: {"missing": "the price", "next_query": f"try {n}"},
+        "grounder.support": {"supported": noul(0.1)},
+    }
+    program = Scripted(replies, max_rounds=2, each_part=0)
+    tripped = iter([None] * 4)
+    answer = program("What does it cost?", tripped=lambda: next(tripped, StoppedBy.USD))
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.USD)
+    assert answer.text.endswith("Missing: the price.")
+
+
+def test_a_part_of_a_question_whose_judgement_cannot_be_read_is_not_looked_up_again():
+    judged = {
+        "judge.sufficiency": lambda n: {"sufficient": noul(0.9) if n == 1 else Decision(False, 0.0, undecided=True)}
+    }
+    program = Scripted({"classifier.route": route("complex"), **judged}, each_part=1)
+    assert program("What?").rounds[0].completeness == 1.0
+    assert program.asked.count("judge.sufficiency") == 3
+
+
 def test_a_rewrite_that_was_tried_before_is_not_searched_again():
     program = Scripted({"judge.sufficiency": {"sufficient": noul(0.2)}}, max_rounds=4)
     program("What does it cost?")
@@ -161,6 +198,18 @@ def test_a_failed_step_ends_as_plain_rag(failing):
 def test_when_even_the_fallback_fails_the_program_abstains():
     answer = Scripted()("How big?", fail=lambda request: True)
     assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK)
+
+
+@pytest.mark.parametrize("changed", [{"pool": []}, {"changed": {"generator.answer": {"answer": " "}}}])
+def test_a_fallback_that_has_nothing_to_say_abstains(changed):
+    program = Scripted(**changed)
+    answer = program("How big?", fail=lambda r: isinstance(r, Ask) and r.predictor.startswith("classifier"))
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK)
+    assert answer.text
+
+
+def test_plain_rag_that_writes_nothing_abstains():
+    assert Scripted({"generator.answer": {"answer": ""}}, **PLAIN)("How big?").outcome is Outcome.ABSTAIN
 
 
 def test_a_spent_budget_ends_the_searching():

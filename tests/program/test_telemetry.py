@@ -1,9 +1,18 @@
 """OpenTelemetry spans: one for the question, one inside for each step, none when nobody listens."""
 
 import pytest
-from staged import staged
+from staged import Decider, staged
 
 otel = pytest.importorskip("opentelemetry.sdk.trace")
+
+
+class Failing(Decider):
+    """A decider that fails at the whole of the evidence."""
+
+    def __call__(self, state, questions):
+        if "sufficient" in questions:
+            raise RuntimeError("no such luck")
+        return super().__call__(state, questions)
 
 
 @pytest.fixture
@@ -47,6 +56,17 @@ def test_no_text_of_a_passage_or_prompt_is_in_a_span(spans):
     staged()("What is it?")
     told = " ".join(str(value) for span in spans() for value in span.attributes.values())
     assert "text 0" not in told
+
+
+def test_a_step_that_failed_is_a_span_with_the_status_of_an_error(spans):
+    from opentelemetry.trace import StatusCode
+
+    answer = staged(Failing())("What is it?")
+    (failed,) = [span for span in spans() if span.status.status_code is StatusCode.ERROR]
+    assert failed.attributes["ragc.step"] == "judge.sufficiency"
+    assert failed.attributes["error.type"] == "RuntimeError"
+    assert failed.status.description == "failed: RuntimeError: no such luck"
+    assert [step.name for step in answer.trace.steps if step.error] == ["judge.sufficiency"]
 
 
 def test_a_span_hangs_under_the_callers_own(spans):

@@ -1,13 +1,13 @@
 """The log of traces: whole lines from many writers, put aside when full, told to whoever asks."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from staged import Decider, staged
+from staged import Decider, Writer, staged
 
-from program.errors import SettingsError
 from program.trace import LineLog
 
 WRITE = """
@@ -39,10 +39,11 @@ def test_a_full_file_is_put_aside_and_the_oldest_is_dropped(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} - {"log.jsonl.lock"} <= {"log.jsonl", "log.jsonl.1", "log.jsonl.2"}
 
 
-def test_a_line_that_is_not_json_is_named(tmp_path):
-    (tmp_path / "log.jsonl").write_text('{"n": 1}\nhalf a li')
-    with pytest.raises(SettingsError, match="line 2 is not a trace"):
-        list(LineLog(tmp_path / "log.jsonl").entries())
+def test_a_line_that_is_no_entry_is_skipped_and_its_place_told(tmp_path):
+    (tmp_path / "log.jsonl").write_bytes(b'{"n": 1}\nhalf a li{"n": 2}\n[3]\n\xff\n{"n": 4}\n{"n')
+    unread: list[str] = []
+    assert [entry["n"] for entry in LineLog(tmp_path / "log.jsonl").entries(unread.append)] == [1, 4]
+    assert [place.rpartition(" ")[2] for place in unread] == ["2", "3", "4", "6"]
 
 
 def test_a_trace_tells_every_step_with_its_scores_tokens_and_model(tmp_path):
@@ -93,3 +94,31 @@ def test_an_answer_without_a_look_up_is_put_in_the_audit_log(tmp_path):
     answer = program("What is it?")
     assert "unretrieved" in answer.trace.path
     assert [entry["trace_id"] for entry in program.runtime.log.audit.entries()] == [answer.trace.id]
+
+
+def blocked(folder: Path) -> Path:
+    """A folder in which no trace can be written, as its file's name is taken."""
+    (folder / "traces.jsonl").mkdir(parents=True)
+    return folder
+
+
+def test_an_answer_whose_trace_cannot_be_written_is_given_all_the_same_with_one_warning(tmp_path, caplog):
+    program = staged(log=blocked(tmp_path / "log"))
+
+    async def last():
+        return [event async for event in program.stream("What is it?")][-1]
+
+    answers = [program("What is it?"), asyncio.run(program.aask("What is it?")), asyncio.run(last())]
+    assert {answer.text for answer in answers} == {"What is it? is 42. [1]"}
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "ragc.trace"]
+    assert "cannot be written" in warning and str(tmp_path) in warning
+
+
+def test_a_folder_of_traces_that_cannot_be_made_takes_no_answer_along(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert staged(log=tmp_path / "file" / "log")("What is it?").text
+
+
+def test_a_reply_that_is_no_text_takes_no_answer_along(tmp_path):
+    program = staged(writer=Writer(answer="Half a letter: \ud83d. [1]"), log=tmp_path)
+    assert program("What is it?").citations

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from optimize.replay import Record, Replay
 from program import open_program
+from program.answer import StoppedBy
 from program.consulting import MOST, grouped
+from program.decisions import Decision, decode
+from program.models.cascade import settled
 from program.models.script import Script, obliging
 from program.models.testing import serve
 from program.models.together import Part, composed, read_parts
@@ -59,6 +62,13 @@ def asked(own_shop):
         models += f'[provider.model."openai/x"]\napi_base = "{provider.url}"\n'
         (own_shop / FILE).write_text(f"{(own_shop / FILE).read_text()}\n{models}")
         yield open_program(own_shop), brain, prompts
+
+
+WAYS = {
+    "asked": lambda program: program(QUESTION),
+    "awaited": lambda program: asyncio.run(program.aask(QUESTION)),
+    "replayed": lambda program: Replay(program, Record())(QUESTION),
+}
 
 
 def test_what_the_parts_share_stands_in_the_prompt_once_and_each_points_at_its_own():
@@ -175,8 +185,9 @@ def test_a_part_that_fails_to_parse_is_asked_for_alone_once_then_takes_its_safe_
     brain.reply = stubborn
     answer = program(QUESTION)
     assert len([p for p in prompts if "Decide now: relevant." in p]) == 1
-    scores = [step.scores["relevant"] for step in answer.trace.steps if step.name == "judge.relevance"]
-    assert scores.count(0.0) == 1 and scores.count(0.9) == len(scores) - 1
+    steps = [step for step in answer.trace.steps if step.name == "judge.relevance"]
+    assert [step.output for step in steps if not step.scores] == ["relevant=undecided"]
+    assert {step.scores["relevant"] for step in steps if step.scores} == {0.9}
     assert "took the safe default" in str(answer.trace)
 
 
@@ -187,6 +198,29 @@ def test_a_reply_of_which_nothing_can_be_read_is_asked_for_once_more_and_no_part
     assert len([p for p in prompts if "relevant_1" in p]) == 2
     assert not [p for p in prompts if "Decide now: relevant." in p]
     assert "took the safe default" in str(answer.trace)
+
+
+@pytest.mark.parametrize("unread", ["sufficient", "relevant"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_judgement_that_cannot_be_read_is_no_score_and_no_reason_to_search_again(asked, unread, way):
+    program, brain, _ = asked
+
+    def mumbling(body):
+        text = obliging(body)
+        return re.sub(rf'"({unread}(_\d+)?)": \{{[^}}]*\}}', r'"\1": "neither here nor there"', text)
+
+    brain.reply = mumbling
+    answer = WAYS[way](program)
+    assert (answer.stopped_by, answer.confidence, answer.rounds) == (StoppedBy.FALLBACK, 0.0, ())
+    assert answer.citations
+    assert not [note for note in answer.trace.path if note.startswith(("judge", "abstain"))]
+    assert sum(note.startswith("search") for note in answer.trace.path) == 1
+    assert not [step for step in answer.trace.steps if unread in step.scores]
+
+
+def test_what_the_first_model_of_a_cascade_cannot_be_read_on_is_passed_to_the_second():
+    assert not settled({"sufficient": None}, 0.1)
+    assert decode({"sufficient": None}, {})["sufficient"] == Decision(False, 0.0, undecided=True)
 
 
 def test_what_a_language_model_calls_beside_the_point_does_not_cost_another_call(asked):
