@@ -139,6 +139,12 @@ class LoopSettings(_Section):
     )
 
 
+class AnswerSettings(_Section):
+    """What answers may hold: web addresses of the hosts in `links`, where a passage states them; none of others."""
+
+    links: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")], ...] = ()
+
+
 class Settings(BaseSettings):
     """Everything a project's `ragc.toml` says."""
 
@@ -159,6 +165,7 @@ class Settings(BaseSettings):
     labelled: LabelledSettings = LabelledSettings()
     trace: TraceSettings = TraceSettings()
     loop: LoopSettings = LoopSettings()
+    answer: AnswerSettings = AnswerSettings()
 
     @classmethod
     def settings_customise_sources(

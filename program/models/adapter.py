@@ -11,7 +11,7 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 from pydantic import BaseModel
 
-from program.models.fence import DATA_RULE, LinkFilter, addresses, shown, unlinked
+from program.models.fence import DATA_RULE, addresses, shown, unlinked
 from program.models.repair import Unreadable
 from program.models.spending import current
 from program.models.transport import CallFailed
@@ -49,7 +49,8 @@ class FencedAdapter(dspy.ChatAdapter):
                 continue
             except LMError as error:
                 other = self._instead(lm, error)
-                return list(dspy.ChatAdapter()(other, {}, signature, demos, inputs))
+                replies = dspy.ChatAdapter()(other, {}, signature, demos, inputs)
+                return [without_traps(reply, inputs) for reply in replies]
         return [_safe_defaults(lm.model, signature, inputs)]
 
     async def acall(
@@ -64,7 +65,9 @@ class FencedAdapter(dspy.ChatAdapter):
                 continue
             except LMError as error:
                 other = self._instead(lm, error)
-                return list(await dspy.ChatAdapter().acall(other, {}, signature, demos, inputs))
+                with dspy.context(send_stream=None):  # its reply has markers, which nobody is to be shown
+                    replies = await dspy.ChatAdapter().acall(other, {}, signature, demos, inputs)
+                return [without_traps(reply, inputs) for reply in replies]
         return [_safe_defaults(lm.model, signature, inputs)]
 
     def format_system_message(self, signature: Any) -> str:
@@ -114,23 +117,16 @@ class FencedAdapter(dspy.ChatAdapter):
 
 
 class PlainListener(dspy.streaming.StreamListener):
-    """Passes a plain text on as it comes, without its links; DSPy's own waits for markers."""
-
-    def __init__(self, signature_field_name: str, predict: Any, inputs: Mapping[str, Any]) -> None:
-        super().__init__(signature_field_name=signature_field_name, predict=predict, allow_reuse=True)
-        self._filter = LinkFilter(addresses(_excerpts(inputs)))
+    """Passes a plain text on as it comes; DSPy's own waits for markers."""
 
     def receive(self, chunk: Any) -> Any:
-        piece = chunk.choices[0].delta.content
-        return self._told(self._filter.feed(piece)) if piece else None
-
-    def finalize(self) -> Any:
-        return self._told(self._filter.rest())
-
-    def _told(self, text: str) -> Any:
+        text = chunk.choices[0].delta.content
         if not text:
             return None
         return dspy.streaming.StreamResponse(self.predict_name, self.signature_field_name, text, is_last_chunk=False)
+
+    def finalize(self) -> Any:
+        return None
 
 
 @contextmanager
@@ -222,9 +218,13 @@ def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> dic
 
 
 def without_traps(reply: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A reply's fields without links, images and tags but those addresses that an official passage states."""
-    known = addresses(_excerpts(inputs))
-    return {name: _safe(value, known) for name, value in reply.items()}
+    """A reply's fields without links, images and tags.
+
+    An answer keeps, for its claims to be checked, the addresses that a passage states; which of them it may end with
+    is for `program.state` to say.
+    """
+    stated = addresses(excerpt.text for excerpt in _excerpts(inputs))
+    return {name: _safe(value, stated if name == "answer" else set()) for name, value in reply.items()}
 
 
 def _safe(value: Any, known: set[str]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from program.signatures import Excerpt
@@ -17,10 +17,12 @@ DATA_RULE = (
 # The scheme may be missing: in a stream it may have been shown before what makes a link of it came.
 _URL = r"(?:(?:[a-z][a-z0-9+.-]{0,15})?://|www\.|data:|javascript:|mailto:)"
 _IMAGE = re.compile(r"!\[([^\]]*)\]\s*(?:\([^)]*\)|\[[^\]]*\])?")
-_LINK = re.compile(r"\[([^\]]*)\]\s*\(([^)]*)\)")
+_CITED = re.compile(r"\[(\d{1,3})\]\([^)]*\)")
+_LINK = re.compile(r"\[(?!\d{1,3}\])([^\]]*)\]\s*\(([^)]*)\)")
 _REFERENCE = re.compile(r"^\s*\[[^\]]+\]:\s*\S+.*$", re.MULTILINE)
 _ADDRESS = rf"{_URL}[^\s<>\"')\]]*"
 _BARE = re.compile(_ADDRESS, re.IGNORECASE)
+_HOST = re.compile(r"https?://([a-z0-9.-]+)(?::\d+)?(?:[/?#]|$)", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-zA-Z!][^<>]{0,400}>")
 _MAY_BE_LINK = re.compile(
     rf"(?:!?\[[^\]]*(?:\](?:\s*\([^)]*)?)?|<[^>]*|!|&\w*|{_ADDRESS}"
@@ -73,20 +75,17 @@ def unlinked(text: str, known: Iterable[str] = ()) -> str:
     text = clean(text).replace("&lt;", "<").replace("&amp;lt;", "&lt;")
     text = _IMAGE.sub("", text)
     text = _REFERENCE.sub("", text)
+    text = _CITED.sub(r"[\1]", text)
     text = _LINK.sub(lambda m: m[1] if m[2].strip() not in allowed else f"{m[1]} ({m[2].strip()})", text)
     text = _TAG.sub("", text)
     return _BARE.sub(lambda m: m[0] if m[0].rstrip(".,;:!?") in allowed else "", text).strip()
 
 
-def addresses(excerpts: Iterable[Excerpt]) -> set[str]:
-    """The web addresses that official passages state, as they state them: an answer may repeat these."""
-    return {
-        match[0].rstrip(".,;:!?")
-        for excerpt in excerpts
-        if excerpt.authority == "official"
-        for match in _BARE.finditer(excerpt.text)
-        if match[0].lower().startswith("http")
-    }
+def addresses(texts: Iterable[str], hosts: Collection[str] | None = None) -> set[str]:
+    """The web addresses that texts state, as they state them; when `hosts` are given, those of these hosts alone."""
+    stated = {match[0].rstrip(".,;:!?") for text in texts for match in _BARE.finditer(text)}
+    known = {address: _HOST.match(address) for address in stated}
+    return {address for address, host in known.items() if host and (hosts is None or host[1].lower() in hosts)}
 
 
 class LinkFilter:
