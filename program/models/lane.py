@@ -12,6 +12,7 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
+from program.errors import BudgetStop
 from program.models import transport
 from program.models.admission import Admission, Booking, allowed
 from program.models.limits import Breaker, Delays, TokenRate
@@ -144,6 +145,7 @@ class Lane:
         if p95 is None:
             return await self._once(call, spent)
         begun = asyncio.Event()
+        failure: CallFailed | BudgetStop | None = None
         tasks = [asyncio.ensure_future(self._once(call, spent, begun))]
         tasks[0].add_done_callback(lambda _: begun.set())
         try:
@@ -151,12 +153,13 @@ class Lane:
             done, _ = await asyncio.wait(tasks, timeout=p95)
             if not done:
                 tasks.append(asyncio.ensure_future(self._once(call, spent)))
-            while True:
-                done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                good = next((task for task in done if task.exception() is None), None)
-                if good is not None or not pending:
-                    return (good or tasks[0]).result()
-                tasks = [*pending, *done]
+            for soonest in asyncio.as_completed(tasks):
+                try:
+                    return await soonest
+                except (CallFailed, BudgetStop) as error:  # of the other more may be had
+                    failure = failure or error
+            assert failure is not None
+            raise failure
         finally:
             for task in tasks:
                 task.cancel()

@@ -104,6 +104,31 @@ def test_a_slow_request_is_hedged_and_both_are_paid(gateway):
         assert spent.calls == provider.calls - before == 2
 
 
+def test_when_one_of_a_hedged_pair_fails_the_loop_sleeps_until_the_other_is_answered(gateway, monkeypatch):
+    turns, wait = [], asyncio.wait
+
+    async def counted(*arguments, **named):
+        turns.append(arguments)
+        return await wait(*arguments, **named)
+
+    with serve(Script(delay=1.0)) as provider:
+        lane, spent = gateway.lane(MODEL, provider.url, Terms(hedge=True, retries=0)), Spending()
+        gateway.ask(lane, call(provider, "Warm."), Spending())
+        for _ in range(20):
+            lane.delays.add(0.3)
+        monkeypatch.setattr(asyncio, "wait", counted)
+
+        async def overtaken():
+            slow = asyncio.create_task(gateway.aask(lane, call(provider), spent))
+            while not provider.in_flight:
+                await asyncio.sleep(0.01)
+            provider.script = Script({"server_error": 1.0})
+            return await slow
+
+        assert asyncio.run(overtaken()).text == "A plain reply."
+        assert (spent.calls, provider.calls, len(turns) < 10) == (2, 3, True)
+
+
 def test_waiting_for_a_place_sends_no_second_request(gateway):
     with serve(Script(delay=1.2)) as provider:
         lane = gateway.lane(MODEL, provider.url, Terms(hedge=True, concurrency=2))
