@@ -161,6 +161,8 @@ def _fallback(state: State) -> Steps:
     state.conflicts = []
     (reply,) = yield [draft_request(state, strict=False)]
     state.path.append("fallback")
+    if not reply["answer"].strip():
+        return state.abstention("", 0.0, StoppedBy.FALLBACK)
     return state.answer(reply["answer"], Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
 
 

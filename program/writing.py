@@ -20,6 +20,8 @@ MOST_CLAIMS = 2  # looked up again, of those without support
 def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
     """The grounded answer, or None when nothing of it can be upheld."""
     draft = yield from _draft(state, strict=False)
+    if not draft.strip():
+        return None
     if not state.tuning.ground:
         return _answered(state, draft, state.verdict.sufficiency, stopped_by)
     stated, upheld, whole = yield from _checked(state, draft)
