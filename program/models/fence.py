@@ -16,14 +16,16 @@ DATA_RULE = (
 )
 # The scheme may be missing: in a stream it may have been shown before what makes a link of it came.
 _URL = r"(?:(?:[a-z][a-z0-9+.-]{0,15})?://|www\.|data:|javascript:|mailto:)"
-_IMAGE = re.compile(r"!\[([^\]]*)\]\s*(?:\([^)]*\)|\[[^\]]*\])?")
-_CITED = re.compile(r"\[(\d{1,3})\]\([^)]*\)")
-_LINK = re.compile(r"\[(?!\d{1,3}\])([^\]]*)\]\s*\(([^)]*)\)")
-_REFERENCE = re.compile(r"^\s*\[[^\]]+\]:\s*\S+.*$", re.MULTILINE)
+# Every repetition that another part of its pattern may follow is bounded: 32,000 brackets are to take no seconds.
+_LABEL, _TARGET, _SPACE = r"\[([^\]]{0,400})\]", r"\(([^)]{0,2000})\)", r"\s{0,20}"
+_IMAGE = re.compile(rf"!{_LABEL}{_SPACE}(?:{_TARGET}|{_LABEL})?")
+_CITED = re.compile(rf"\[(\d{{1,3}})\]{_TARGET}")
+_LINK = re.compile(rf"(?!\[\d{{1,3}}\]){_LABEL}{_SPACE}{_TARGET}")
+_REFERENCE = re.compile(rf"^[ \t]{{0,20}}\[[^\]\n]{{1,400}}\]:{_SPACE}\S.*$", re.MULTILINE)
 _ADDRESS = rf"{_URL}[^\s<>\"')\]]*"
 _BARE = re.compile(_ADDRESS, re.IGNORECASE)
 _HOST = re.compile(r"https?://([a-z0-9.-]+)(?::\d+)?(?:[/?#]|$)", re.IGNORECASE)
-_TAG = re.compile(r"</?[a-zA-Z!][^<>]{0,400}>")
+_TAG = re.compile(r"</?[a-zA-Z!][^<>]*>")
 _MAY_BE_LINK = re.compile(
     rf"(?:!?\[[^\]]*(?:\](?:\s*\([^)]*)?)?|<[^>]*|!|&\w*|{_ADDRESS}"
     r"|(?:h(?:t(?:t(?:ps?)?)?)?|w{1,3}|d(?:a(?:ta?)?)?|j(?:a(?:v\w*)?)?|m(?:a(?:i\w*)?)?)[:/.]{0,3}|:/?)$",
@@ -78,7 +80,8 @@ def unlinked(text: str, known: Iterable[str] = ()) -> str:
     text = _CITED.sub(r"[\1]", text)
     text = _LINK.sub(lambda m: m[1] if m[2].strip() not in allowed else f"{m[1]} ({m[2].strip()})", text)
     text = _TAG.sub("", text)
-    return _BARE.sub(lambda m: m[0] if m[0].rstrip(".,;:!?") in allowed else "", text).strip()
+    text = _BARE.sub(lambda m: m[0] if m[0].rstrip(".,;:!?") in allowed else "", text)
+    return text.replace("![", "[").replace("](", "] (").strip()  # of a link too long to be found, its form
 
 
 def addresses(texts: Iterable[str], hosts: Collection[str] | None = None) -> set[str]:
@@ -98,8 +101,8 @@ class LinkFilter:
     def feed(self, piece: str) -> str:
         """What can be shown now."""
         text = self._held + clean(piece)  # a character that no reader sees must not part a link
-        at = _MAY_BE_LINK.search(text)
-        cut = at.start() if at and len(text) - at.start() < HELD else len(text)
+        at = _MAY_BE_LINK.search(text, max(0, len(text) - HELD + 1))
+        cut = at.start() if at else len(text)
         self._held = text[cut:]
         return self._shown(text[:cut])
 

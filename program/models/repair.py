@@ -10,11 +10,15 @@ from typing import Any
 from program.models.phrases import is_no_reply, is_nothing
 
 MOST_READ = 20_000  # characters of a reply
+MOST_BRACKETS = 600  # of a broken one that is mended: what mends it takes time by their square
 VERDICT_KEYS = ("verdict", "choice", "value", "answer", "decision", "label", "result")
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```[\w-]*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _MARKER = re.compile(r"\[\[\s*##\s*(\w+)\s*##\s*\]\]")
-_LINE = re.compile(r"^[\s*_#>\-`\"']*([A-Za-z][\w ]{0,60}?)[\s*_`\"']*[:=][\s*_]*(.+?)\s*$", re.MULTILINE)
+_LINE = re.compile(
+    r"^[ \t*_#>\-`\"']{0,20}([A-Za-z][\w ]{0,60}?)[ \t*_`\"']{0,20}[:=][\s*_]{0,20}(\S.*)$", re.MULTILINE
+)
+_ITEM = re.compile(r"^[ \t]{0,20}(?:[-*•–]|\d{1,3}[.)])[ \t]{1,20}(\S.*)$", re.MULTILINE)
 _CUT_NUMBER = re.compile(r"[:,\[\s][-+]?\d*\.?\d*$")
 
 
@@ -34,7 +38,8 @@ def objects(text: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
     if marked := sections(body, names):
         return [marked]
     lines: dict[str, Any] = {}
-    for name, value in _LINE.findall(body):
+    for name, rest in _LINE.findall(body):
+        value = rest.strip()
         if same(name) in lines and lines[same(name)] != value:
             return []
         lines[same(name)] = value
@@ -82,6 +87,8 @@ def _mended(body: str) -> Mapping[str, Any] | None:
     if start < 0:
         return None
     part = body[start:]
+    if part.count("{") + part.count("[") > MOST_BRACKETS:
+        return None
     if part.count("{") > part.count("}"):
         part = _CUT_NUMBER.sub(":null", part) if _CUT_NUMBER.search(part) else part
     try:
@@ -129,7 +136,7 @@ def plain(text: str, name: str) -> str:
 
     Raises `Unreadable` for a refusal, a page, and JSON that does not hold the text.
     """
-    body = _THOUGHT.sub("", text).strip()
+    body = _THOUGHT.sub("", text[: 4 * MOST_READ]).strip()
     fence = re.fullmatch(r"```[\w-]*\n(.*?)\n?```", body, re.DOTALL)
     body = fence[1].strip() if fence else body
     if body.startswith("{") and (found := next(iter(json_objects(body)), None) or _mended(body)):
@@ -163,8 +170,7 @@ def listed(body: str) -> list[str]:
             found = None
         if isinstance(found, list) and found:
             return texts(found)
-    found = re.findall(r"^\s*(?:[-*•–]|\d+[.)])\s+(.+?)\s*$", body, re.MULTILINE)
-    return [str(item).strip().strip("\"'") for item in found]
+    return [item.strip().strip("\"'") for item in _ITEM.findall(body)]
 
 
 def texts(value: Any) -> list[str]:
