@@ -16,7 +16,7 @@ from program.errors import BudgetStop
 from program.models import transport
 from program.models.admission import Admission, Booking, allowed
 from program.models.limits import Breaker, Delays, TokenRate
-from program.models.provider import listed_price
+from program.models.provider import is_priced, listed_price
 from program.models.spending import Spending
 from program.models.transport import Call, CallFailed, Reply
 
@@ -72,13 +72,18 @@ class Lane:
     def __deepcopy__(self, memo: dict[int, Any]) -> Lane:
         return self  # copies of a model share its limits
 
-    def price(self, tokens_in: int, tokens_out: int) -> float:
-        """US dollars: the project's own price, else LiteLLM's, else 0."""
+    @property
+    def priced(self) -> bool:
+        """True when what a call costs is known: by the project, or by LiteLLM."""
+        return self.terms.usd_in is not None or self.terms.usd_out is not None or is_priced(self.model)
+
+    def price(self, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float:
+        """US dollars of a call: at the project's own price, else LiteLLM's, which knows what its provider's cache saves
+        or costs; 0 when neither is known."""
         terms = self.terms
         if terms.usd_in is not None or terms.usd_out is not None:
             return ((terms.usd_in or 0.0) * tokens_in + (terms.usd_out or 0.0) * tokens_out) / 1_000_000
-        known = listed_price(self.model)
-        return 0.0 if known is None else known[0] * tokens_in + known[1] * tokens_out
+        return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
 
     async def ask(self, call: Call, spent: Spending) -> Reply:
         """The reply: remembered, shared with an identical request under way, or asked for. Raises `CallFailed`.

@@ -87,6 +87,7 @@ class Script:
 
     Delays are in seconds: `delay` is the median before a reply (or its first token) and `spread` the sigma of the
     logarithm; `token_delay` lies between streamed words. So many requests are served `at_once`, the rest wait; 0: all.
+    `cached` is the share of a prompt's tokens that are said to have been cached.
     """
 
     faults: Mapping[str, float] = field(default_factory=dict)
@@ -98,6 +99,7 @@ class Script:
     seed: int = 0
     replies: tuple[tuple[str, str], ...] = ()
     at_once: int = 0
+    cached: float = 0.0
 
     @classmethod
     def read(cls, path: str | Path) -> Script:

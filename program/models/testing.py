@@ -40,6 +40,7 @@ class Served:
     tokens_in: int = 0
     tokens_out: int = 0
     streamed: bool = False
+    cached: int = 0
 
 
 class Provider:
@@ -132,6 +133,7 @@ class Provider:
             return web.json_response(error, status=served.status, headers=headers)
         began = time.perf_counter()
         served.tokens_in = count_messages(body["model"], body["messages"])
+        served.cached = int(script.cached * served.tokens_in)
         if fault == "stalled":
             await asyncio.sleep(script.stall)
             return web.Response(status=504)
@@ -210,9 +212,13 @@ def _completion(body: Mapping[str, Any], served: Served, text: str) -> dict[str,
     return whole
 
 
-def _usage(served: Served) -> dict[str, int]:
-    total = served.tokens_in + served.tokens_out
-    return {"prompt_tokens": served.tokens_in, "completion_tokens": served.tokens_out, "total_tokens": total}
+def _usage(served: Served) -> dict[str, Any]:
+    return {
+        "prompt_tokens": served.tokens_in,
+        "completion_tokens": served.tokens_out,
+        "total_tokens": served.tokens_in + served.tokens_out,
+        "prompt_tokens_details": {"cached_tokens": served.cached},
+    }
 
 
 def _chunk(

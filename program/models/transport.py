@@ -29,12 +29,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. `whole` is false when the model was cut off; tokens are the provider's own count, or ours."""
+    """What came back. `whole` is false when the model was cut off; tokens are the provider's own count, or ours.
+
+    Of the tokens in, `cached` were read from the provider's cache and `kept` written to it.
+    """
 
     text: str
     tokens_in: int
     tokens_out: int
     whole: bool = True
+    cached: int = 0
+    kept: int = 0
 
 
 class CallFailed(ProviderError):
@@ -71,12 +76,12 @@ async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
         raise failure_of(call, error) from None
     body = raw.model_dump()
     text, whole = _text(body)
-    tokens_in, tokens_out = _usage(call, body, text)
+    tokens_in, tokens_out, cached, kept = _usage(call, body, text)
     if not text:
         raise CallFailed(
             f"{call.model} sent an empty reply", again=True, reached=True, tokens_in=tokens_in, tokens_out=tokens_out
         )
-    return Reply(text, tokens_in, tokens_out, whole)
+    return Reply(text, tokens_in, tokens_out, whole, cached, kept)
 
 
 async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator[str | Reply]:
@@ -108,12 +113,12 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
     except Exception as error:
         raise failure_of(call, error, "".join(pieces)) from None
     text = "".join(pieces)
-    tokens_in, tokens_out = _usage(call, {"usage": usage}, text)
+    tokens_in, tokens_out, cached, kept = _usage(call, {"usage": usage}, text)
     if not text:
         raise CallFailed(
             f"{call.model} sent an empty reply", again=True, reached=True, tokens_in=tokens_in, tokens_out=tokens_out
         )
-    yield Reply(text, tokens_in, tokens_out, finish != "length")
+    yield Reply(text, tokens_in, tokens_out, finish != "length", cached, kept)
 
 
 def called_off(call: Call) -> CallFailed:
@@ -140,12 +145,21 @@ def _sound(text: Any) -> str:
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
 
 
-def _usage(call: Call, body: Mapping[str, Any], text: str) -> tuple[int, int]:
+def _usage(call: Call, body: Mapping[str, Any], text: str) -> tuple[int, int, int, int]:
+    """Tokens in and out, and of those in how many the provider had cached and how many it then kept."""
     usage = body.get("usage") or {}
-    tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    details = usage.get("prompt_tokens_details") or {}
+    tokens_in, tokens_out = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     if not tokens_in and not tokens_out:
-        return count_messages(call.model, call.messages), count_text(call.model, text)
-    return int(tokens_in or 0), int(tokens_out or 0)
+        return count_messages(call.model, call.messages), count_text(call.model, text), 0, 0
+    cached = _count(details.get("cached_tokens")) or _count(usage.get("cache_read_input_tokens"))
+    kept = _count(usage.get("cache_creation_input_tokens")) or _count(details.get("cache_creation_tokens"))
+    cached = min(cached, tokens_in)
+    return tokens_in, tokens_out, cached, min(kept, tokens_in - cached)
+
+
+def _count(said: Any) -> int:
+    return int(said or 0)
 
 
 def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:

@@ -233,6 +233,29 @@ def test_the_projects_own_price_counts_before_the_listed_one(gateway):
     assert unknown.price(1_000, 1_000) == 0.0
 
 
+def test_a_call_costs_what_its_own_tokens_cost_be_they_cached_or_many(gateway):
+    with serve(Script(cached=0.5)) as provider:
+        lane, spent = gateway.lane("openai/gpt-4o", provider.url, Terms()), Spending()
+        gateway.ask(lane, replace(call(provider, "word " * 200), model="openai/gpt-4o"), spent)
+    cached = spent.tokens_in // 2
+    assert spent.usd == pytest.approx(((spent.tokens_in - cached / 2) * 2.5 + spent.tokens_out * 10) / 1e6)
+    gemini = gateway.lane("gemini/gemini-2.5-pro", "", Terms())
+    assert gemini.price(1_000, 1_000) == pytest.approx((1.25 + 10) / 1e3)
+    assert gemini.price(300_000, 1_000) == pytest.approx(0.75 + 0.015)
+    claude = gateway.lane("anthropic/claude-sonnet-4-5", "", Terms())
+    assert claude.price(1_000, 0, 500, 200) == pytest.approx((300 * 3 + 500 * 0.3 + 200 * 3.75) / 1e6)
+
+
+@pytest.mark.parametrize(
+    "name", ["anthropic/claude-new-9", "fireworks_ai/foo", "ollama_chat/zz", "openai/nobody", "zz"]
+)
+def test_a_model_that_the_list_lacks_has_no_price_and_nobody_is_asked_for_one(gateway, name, monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked"))
+    lane = gateway.lane(name, "", Terms())
+    assert not lane.priced and lane.price(1_000, 1_000) == 0.0
+    assert gateway.lane(name, "", Terms(usd_in=0.0)).priced
+
+
 def test_the_breaker_lets_one_request_try_after_its_time():
     breaker = Breaker(after=2, seconds=0.05)
     breaker.failed()
