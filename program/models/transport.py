@@ -73,7 +73,7 @@ async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
             introduce(call.model)
             raw = await library().acompletion(**arguments(call), **turn.arguments())
     except Exception as error:
-        raise failure_of(call, error) from None
+        raise (crowded(call, error, turn) or failure_of(call, error)) from None
     body = raw.model_dump()
     text, whole = _text(body)
     tokens_in, tokens_out, cached, kept = _usage(call, body, text)
@@ -111,7 +111,7 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
                     pieces.append(piece)
                     yield piece
     except Exception as error:
-        raise failure_of(call, error, "".join(pieces)) from None
+        raise (crowded(call, error, turn) or failure_of(call, error, "".join(pieces))) from None
     text = "".join(pieces)
     tokens_in, tokens_out, cached, kept = _usage(call, {"usage": usage}, text)
     if not text:
@@ -119,6 +119,13 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
             f"{call.model} sent an empty reply", again=True, reached=True, tokens_in=tokens_in, tokens_out=tokens_out
         )
     yield Reply(text, tokens_in, tokens_out, finish != "length", cached, kept)
+
+
+def crowded(call: Call, error: Exception, turn: Turn) -> CallFailed | None:
+    """The failure of a request that waited too long for a place among its own kind: the provider is not to blame."""
+    if turn.began is not None or not isinstance(error, TimeoutError):
+        return None
+    return CallFailed(f"{call.model} has more requests than places", again=False, reached=False)
 
 
 def called_off(call: Call) -> CallFailed:
