@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
@@ -46,10 +47,14 @@ class Terms:
 
 @dataclass(slots=True)
 class _Flight:
-    """A request under way, and how many wait for it."""
+    """A request under way, who waits for it, in order, and what it takes. It has as long as any of them waits.
 
+    The first who still waits when it lands pays for it.
+    """
+
+    spent: Spending
     task: asyncio.Task[Reply]
-    waiting: int = 0
+    askers: list[Spending] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -100,20 +105,23 @@ class Lane:
             return self.kept[key]
         flight = self.flights.get(key)
         if flight is None:
-            flight = self.flights[key] = _Flight(asyncio.ensure_future(self._repeatedly(call, spent)))
-            flight.task.add_done_callback(lambda task: self._landed(key, task))
-        flight.waiting += 1
+            own = Spending(cap=spent.cap)
+            flight = self.flights[key] = _Flight(own, asyncio.ensure_future(self._repeatedly(call, own)))
+            flight.task.add_done_callback(partial(self._landed, key, flight))
+        flight.askers.append(spent)
+        spent.sent()
         try:
             async with asyncio.timeout(patience(spent)):
                 return await asyncio.shield(flight.task)
         except TimeoutError:
             raise late(call) from None
         finally:
-            flight.waiting -= 1
-            if not flight.waiting and not flight.task.done():
-                self.flights.pop(key, None)
+            if len(flight.askers) == 1 and not flight.task.done():
+                self._forget(key, flight)
                 flight.task.cancel()
                 await asyncio.wait([flight.task])  # so that it is in the books before anyone reads them
+            flight.askers.remove(spent)
+            spent.landed()
 
     async def _in_time(self, call: Call, spent: Spending) -> Reply:
         try:
@@ -122,8 +130,13 @@ class Lane:
         except TimeoutError:
             raise late(call) from None
 
-    def _landed(self, key: str, task: asyncio.Task[Reply]) -> None:
-        self.flights.pop(key, None)
+    def _forget(self, key: str, flight: _Flight) -> None:
+        if self.flights.get(key) is flight:  # not a later one like it
+            del self.flights[key]
+
+    def _landed(self, key: str, flight: _Flight, task: asyncio.Task[Reply]) -> None:
+        self._forget(key, flight)
+        flight.askers[0].absorb(flight.spent)
         if task.cancelled() or task.exception() is not None:
             return
         self.kept[key] = task.result()

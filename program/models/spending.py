@@ -25,7 +25,7 @@ class Cap(Protocol):
         """Puts what a request did cost in the place of what it might have."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Spending:
     """Calls, tokens and money of a question or of one of its steps, and what had to be put up with.
 
@@ -66,6 +66,14 @@ class Spending:
             self.tokens_in += tokens_in
             self.tokens_out += tokens_out
             self.usd += usd
+
+    def absorb(self, other: Spending) -> None:
+        """Takes over the calls, tokens and money of another."""
+        with self._lock:
+            self.calls += other.calls
+            self.tokens_in += other.tokens_in
+            self.tokens_out += other.tokens_out
+            self.usd += other.usd
 
     def sent(self) -> None:
         """Says that a request is under way."""

@@ -69,6 +69,26 @@ def test_identical_requests_at_the_same_time_are_sent_once(gateway):
         assert sum(one.calls for one in spent) == 1
 
 
+def test_who_can_wait_longer_is_not_failed_by_who_asked_first_and_pays_for_what_it_got(gateway):
+    with serve(Script(delay=1.0)) as provider:
+        lane = gateway.lane(MODEL, provider.url, Terms(retries=0, call_seconds=20))
+        gateway.ask(lane, call(provider, "Warm."), Spending())
+        before = provider.calls
+        hasty, patient = Spending(deadline=time.monotonic() + 0.5), Spending(deadline=time.monotonic() + 30)
+
+        async def both():
+            first = asyncio.create_task(gateway.aask(lane, call(provider), hasty))
+            while not provider.in_flight:
+                await asyncio.sleep(0.01)
+            second = asyncio.create_task(gateway.aask(lane, call(provider), patient))
+            return await asyncio.gather(first, second, return_exceptions=True)
+
+        failure, reply = asyncio.run(both())
+        assert isinstance(failure, CallFailed) and reply.text == "A plain reply."
+        assert (hasty.calls, patient.calls, provider.calls - before) == (0, 1, 1)
+        assert patient.tokens_in > 0 and hasty.under_way == patient.under_way == 0
+
+
 def test_a_refused_request_is_repeated_after_the_time_asked_for_and_only_the_last_is_charged(gateway):
     with serve(Script({"rate_limited": 0.6}, retry_after=0.3, seed=1)) as provider:
         lane, spent = gateway.lane(MODEL, provider.url, Terms(retries=6)), Spending()
@@ -148,6 +168,25 @@ def test_waiting_for_a_place_sends_no_second_request(gateway):
 
         asyncio.run(asyncio.wait_for(crowded(), 30))
         assert (spent.calls, provider.calls) == (1, 3)
+
+
+def test_waiting_too_long_for_a_place_is_no_failure_of_the_provider(gateway):
+    with serve(Script(token_delay=0.2, replies=(("", "word " * 12),))) as provider:
+        terms = Terms(concurrency=1, call_seconds=0.4, retries=0, breaker_after=1)
+        lane = gateway.lane(MODEL, provider.url, terms)
+        gateway.ask(lane, call(provider, "Warm."), Spending())
+
+        async def behind_a_stream():
+            stream, waiting = gateway.stream(lane, call(provider, "Long."), Spending()), Spending()
+            await anext(stream)
+            with pytest.raises(CallFailed, match="more requests than places") as failure:
+                await gateway.aask(lane, call(provider), waiting)
+            assert [piece async for piece in stream]
+            return failure.value, waiting
+
+        failure, waiting = asyncio.run(behind_a_stream())
+        assert (failure.again, failure.reached, waiting.calls, provider.calls) == (False, False, 0, 2)
+        assert lane.breaker.opened is None
 
 
 def test_a_question_that_has_no_time_left_asks_no_more(gateway):
