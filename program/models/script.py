@@ -31,6 +31,7 @@ FAULTS = (
     "surrogates",
     "tool_call",
     "no_usage",
+    "wild_usage",  # counts below zero, or past all measure
 )
 HUGE = 100_000
 REFUSAL = "I'm sorry, but I can't help with that request."

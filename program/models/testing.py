@@ -213,6 +213,8 @@ def _completion(body: Mapping[str, Any], served: Served, text: str) -> dict[str,
 
 
 def _usage(served: Served) -> dict[str, Any]:
+    if served.fault == "wild_usage":
+        return {"prompt_tokens": -served.tokens_in, "completion_tokens": 10**12, "total_tokens": 0}
     return {
         "prompt_tokens": served.tokens_in,
         "completion_tokens": served.tokens_out,

@@ -13,6 +13,8 @@ from program.models.provider import arguments, introduce, library
 from program.models.tokens import count_messages, count_text
 from program.models.turns import Turn
 
+MORE_TOKENS = 10_000  # in, than the prompt has bytes: what a provider may add to it
+MOST_TOKENS_OUT = 1_000_000
 _REFUSALS = (429, 502, 503, 529)
 _NOT_ANSWERED = (400, 401, 403, 404, 405, 413, 415, 422)  # asking again gets the same
 
@@ -153,20 +155,29 @@ def _sound(text: Any) -> str:
 
 
 def _usage(call: Call, body: Mapping[str, Any], text: str) -> tuple[int, int, int, int]:
-    """Tokens in and out, and of those in how many the provider had cached and how many it then kept."""
+    """Tokens in and out, by the provider or, where its word cannot be, counted here; and of those in how many the
+    provider had cached, and how many it then kept."""
     usage = body.get("usage") or {}
     details = usage.get("prompt_tokens_details") or {}
-    tokens_in, tokens_out = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-    if not tokens_in and not tokens_out:
+    longest = MORE_TOKENS + sum(len(str(message).encode("utf-8", "replace")) for message in call.messages)
+    tokens_in = _count(usage.get("prompt_tokens"), longest)
+    tokens_out = _count(usage.get("completion_tokens"), MOST_TOKENS_OUT)
+    if tokens_in is None or tokens_out is None or not tokens_in + tokens_out:
         return count_messages(call.model, call.messages), count_text(call.model, text), 0, 0
-    cached = _count(details.get("cached_tokens")) or _count(usage.get("cache_read_input_tokens"))
-    kept = _count(usage.get("cache_creation_input_tokens")) or _count(details.get("cache_creation_tokens"))
-    cached = min(cached, tokens_in)
+    cached, kept = (
+        _count(details.get(name), tokens_in) or _count(usage.get(other), tokens_in) or 0
+        for name, other in (
+            ("cached_tokens", "cache_read_input_tokens"),
+            ("cache_creation_tokens", "cache_creation_input_tokens"),
+        )
+    )
     return tokens_in, tokens_out, cached, min(kept, tokens_in - cached)
 
 
-def _count(said: Any) -> int:
-    return int(said or 0)
+def _count(said: Any, most: int) -> int | None:
+    """A provider's count; None for one that cannot be: it would be booked, or paid back, as if it were."""
+    found = 0 if said is None else said
+    return found if isinstance(found, int) and 0 <= found <= most else None
 
 
 def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:

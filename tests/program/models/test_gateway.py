@@ -235,6 +235,19 @@ def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing(gate
         assert (under_way.calls, waiting.calls, provider.calls) == (1, 0, 2)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_counts_that_cannot_be_are_not_booked(gateway, streamed):
+    with serve(Script({"wild_usage": 1.0})) as provider:
+        lane, spent = gateway.lane("openai/gpt-4o", provider.url, Terms()), Spending()
+
+        async def collect():
+            return [piece async for piece in gateway.stream(lane, call(provider), spent)]
+
+        _ = asyncio.run(collect()) if streamed else gateway.ask(lane, call(provider), spent)
+        assert (spent.tokens_in, spent.tokens_out) == (provider.tokens_in, provider.tokens_out) > (0, 0)
+        assert 0 < spent.usd < 0.01
+
+
 def test_a_stream_comes_in_pieces_and_ends_with_the_whole(gateway):
     with serve(Script(replies=(("", "One two three."),))) as provider:
         lane, spent = gateway.lane(MODEL, provider.url, Terms()), Spending()
