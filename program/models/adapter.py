@@ -15,7 +15,7 @@ from program.models.fence import DATA_RULE, addresses, shown, unlinked
 from program.models.repair import Unreadable
 from program.models.spending import current
 from program.models.transport import CallFailed
-from program.models.typed import read_records, read_texts
+from program.models.typed import read_records, read_texts, whole_sentences
 from program.signatures import Excerpt
 
 LONGEST = 8_000  # characters of an answer; the rest is cut at the end of a sentence
@@ -93,7 +93,7 @@ class FencedAdapter(dspy.ChatAdapter):
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
         """The fields. Raises `AdapterParseError` when they cannot be told with certainty."""
         try:
-            found: dict[str, Any] = dict(read_texts(completion, _wanted(signature)))
+            found: dict[str, Any] = dict(read_texts(_whole(completion, signature), _wanted(signature)))
             for name, record in _records(signature).items():
                 found[name] = read_records(completion, name, record)
             return found
@@ -136,6 +136,16 @@ def speaking(lm: Any) -> Iterator[None]:
     kept = {"trace": None} if dspy.settings.trace is _DEFAULT_TRACE else {}
     with dspy.context(adapter=adapter, disable_history=True, **kept) if adapter is not None else nullcontext():
         yield
+
+
+def _whole(completion: str, signature: Any) -> str:
+    """The reply, or the whole sentences of a text that was cut off. Raises `Unreadable` when there are none."""
+    if not current().cut:
+        return completion
+    if not _is_plain(signature):
+        raise Unreadable("it was cut off")
+    current().note("a text was cut off: its last sentence was left out")
+    return whole_sentences(completion)
 
 
 def _wanted(signature: Any) -> dict[str, bool]:

@@ -130,7 +130,9 @@ class Booking:
             breaker.abandoned()
             return
         if isinstance(error, CallFailed):
-            if error.again and not error.busy:
+            if error.cut:
+                breaker.succeeded()
+            elif error.again and not error.busy:
                 breaker.failed()
             else:
                 breaker.abandoned()

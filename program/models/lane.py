@@ -16,6 +16,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 from program.errors import BudgetStop
 from program.models import transport
 from program.models.admission import Admission, Booking, allowed
+from program.models.habits import Habits
 from program.models.limits import Breaker, Delays, TokenRate
 from program.models.provider import is_priced, listed_price
 from program.models.spending import Spending
@@ -73,6 +74,7 @@ class Lane:
     flights: dict[str, _Flight] = field(default_factory=dict)
     kept: OrderedDict[str, Reply] = field(default_factory=OrderedDict)
     warm: bool = False
+    habits: Habits = field(default_factory=Habits)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Lane:
         return self  # copies of a model share its limits
@@ -96,7 +98,7 @@ class Lane:
         A request whose reply is drawn at random (its temperature is not 0) and one that is to be had fresh are sent.
         """
         if spent.seconds_left <= 0:
-            raise late(call)
+            raise transport.late(call)
         if spent.fresh or call.settings.get("temperature") != 0:
             return await self._in_time(call, spent)
         key = _key(call)
@@ -111,10 +113,10 @@ class Lane:
         flight.askers.append(spent)
         spent.sent()
         try:
-            async with asyncio.timeout(patience(spent)):
+            async with asyncio.timeout(spent.patience):
                 return await asyncio.shield(flight.task)
         except TimeoutError:
-            raise late(call) from None
+            raise transport.late(call) from None
         finally:
             if len(flight.askers) == 1 and not flight.task.done():
                 self._forget(key, flight)
@@ -125,10 +127,10 @@ class Lane:
 
     async def _in_time(self, call: Call, spent: Spending) -> Reply:
         try:
-            async with asyncio.timeout(patience(spent)):
+            async with asyncio.timeout(spent.patience):
                 return await self._repeatedly(call, spent)
         except TimeoutError:
-            raise late(call) from None
+            raise transport.late(call) from None
 
     def _forget(self, key: str, flight: _Flight) -> None:
         if self.flights.get(key) is flight:  # not a later one like it
@@ -146,8 +148,23 @@ class Lane:
     async def _repeatedly(self, call: Call, spent: Spending) -> Reply:
         async for attempt in self._attempts(spent):
             with attempt:
-                return await self._hedged(call, spent)
+                return await self._adapted(call, spent)
         raise AssertionError("tenacity raises the last failure")
+
+    async def _adapted(self, call: Call, spent: Spending) -> Reply:
+        """The reply to a request as this model needs it, changed when a failure shows what it needs."""
+        sent = self.habits.put(call)
+        while True:
+            try:
+                reply = await self._hedged(sent, spent)
+            except CallFailed as failure:
+                other = self.habits.otherwise(call, sent, failure)
+                if other is None:
+                    raise
+                sent = other
+            else:
+                self.habits.learn(call, sent)
+                return reply
 
     def _attempts(self, spent: Spending) -> AsyncRetrying:
         return AsyncRetrying(
@@ -226,17 +243,6 @@ def _wait(state: RetryCallState) -> float:
     failure = state.outcome.exception() if state.outcome else None
     asked = failure.wait if isinstance(failure, CallFailed) else 0.0
     return max(asked, _BACKOFF(state))
-
-
-def patience(spent: Spending) -> float | None:
-    """Seconds that may be waited, or None for no bound."""
-    left = spent.seconds_left
-    return None if left == float("inf") else max(0.0, left)
-
-
-def late(call: Call) -> CallFailed:
-    """The failure of a request that the question could not wait for."""
-    return CallFailed(f"{call.model} did not answer within the question's time", again=False, reached=False)
 
 
 def _key(call: Call) -> str:

@@ -32,7 +32,8 @@ class Spending:
     `calls` counts requests sent, repeated and refused ones too. `asked` counts decisions that a cascade's second model
     made, `agreed` those in which it came to the same as the first one; `dear` its calls, repeats aside, and `spared`
     those that it would have been asked besides if it always were. `stood_in` counts decisions that were wanted of a
-    language model and made by another or by default. `under_way` counts requests sent and not
+    language model and made by another or by default. `cut` says that the last
+    text was cut off. `under_way` counts requests sent and not
     yet booked. What is to be had `fresh` is asked for, and neither remembered nor shared. A `cap` is asked before each
     request. Safe from many threads.
     """
@@ -49,6 +50,7 @@ class Spending:
     dear: int = 0
     spared: int = 0
     stood_in: int = 0
+    cut: bool = False
     notes: list[str] = field(default_factory=list)
     under_way: int = 0
     _waiting: list[Future[None]] = field(default_factory=list, repr=False)
@@ -58,6 +60,12 @@ class Spending:
     def seconds_left(self) -> float:
         """Seconds until language models may be asked no more; `time.monotonic` is the clock."""
         return self.deadline - time.monotonic()
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds that may be waited, or None for no bound."""
+        left = self.seconds_left
+        return None if left == float("inf") else max(0.0, left)
 
     def pay(self, tokens_in: int, tokens_out: int, usd: float) -> None:
         """Books one request that was sent."""

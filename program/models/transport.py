@@ -10,11 +10,9 @@ from typing import Any
 from dspy.lm15 import ProviderError
 
 from program.models.provider import arguments, introduce, library
-from program.models.tokens import count_messages, count_text
+from program.models.tokens import count_messages, count_text, reported
 from program.models.turns import Turn
 
-MORE_TOKENS = 10_000  # in, than the prompt has bytes: what a provider may add to it
-MOST_TOKENS_OUT = 1_000_000
 _REFUSALS = (429, 502, 503, 529)
 _NOT_ANSWERED = (400, 401, 403, 404, 405, 413, 415, 422)  # asking again gets the same
 
@@ -48,7 +46,8 @@ class CallFailed(ProviderError):
     """A request that brought no usable reply.
 
     `again` says whether a repetition may help, `busy` that the provider only asked for patience (`wait` seconds),
-    `reached` that the provider got the request, `tokens_in` and `tokens_out` what it may charge for it. The text
+    `reached` that the provider got the request, `tokens_in` and `tokens_out` what it may charge for it, `status`
+    its HTTP status where it told one, `cut` that its reply's tokens were used up before the first word. The text
     holds no word of the provider's, which may quote a key.
     """
 
@@ -62,10 +61,13 @@ class CallFailed(ProviderError):
         wait: float = 0.0,
         tokens_in: int = 0,
         tokens_out: int = 0,
+        status: int = 0,
+        cut: bool = False,
     ) -> None:
         super().__init__(what)
         self.what, self.again, self.reached, self.busy, self.wait = what, again, reached, busy, wait
         self.tokens_in, self.tokens_out = tokens_in, tokens_out
+        self.status, self.cut = status, cut
 
 
 async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
@@ -78,11 +80,9 @@ async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
         raise (crowded(call, error, turn) or failure_of(call, error)) from None
     body = raw.model_dump()
     text, whole = _text(body)
-    tokens_in, tokens_out, cached, kept = _usage(call, body, text)
+    tokens_in, tokens_out, cached, kept = reported(call.model, call.messages, body.get("usage"), text)
     if not text:
-        raise CallFailed(
-            f"{call.model} sent an empty reply", again=True, reached=True, tokens_in=tokens_in, tokens_out=tokens_out
-        )
+        raise _empty(call, _is_cut(body), tokens_in, tokens_out)
     return Reply(text, tokens_in, tokens_out, whole, cached, kept)
 
 
@@ -115,11 +115,9 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
     except Exception as error:
         raise (crowded(call, error, turn) or failure_of(call, error, "".join(pieces))) from None
     text = "".join(pieces)
-    tokens_in, tokens_out, cached, kept = _usage(call, {"usage": usage}, text)
+    tokens_in, tokens_out, cached, kept = reported(call.model, call.messages, usage, text)
     if not text:
-        raise CallFailed(
-            f"{call.model} sent an empty reply", again=True, reached=True, tokens_in=tokens_in, tokens_out=tokens_out
-        )
+        raise _empty(call, finish == "length", tokens_in, tokens_out)
     yield Reply(text, tokens_in, tokens_out, finish != "length", cached, kept)
 
 
@@ -128,6 +126,11 @@ def crowded(call: Call, error: Exception, turn: Turn) -> CallFailed | None:
     if turn.began is not None or not isinstance(error, TimeoutError):
         return None
     return CallFailed(f"{call.model} has more requests than places", again=False, reached=False)
+
+
+def late(call: Call) -> CallFailed:
+    """The failure of a request that the question could not wait for."""
+    return CallFailed(f"{call.model} did not answer within the question's time", again=False, reached=False)
 
 
 def called_off(call: Call) -> CallFailed:
@@ -149,35 +152,21 @@ def _text(body: Mapping[str, Any]) -> tuple[str, bool]:
     return "", False
 
 
+def _is_cut(body: Mapping[str, Any]) -> bool:
+    return any(choice.get("finish_reason") == "length" for choice in body.get("choices") or ())
+
+
+def _empty(call: Call, cut: bool, tokens_in: int, tokens_out: int) -> CallFailed:
+    """The failure of a reply without a word; one that used up its tokens would end so again."""
+    what = "used its reply's tokens up before the first word" if cut else "sent an empty reply"
+    return CallFailed(
+        f"{call.model} {what}", again=not cut, reached=True, tokens_in=tokens_in, tokens_out=tokens_out, cut=cut
+    )
+
+
 def _sound(text: Any) -> str:
     """Text that can be written as UTF-8: half a surrogate pair becomes a question mark."""
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
-
-
-def _usage(call: Call, body: Mapping[str, Any], text: str) -> tuple[int, int, int, int]:
-    """Tokens in and out, by the provider or, where its word cannot be, counted here; and of those in how many the
-    provider had cached, and how many it then kept."""
-    usage = body.get("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    longest = MORE_TOKENS + sum(len(str(message).encode("utf-8", "replace")) for message in call.messages)
-    tokens_in = _count(usage.get("prompt_tokens"), longest)
-    tokens_out = _count(usage.get("completion_tokens"), MOST_TOKENS_OUT)
-    if tokens_in is None or tokens_out is None or not tokens_in + tokens_out:
-        return count_messages(call.model, call.messages), count_text(call.model, text), 0, 0
-    cached, kept = (
-        _count(details.get(name), tokens_in) or _count(usage.get(other), tokens_in) or 0
-        for name, other in (
-            ("cached_tokens", "cache_read_input_tokens"),
-            ("cache_creation_tokens", "cache_creation_input_tokens"),
-        )
-    )
-    return tokens_in, tokens_out, cached, min(kept, tokens_in - cached)
-
-
-def _count(said: Any, most: int) -> int | None:
-    """A provider's count; None for one that cannot be: it would be booked, or paid back, as if it were."""
-    found = 0 if said is None else said
-    return found if isinstance(found, int) and 0 <= found <= most else None
 
 
 def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
@@ -192,6 +181,7 @@ def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
             reached=True,
             busy=given == 429,
             wait=_seconds(response.headers.get("retry-after")),
+            status=given,
         )
     status: Any = getattr(error, "status_code", None)
     if status in _REFUSALS:  # LiteLLM itself says 500 or 408 where there was no status at all

@@ -39,6 +39,7 @@ _NUMBER = re.compile(
     r"\s*(?:\([^)]*\)|,\s*[a-z ]+)?\s*[.!]?",
     re.IGNORECASE,
 )
+_SENTENCES = re.compile(r".*[.!?](?:\s*\[\d{1,3}\])*(?=\s|\Z)", re.DOTALL)
 _PROBABILITY_KEYS = ("probability", "noul", "p", "prob", "score")
 _NO_NAME_OF_TEXTS = re.compile(r"error|fault|detail|status|code|message|reason", re.IGNORECASE)
 
@@ -94,6 +95,13 @@ def read_records(text: str, name: str, record: type[Record]) -> list[Record]:
         with suppress(ValidationError):
             read.append(record.model_validate(value))
     return read
+
+
+def whole_sentences(text: str) -> str:
+    """A text that was cut off, up to its last whole sentence. Raises `Unreadable` when it has none."""
+    if found := _SENTENCES.match(text):
+        return found[0]
+    raise Unreadable("it was cut off")
 
 
 def _decision(name: str, found: Mapping[str, Any], put: Mapping[str, Any], alone: bool) -> dict[str, Any]:
