@@ -13,7 +13,8 @@ from program.models.provider import arguments, introduce, library, listed_price
 from program.models.transport import Call, CallFailed, failure_of
 from program.models.turns import Turn, close_session
 
-PUT = [{"role": "user", "content": 'Reply with the JSON object {"ready": true} and nothing else.'}]
+ENOUGH = 2_000  # tokens: some think before they reply
+PUT = [{"role": "user", "content": "Are you ready to answer questions?"}]  # a form is asked for by the schema alone
 SCHEMA = {
     "type": "json_schema",
     "json_schema": {
@@ -27,7 +28,7 @@ SCHEMA = {
         },
     },
 }
-WANTED: dict[str, Any] = {"response_format": SCHEMA, "logprobs": True, "max_tokens": 20}
+WANTED: dict[str, Any] = {"response_format": SCHEMA, "logprobs": True, "max_tokens": ENOUGH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def probe(lane: Lane) -> Ability:
     except CallFailed as failure:
         if failure.again:
             raise
-        return asyncio.run(_probe(lane, {"max_tokens": 20}))
+        return asyncio.run(_probe(lane, {"max_tokens": ENOUGH}))
 
 
 async def _probe(lane: Lane, settings: dict[str, Any]) -> Ability:
@@ -82,7 +83,8 @@ async def _probe(lane: Lane, settings: dict[str, Any]) -> Ability:
         await close_session()
     seconds = time.monotonic() - began
     try:
-        structured = "response_format" in settings and json.loads(text) == {"ready": True}
+        said = json.loads(text) if "response_format" in settings else {}
+        structured = isinstance(said, dict) and [*said] == ["ready"] and isinstance(said["ready"], bool)
     except ValueError:
         structured = False
     own = lane.terms.usd_in is not None or lane.terms.usd_out is not None
