@@ -257,7 +257,7 @@ class Project:
 
 def _folder(name: str) -> Path | None:
     """The folder that a model's name means, if any: what loads models takes a name for a folder that exists."""
-    place = Path(os.path.expanduser(name))
+    place = Path(name)
     return place if name and (place.is_absolute() or name.startswith(".") or place.exists()) else None
 
 

@@ -65,7 +65,7 @@ def test_labelled_questions_outside_the_folder_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("role", ["embed", "rerank"])
-@pytest.mark.parametrize("name", ["/etc", "../outside", "~", "link"])
+@pytest.mark.parametrize("name", ["/etc", "../outside", "link"])
 def test_a_folder_of_a_model_outside_the_folder_is_refused(tmp_path, role, name, monkeypatch):
     (tmp_path / "outside").mkdir()
     (tmp_path / "x").mkdir()
