@@ -22,18 +22,35 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import dspy
 from cascade import cascade_figures
+from dspy.utils.exceptions import LMError
 from figures import Figure, figure, show
 from goods import AT_ONCE, OBLIGING, Tally, ask_all, program_at, question
 from load import crowd, memory, stream
 
 from program import Outcome
+from program.models.adapter import speaking
 from program.models.apart import ProviderApart, serve_apart
-from program.models.repair import Unreadable
+from program.models.catalog import Models, open_models
 from program.models.script import FAULTS, Script
-from program.models.typed import read_decisions, read_texts
+from program.models.spending import spending
+from program.models.transport import CallFailed
+from program.settings import ModelSettings, ProviderSettings
 
 TORTURE = Path(__file__).parents[1] / "tests" / "program" / "models" / "torture.jsonl"
+MODEL = "openai/stand-in"
+DECIDED: Mapping[str, Any] = {
+    "noul": {"supported": {"type": "noul", "instructions": "The passages state the claim."}},
+    "choice": {
+        "route": {"type": "choice", "instructions": "", "criteria": {"direct": "", "simple": "", "complex": ""}}
+    },
+}
+WRITTEN = {
+    "list": dspy.Signature("question -> sub_queries: list[str]", "Split."),
+    "pair": dspy.Signature("question -> missing, next_query", "Say what is missing."),
+    "text": dspy.Signature("question -> answer", "Answer."),
+}
 SHARE = 0.2
 ALL_AT_ONCE = 0.5
 PATIENCE = 90.0  # seconds more than its outage that the dead server's part may take
@@ -95,37 +112,47 @@ def dead(provider: ProviderApart, folder: Path, n: int, seconds: float) -> list[
 
 
 def torture() -> list[Figure]:
-    """Malformed replies: mended without a second call, or refused; never taken for another value."""
+    """Malformed replies of the server: mended without a second call, or refused; never taken for another value."""
     lines = [json.loads(line) for line in TORTURE.read_text(encoding="utf-8").splitlines()]
     mendable = [line for line in lines if line["expect"] is not None]
-    mended = wrong = 0
-    for line in lines:
-        got = reading(line)
-        mended += got is not None and got == line["expect"]
-        wrong += got is not None and got != line["expect"]
+    mended = wrong = counted = 0
+    with serve_apart() as provider:
+        terms = ProviderSettings(model={MODEL: {"api_base": provider.url}}, retries=0, remember=0, fallback=False)
+        models = open_models(ModelSettings(decide=MODEL, write=MODEL), terms)
+        for line in lines:
+            provider.follow(Script(replies=((r"\A", line["reply"]),)))
+            got, calls = reading(models, line)
+            mended += got == line["expect"] is not None and calls == 1
+            wrong += got is not None and got != line["expect"]
+            counted += calls == provider.books().calls
     return [
         figure("torture list: mended without a second call", mended / len(mendable), ">= 0.95", len(mendable)),
         figure("torture list: wrong values accepted", wrong, "<= 0", len(lines)),
+        figure("torture list: calls counted as the server does", counted / len(lines), ">= 1", len(lines)),
         figure("torture list: replies", len(lines), ">= 60", len(lines)),
     ]
 
 
-def reading(line: Mapping[str, Any]) -> Any:
-    """What a reply of the list is read as, or None when it is refused."""
-    questions = {
-        "noul": {"supported": {"type": "noul", "instructions": "The passages state the claim."}},
-        "choice": {"route": {"type": "choice", "criteria": {"direct": "", "simple": "", "complex": ""}}},
-    }
-    try:
-        if line["kind"] in questions:
-            (answer,) = read_decisions(line["reply"], questions[line["kind"]]).values()
-            if "noul" in answer:
-                return answer["noul"] >= 0.5
-            return max(answer["probabilities"], key=answer["probabilities"].get)
-        outputs = {"list": {"sub_queries": True}, "pair": {"missing": False, "next_query": False}}
-        return read_texts(line["reply"], outputs.get(line["kind"], {"answer": False}))
-    except Unreadable:
-        return None
+def reading(models: Models, line: Mapping[str, Any]) -> tuple[Any, int]:
+    """What a reply of the list is read as, or None when it is refused in the end; and the calls that it took."""
+    with spending() as spent:
+        try:
+            got = _value(models, line["kind"])
+        except (CallFailed, LMError):  # of an empty reply
+            got = None
+    return None if any("safe default" in note for note in spent.notes) else got, spent.calls
+
+
+def _value(models: Models, kind: str) -> Any:
+    if kind in DECIDED:
+        (answer,) = models.decide(
+            state={"instructions": "Decide.", "inputs": {"x": "y"}}, questions=DECIDED[kind]
+        ).values()
+        if "noul" in answer:
+            return answer["noul"] >= 0.5
+        return max(answer["probabilities"], key=answer["probabilities"].get)
+    with speaking(models.write):
+        return dict(dspy.Predict(WRITTEN[kind])(lm=models.write, question="x"))
 
 
 def main() -> None:

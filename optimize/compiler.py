@@ -22,6 +22,7 @@ from optimize.spending import Caps, Spending
 from optimize.starts import starts
 from optimize.study import Live, Search, Watch
 from program.errors import BudgetError, BudgetStop, StudyError
+from program.models.catalog import unpriced
 from program.parameters import apply
 from program.settings import Project
 
@@ -57,6 +58,7 @@ def compile_project(
     `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
+    _check_priced(project, caps)
     spending = Spending(caps)
     live, stage, advance = _told(watch)
     journal = last(project) if resume else None
@@ -85,6 +87,15 @@ def compile_project(
     with search.abreast(spending) if processes > 1 and can_share(ready.first, ready.project, caps) else nullcontext():
         stopped_by = search.run(target, watch, live, spending)
         return _finish(ready, search, journal, caps, stopped_by, stage, advance, live)
+
+
+def _check_priced(project: Project, caps: Caps) -> None:
+    """Raises `BudgetError` for a cap on money that a model of unknown price would never reach."""
+    if caps.usd is not None and (names := unpriced(project.settings.models, project.settings.provider)):
+        raise BudgetError(
+            f"What {names[0]} costs is not known, so that --max-usd could not stop it.",
+            f'Set usd_in and usd_out under [provider.model."{names[0]}"] in ragc.toml, or cap --max-calls.',
+        )
 
 
 def _finish(

@@ -57,6 +57,7 @@ def _package(name: str) -> Finding:
 
 
 def _project(folder: Path) -> list[Finding]:
+    from program.kindsettings import GraphSettings
     from program.models.catalog import listed
     from program.settings import Project
 
@@ -70,6 +71,14 @@ def _project(folder: Path) -> list[Finding]:
     named = {role: getattr(models, role) for role in ("decide", "write", "judge", "propose")}
     for role, names in named.items():
         found += [_model(role, name, project.settings.provider) for name in listed(names) if name]
+    found += [
+        _model(f"relations of {name}", base.relations, project.settings.provider)
+        for name, base in project.settings.knowledge.items()
+        if isinstance(base, GraphSettings) and base.relations
+    ]
+    found.append(_attempt(f"embed: {models.embed} embeds a text", lambda: _embeds(models.embed)))
+    if models.rerank:
+        found.append(_attempt(f"rerank: {models.rerank} reads a passage", lambda: _reranks(models.rerank)))
     labelled = project.labelled
     found.append(
         Finding(
@@ -118,10 +127,17 @@ def _model(role: str, name: str, provider: ProviderSettings) -> Finding:
         return Finding(False, f"{role}: {error.what}", error.mend)
 
 
-def _embeds() -> None:
+def _embeds(name: str = "local/minilm") -> None:
     from program.knowledge.embedder import shared_embedder
 
-    shared_embedder().encode(["a text"])
+    shared_embedder(name).encode(["a text"])
+
+
+def _reranks(name: str) -> None:
+    from program.knowledge.rerank import Reranker
+    from program.knowledge.source import Passage
+
+    Reranker(name).rerank("A question?", [Passage("a", "a", "A title", "A text.", scores={"dense": 1.0})])
 
 
 def _attempt(what: str, action: Any) -> Finding:

@@ -166,8 +166,9 @@ def value(grade_: Grade, metric: str) -> float | None:
 
 
 def _saved(answer: Answer) -> float | None:
-    """The share of decisions that a cascade settled without its dearer model."""
-    return 1 - answer.usage.asked / answer.usage.decisions if answer.usage.decisions else None
+    """The share of the calls of a cascade's dearer models, were they always asked, that were not made."""
+    always = answer.usage.dear + answer.usage.spared
+    return answer.usage.spared / always if always else None
 
 
 def routing(question: LabelledQuestion, answer: Answer) -> float | None:

@@ -66,6 +66,7 @@ class Watched:
         self.classifier = program.classifier
         self.sources = program.sources
         self.strategies = program.strategies
+        self.links = program.links
         self.readings = readings
         self._policy = program.policy
 

@@ -45,7 +45,8 @@ class Usage:
     """What an answer cost.
 
     `calls` counts requests to language models, repeated ones too, and texts of the embedded writer. `decisions` counts
-    decisions, `asked` those that a cascade passed on, `agreed` those in which both its models came to the same.
+    decisions, `asked` those that a cascade's second model made, `agreed` those in which both came to the same; `dear`
+    are the calls of second models, `spared` those that they would have been asked besides if they always were.
     """
 
     calls: int = 0
@@ -57,6 +58,8 @@ class Usage:
     seconds: float = 0.0
     asked: int = 0
     agreed: int = 0
+    dear: int = 0
+    spared: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class Meter:
     usd: float = 0.0
     asked: int = 0
     agreed: int = 0
+    dear: int = 0
+    spared: int = 0
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -67,6 +69,8 @@ class Meter:
         self.usd += spent.usd
         self.asked += spent.asked
         self.agreed += spent.agreed
+        self.dear += spent.dear
+        self.spared += spent.spared
 
     def usage(self) -> Usage:
         """The totals now, frozen."""
@@ -80,4 +84,6 @@ class Meter:
             self.seconds,
             self.asked,
             self.agreed,
+            self.dear,
+            self.spared,
         )

@@ -92,17 +92,23 @@ def _work(program: AgenticRAG, asks: Sequence[Ask]) -> _Work:
         return (yield model, asks)
     tiers = consult([program.doubt.of(ask.predictor) for ask in asks])
     tier, places = next(tiers)
+    spent, before = current_spending(), 0
     try:
         while True:
+            before = spent.stood_in
             found, _ = yield (model.first, model.second)[tier], [replace(asks[n], ahead=()) for n in places]
             tier, places = tiers.send(found)
     except StopIteration as stop:
         said = stop.value
+    agreed = []
     for ask, each in zip(asks, said, strict=True):
-        if len(each) > 1:
+        if len(each) > 1 and spent.stood_in == before:  # else nobody knows to which of them the second model came
             fields = program.predictor(ask.predictor).fields
             first, second = ([d.value for d in decode(one, fields).values()] for one in each)
-            current_spending().count(first == second)
+            agreed.append(first == second)
+    passed_on, together = sum(len(each) > 1 for each in said), hasattr(model.second, "together")
+    dear, always = (min(1, n) if together else n for n in (passed_on, len(asks)))
+    spent.cascaded(agreed, dear, always - dear)
     return [each[-1] for each in said], []
 
 

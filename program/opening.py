@@ -40,7 +40,9 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     traced, preset = opened.settings.trace, opened.settings.loop.preset
     log = TraceLog(opened.private, traced.review_below) if traced.enabled else None
     budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
-    program = AgenticRAG(library.describe(), Runtime(library, models, budget, log, version, "" if version else preset))
+    links = tuple(host.lower() for host in opened.settings.answer.links)
+    runtime = Runtime(library, models, budget, log, version, "" if version else preset, links)
+    program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[preset])
     if not str(models.decide.model).startswith(LOCAL):  # it thinks longer than a search takes: do both at once
         program.policy.turn(glimpse=0)

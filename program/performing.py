@@ -18,8 +18,10 @@ from program.deciding import client, prompt_inputs, runs_here, untraced
 from program.errors import ModelError
 from program.knowledge.source import NO_FILTERS, Filters
 from program.models.adapter import PlainListener, speaking
+from program.models.fence import LinkFilter
 from program.requests import Ask, Find, Reply, Request
 from program.running import Run
+from program.state import known_addresses
 
 
 def perform(current: Run, requests: Sequence[Request]) -> list[Reply]:
@@ -79,10 +81,9 @@ async def streamed(current: Run, request: Ask, tell: Callable[[str], None]) -> R
     inputs = prompt_inputs(request.inputs)
     model = client(current.program, predictor, inputs)
     # One streaming wrapper a request: a shared one drops tokens when requests overlap.
-    if hasattr(model, "adapter"):
-        listener = PlainListener(output, predictor, inputs)
-    else:
-        listener = dspy.streaming.StreamListener(signature_field_name=output, predict=predictor, allow_reuse=True)
+    kind = PlainListener if hasattr(model, "adapter") else dspy.streaming.StreamListener
+    listener = kind(signature_field_name=output, predict=predictor, allow_reuse=True)
+    filtered = LinkFilter(known_addresses(request.inputs["passages"], current.program.links))
     reply: Reply = None
     async with current.aspending([request]) as spent:
         with speaking(model), dspy.track_usage() as tracker:
@@ -92,14 +93,20 @@ async def streamed(current: Run, request: Ask, tell: Callable[[str], None]) -> R
             async with aclosing(streaming(lm=model, **inputs)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, dspy.streaming.StreamResponse):
-                        tell(piece.chunk)
+                        _tell(tell, filtered.feed(piece.chunk))
                     elif isinstance(piece, dspy.Prediction):
                         reply = piece
+        _tell(tell, filtered.rest())
         if reply is None:
             raise ModelError(
                 "The writing model's stream ended without an answer.", "Ask again, or try without streaming."
             )
         return current.note(request, reply, started, spent, tracker.get_total_tokens())
+
+
+def _tell(tell: Callable[[str], None], text: str) -> None:
+    if text:
+        tell(text)
 
 
 def within(seconds: float | None, work: Callable[[], Any]) -> Any:

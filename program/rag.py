@@ -27,7 +27,7 @@ MAX_QUESTION = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a program runs on; shared by its copies, never saved with it."""
+    """What a program runs on; shared by its copies, never saved with it. Answers may link to the hosts in `links`."""
 
     library: Library
     models: Models
@@ -35,6 +35,7 @@ class Runtime:
     log: TraceLog | None = None
     version: str = ""
     preset: str = ""
+    links: tuple[str, ...] = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Runtime:
         return self
@@ -85,6 +86,11 @@ class AgenticRAG(dspy.Module):
         from program import drivers
 
         return drivers.stream(self.checked(question), self)
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """The hosts that answers may link to."""
+        return self.runtime.links
 
     def tuning(self) -> Tuning:
         """The knobs now."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from program.rag import AgenticRAG
 
 LAST = ("generator.", "grounder.")  # the steps that may use the time kept for writing
+DRAFT = "generator.answer"
 CALLED_OFF = 1.0  # seconds at most until a request that was called off is in the books
 NO_USAGE: Mapping[str, Any] = {}
 
@@ -133,6 +134,9 @@ class Run:
             self.meter.calls += 1
             self.meter.tokens_in += tokens_in
             self.meter.tokens_out += tokens_out
+        if self.program.runtime.models.rewrite is not None and request.predictor == DRAFT:
+            dear = bool(request.inputs["strict"])  # written anew: by the second one, which was to write it all along
+            self.meter.dear, self.meter.spared = self.meter.dear + dear, self.meter.spared + 1 - 2 * dear
         self.steps.append(step_of(request, reply, milliseconds, (tokens_in, tokens_out), str(model.model)))
         return reply
 

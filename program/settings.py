@@ -139,6 +139,12 @@ class LoopSettings(_Section):
     )
 
 
+class AnswerSettings(_Section):
+    """What answers may hold: web addresses of the hosts in `links`, where a passage states them; none of others."""
+
+    links: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")], ...] = ()
+
+
 class Settings(BaseSettings):
     """Everything a project's `ragc.toml` says."""
 
@@ -159,6 +165,7 @@ class Settings(BaseSettings):
     labelled: LabelledSettings = LabelledSettings()
     trace: TraceSettings = TraceSettings()
     loop: LoopSettings = LoopSettings()
+    answer: AnswerSettings = AnswerSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -210,6 +217,10 @@ class Project:
             for name, base in self.settings.knowledge.items()
             if isinstance(base, DocumentsSettings | WebSettings | TablesSettings)
         }
+        models = self.settings.models
+        named |= {
+            f"models.{role}": folder for role in ("embed", "rerank") if (folder := _folder(getattr(models, role)))
+        }
         for key, place in {**named, "labelled.path": self.labelled}.items():
             path = _local(place)
             if path is not None and not any(path.is_relative_to(folder) for folder in (self.folder, *_allowed())):
@@ -242,6 +253,12 @@ class Project:
     def private(self) -> Path:
         """The project's own working folder: index, record, studies, traces. Not for git."""
         return self.folder / ".ragc"
+
+
+def _folder(name: str) -> Path | None:
+    """The folder that a model's name means, if any: what loads models takes a name for a folder that exists."""
+    place = Path(name)
+    return place if name and (place.is_absolute() or name.startswith(".") or place.exists()) else None
 
 
 def _local(place: str | Path) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from program.answer import Answer, Outcome, Round, StoppedBy
@@ -14,6 +14,7 @@ from program.evidence import interleave
 from program.freshness import Need
 from program.knobs import Tuning
 from program.knowledge.source import Passage
+from program.models.fence import addresses, unlinked
 from program.modules import Classifier, LookUp, Plan
 from program.requests import Find
 from program.strategy import ALL, Strategy
@@ -31,6 +32,7 @@ class Program(Protocol):
     classifier: Classifier
     sources: tuple[str, ...]
     strategies: tuple[Strategy, ...]
+    links: tuple[str, ...]
 
     def tuning(self) -> Tuning: ...
 
@@ -126,8 +128,13 @@ class State:
         stopped_by: StoppedBy = StoppedBy.DONE,
         supported: float = 1.0,
     ) -> Answer:
-        """The answer; the marks of its text point into `passages`."""
-        text, citations = cited(text, passages)
+        """The answer; the marks of its text point into `passages`.
+
+        Whoever wrote it, here it loses the links, images and tags that a passage may have planted.
+        """
+        known = known_addresses(passages, self.program.links)
+        text, citations = cited(unlinked(text, known), passages)
+        citations = tuple(replace(citation, title=unlinked(citation.title, known)) for citation in citations)
         return Answer(
             text=text,
             outcome=outcome,
@@ -147,6 +154,11 @@ class State:
         self.path.append("abstain")
         text = f"{FOUND_NOTHING} Missing: {missing}." if missing else FOUND_NOTHING
         return self.answer(text, Outcome.ABSTAIN, confidence, stopped_by=stopped_by)
+
+
+def known_addresses(passages: Iterable[Passage], hosts: Sequence[str]) -> set[str]:
+    """The web addresses that an answer may repeat: stated by a passage, of a host that the project names."""
+    return addresses((passage.text for passage in passages), hosts) if hosts else set()
 
 
 def ids(passages: Iterable[Passage]) -> tuple[str, ...]:

@@ -11,11 +11,11 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 from pydantic import BaseModel
 
-from program.models.fence import DATA_RULE, LinkFilter, addresses, shown, unlinked
+from program.models.fence import DATA_RULE, addresses, shown, unlinked
 from program.models.repair import Unreadable
 from program.models.spending import current
 from program.models.transport import CallFailed
-from program.models.typed import read_records, read_texts
+from program.models.typed import read_records, read_texts, whole_sentences
 from program.signatures import Excerpt
 
 LONGEST = 8_000  # characters of an answer; the rest is cut at the end of a sentence
@@ -49,7 +49,8 @@ class FencedAdapter(dspy.ChatAdapter):
                 continue
             except LMError as error:
                 other = self._instead(lm, error)
-                return list(dspy.ChatAdapter()(other, {}, signature, demos, inputs))
+                replies = dspy.ChatAdapter()(other, {}, signature, demos, inputs)
+                return [without_traps(reply, inputs) for reply in replies]
         return [_safe_defaults(lm.model, signature, inputs)]
 
     async def acall(
@@ -64,7 +65,9 @@ class FencedAdapter(dspy.ChatAdapter):
                 continue
             except LMError as error:
                 other = self._instead(lm, error)
-                return list(await dspy.ChatAdapter().acall(other, {}, signature, demos, inputs))
+                with dspy.context(send_stream=None):  # its reply has markers, which nobody is to be shown
+                    replies = await dspy.ChatAdapter().acall(other, {}, signature, demos, inputs)
+                return [without_traps(reply, inputs) for reply in replies]
         return [_safe_defaults(lm.model, signature, inputs)]
 
     def format_system_message(self, signature: Any) -> str:
@@ -90,7 +93,7 @@ class FencedAdapter(dspy.ChatAdapter):
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
         """The fields. Raises `AdapterParseError` when they cannot be told with certainty."""
         try:
-            found: dict[str, Any] = dict(read_texts(completion, _wanted(signature)))
+            found: dict[str, Any] = dict(read_texts(_whole(completion, signature), _wanted(signature)))
             for name, record in _records(signature).items():
                 found[name] = read_records(completion, name, record)
             return found
@@ -114,23 +117,16 @@ class FencedAdapter(dspy.ChatAdapter):
 
 
 class PlainListener(dspy.streaming.StreamListener):
-    """Passes a plain text on as it comes, without its links; DSPy's own waits for markers."""
-
-    def __init__(self, signature_field_name: str, predict: Any, inputs: Mapping[str, Any]) -> None:
-        super().__init__(signature_field_name=signature_field_name, predict=predict, allow_reuse=True)
-        self._filter = LinkFilter(addresses(_excerpts(inputs)))
+    """Passes a plain text on as it comes; DSPy's own waits for markers."""
 
     def receive(self, chunk: Any) -> Any:
-        piece = chunk.choices[0].delta.content
-        return self._told(self._filter.feed(piece)) if piece else None
-
-    def finalize(self) -> Any:
-        return self._told(self._filter.rest())
-
-    def _told(self, text: str) -> Any:
+        text = chunk.choices[0].delta.content
         if not text:
             return None
         return dspy.streaming.StreamResponse(self.predict_name, self.signature_field_name, text, is_last_chunk=False)
+
+    def finalize(self) -> Any:
+        return None
 
 
 @contextmanager
@@ -140,6 +136,16 @@ def speaking(lm: Any) -> Iterator[None]:
     kept = {"trace": None} if dspy.settings.trace is _DEFAULT_TRACE else {}
     with dspy.context(adapter=adapter, disable_history=True, **kept) if adapter is not None else nullcontext():
         yield
+
+
+def _whole(completion: str, signature: Any) -> str:
+    """The reply, or the whole sentences of a text that was cut off. Raises `Unreadable` when there are none."""
+    if not current().cut:
+        return completion
+    if not _is_plain(signature):
+        raise Unreadable("it was cut off")
+    current().note("a text was cut off: its last sentence was left out")
+    return whole_sentences(completion)
 
 
 def _wanted(signature: Any) -> dict[str, bool]:
@@ -222,9 +228,13 @@ def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> dic
 
 
 def without_traps(reply: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A reply's fields without links, images and tags but those addresses that an official passage states."""
-    known = addresses(_excerpts(inputs))
-    return {name: _safe(value, known) for name, value in reply.items()}
+    """A reply's fields without links, images and tags.
+
+    An answer keeps, for its claims to be checked, the addresses that a passage states; which of them it may end with
+    is for `program.state` to say.
+    """
+    stated = addresses(excerpt.text for excerpt in _excerpts(inputs))
+    return {name: _safe(value, stated if name == "answer" else set()) for name, value in reply.items()}
 
 
 def _safe(value: Any, known: set[str]) -> Any:

@@ -123,13 +123,16 @@ class Booking:
         breaker = self._lane.breaker
         if self._reply is not None:
             breaker.succeeded()
-            self._pay(self._reply.tokens_in, self._reply.tokens_out)
+            reply = self._reply
+            self._pay(reply.tokens_in, reply.tokens_out, reply.cached, reply.kept)
             return
         if not self._turn.sent and not isinstance(error, CallFailed):  # called off before anyone could charge for it
             breaker.abandoned()
             return
         if isinstance(error, CallFailed):
-            if error.again and not error.busy:
+            if error.cut:
+                breaker.succeeded()
+            elif error.again and not error.busy:
                 breaker.failed()
             else:
                 breaker.abandoned()
@@ -140,6 +143,6 @@ class Booking:
         lost = transport.called_off(self._call)
         self._pay(lost.tokens_in, 0)
 
-    def _pay(self, tokens_in: int, tokens_out: int) -> None:
-        self._paid.usd, self._paid.sent = self._lane.price(tokens_in, tokens_out), True
+    def _pay(self, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> None:
+        self._paid.usd, self._paid.sent = self._lane.price(tokens_in, tokens_out, cached, kept), True
         self._spent.pay(tokens_in, tokens_out, self._paid.usd)

@@ -30,7 +30,7 @@ class Books:
     """What a server counted since its script was set: its calls, their tokens, the most requests it had at once.
 
     `first` is how long after its arrival the last streamed request was given its first word, in seconds; `processor`
-    the processor seconds of the server's process.
+    the processor seconds of the server's process; `faults` how often each fault befell a request.
     """
 
     calls: int
@@ -39,6 +39,7 @@ class Books:
     most_in_flight: int
     first: float
     processor: float
+    faults: Mapping[str, int]
 
 
 class ProviderApart:
@@ -118,6 +119,7 @@ def _done(provider: Provider, order: Mapping[str, Any]) -> Any:
         provider.most_in_flight,
         provider.first,
         time.process_time(),
+        dict(provider.faults),
     )
     return asdict(books)
 

@@ -167,12 +167,14 @@ class LanguageDecider:
 
     def _defaults(self, questions: Questions, why: str = "nothing can be told") -> Answers:
         current().note(f"no readable decision from {self.model} ({why}): {DEFAULTED}")
+        current().stand_in(len(questions))
         return {name: safe_default(name, put) for name, put in questions.items()}
 
     def _instead(self, failure: CallFailed) -> Any:
         if self.fallback is None:
             raise failure
         current().note(f"{failure.what}: {self.fallback.model} decided")
+        current().stand_in(1)
         return self.fallback
 
 

@@ -138,8 +138,7 @@ def price(model: Any, tokens_in: int, tokens_out: int) -> float:
         return 0.0
     from program.models.provider import listed_price
 
-    known = listed_price(model.model) or (0.0, 0.0)
-    return known[0] * tokens_in + known[1] * tokens_out
+    return listed_price(model.model, tokens_in, tokens_out) or 0.0
 
 
 def open_lane(name: str, provider: ProviderSettings, role: str = "write", local: str = LOCAL_WRITER) -> Lane:
@@ -161,6 +160,14 @@ def open_lane(name: str, provider: ProviderSettings, role: str = "write", local:
     api_base = str(terms.pop("api_base", ""))
     terms.pop("structured", None)
     return shared_gateway().lane(name, api_base, Terms(**terms))
+
+
+def unpriced(names: ModelSettings, provider: ProviderSettings) -> list[str]:
+    """The language models of a project whose price neither it nor LiteLLM knows."""
+    named = dict.fromkeys(
+        name for role in (names.decide, names.write, names.judge, names.propose) for name in listed(role)
+    )
+    return [name for name in named if name and not name.startswith(LOCAL) and not open_lane(name, provider).priced]
 
 
 def missing_keys(name: str, provider: ProviderSettings) -> list[str]:

@@ -88,6 +88,7 @@ class AsyncProviderEngine:
         yield StreamStartEvent(id=None, model=request.model)
         async for piece in engine.gateway.stream(engine.lane, engine.call(request), current()):
             if isinstance(piece, Reply):
+                current().cut = not piece.whole
                 yield StreamEndEvent(finish_reason=_finish(piece), usage=_usage(piece))
             else:
                 yield StreamDeltaEvent(TextDelta(text=piece, part_index=0))
@@ -101,6 +102,7 @@ class AsyncProviderEngine:
 
 
 def _response(request: Request, reply: Reply) -> Response:
+    current().cut = not reply.whole
     return Response(
         id=None,
         model=request.model,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from program.signatures import Excerpt
@@ -16,12 +16,16 @@ DATA_RULE = (
 )
 # The scheme may be missing: in a stream it may have been shown before what makes a link of it came.
 _URL = r"(?:(?:[a-z][a-z0-9+.-]{0,15})?://|www\.|data:|javascript:|mailto:)"
-_IMAGE = re.compile(r"!\[([^\]]*)\]\s*(?:\([^)]*\)|\[[^\]]*\])?")
-_LINK = re.compile(r"\[([^\]]*)\]\s*\(([^)]*)\)")
-_REFERENCE = re.compile(r"^\s*\[[^\]]+\]:\s*\S+.*$", re.MULTILINE)
+# Every repetition that another part of its pattern may follow is bounded: 32,000 brackets are to take no seconds.
+_LABEL, _TARGET, _SPACE = r"\[([^\]]{0,400})\]", r"\(([^)]{0,2000})\)", r"\s{0,20}"
+_IMAGE = re.compile(rf"!{_LABEL}{_SPACE}(?:{_TARGET}|{_LABEL})?")
+_CITED = re.compile(rf"\[(\d{{1,3}})\]{_TARGET}")
+_LINK = re.compile(rf"(?!\[\d{{1,3}}\]){_LABEL}{_SPACE}{_TARGET}")
+_REFERENCE = re.compile(rf"^[ \t]{{0,20}}\[[^\]\n]{{1,400}}\]:{_SPACE}\S.*$", re.MULTILINE)
 _ADDRESS = rf"{_URL}[^\s<>\"')\]]*"
 _BARE = re.compile(_ADDRESS, re.IGNORECASE)
-_TAG = re.compile(r"</?[a-zA-Z!][^<>]{0,400}>")
+_HOST = re.compile(r"https?://([a-z0-9.-]+)(?::\d+)?(?:[/?#]|$)", re.IGNORECASE)
+_TAG = re.compile(r"</?[a-zA-Z!][^<>]*>")
 _MAY_BE_LINK = re.compile(
     rf"(?:!?\[[^\]]*(?:\](?:\s*\([^)]*)?)?|<[^>]*|!|&\w*|{_ADDRESS}"
     r"|(?:h(?:t(?:t(?:ps?)?)?)?|w{1,3}|d(?:a(?:ta?)?)?|j(?:a(?:v\w*)?)?|m(?:a(?:i\w*)?)?)[:/.]{0,3}|:/?)$",
@@ -73,20 +77,18 @@ def unlinked(text: str, known: Iterable[str] = ()) -> str:
     text = clean(text).replace("&lt;", "<").replace("&amp;lt;", "&lt;")
     text = _IMAGE.sub("", text)
     text = _REFERENCE.sub("", text)
+    text = _CITED.sub(r"[\1]", text)
     text = _LINK.sub(lambda m: m[1] if m[2].strip() not in allowed else f"{m[1]} ({m[2].strip()})", text)
     text = _TAG.sub("", text)
-    return _BARE.sub(lambda m: m[0] if m[0].rstrip(".,;:!?") in allowed else "", text).strip()
+    text = _BARE.sub(lambda m: m[0] if m[0].rstrip(".,;:!?") in allowed else "", text)
+    return text.replace("![", "[").replace("](", "] (").strip()  # of a link too long to be found, its form
 
 
-def addresses(excerpts: Iterable[Excerpt]) -> set[str]:
-    """The web addresses that official passages state, as they state them: an answer may repeat these."""
-    return {
-        match[0].rstrip(".,;:!?")
-        for excerpt in excerpts
-        if excerpt.authority == "official"
-        for match in _BARE.finditer(excerpt.text)
-        if match[0].lower().startswith("http")
-    }
+def addresses(texts: Iterable[str], hosts: Collection[str] | None = None) -> set[str]:
+    """The web addresses that texts state, as they state them; when `hosts` are given, those of these hosts alone."""
+    stated = {match[0].rstrip(".,;:!?") for text in texts for match in _BARE.finditer(text)}
+    known = {address: _HOST.match(address) for address in stated}
+    return {address for address, host in known.items() if host and (hosts is None or host[1].lower() in hosts)}
 
 
 class LinkFilter:
@@ -99,8 +101,8 @@ class LinkFilter:
     def feed(self, piece: str) -> str:
         """What can be shown now."""
         text = self._held + clean(piece)  # a character that no reader sees must not part a link
-        at = _MAY_BE_LINK.search(text)
-        cut = at.start() if at and len(text) - at.start() < HELD else len(text)
+        at = _MAY_BE_LINK.search(text, max(0, len(text) - HELD + 1))
+        cut = at.start() if at else len(text)
         self._held = text[cut:]
         return self._shown(text[:cut])
 

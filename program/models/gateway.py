@@ -15,10 +15,10 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from program.models.lane import Lane, Terms, late, patience
+from program.models.lane import Lane, Terms
 from program.models.limits import Breaker, TokenRate
 from program.models.spending import Spending
-from program.models.transport import Call, CallFailed, Reply
+from program.models.transport import Call, CallFailed, Reply, late
 from program.models.turns import close_session
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Gateway:
         sent = self._submit(forward())
         try:
             while True:
-                async with asyncio.timeout(patience(spent)):
+                async with asyncio.timeout(spent.patience):
                     piece = await pieces.get()
                 if isinstance(piece, CallFailed):
                     raise piece

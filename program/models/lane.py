@@ -8,14 +8,17 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
+from program.errors import BudgetStop
 from program.models import transport
 from program.models.admission import Admission, Booking, allowed
+from program.models.habits import Habits
 from program.models.limits import Breaker, Delays, TokenRate
-from program.models.provider import listed_price
+from program.models.provider import is_priced, listed_price
 from program.models.spending import Spending
 from program.models.transport import Call, CallFailed, Reply
 
@@ -45,10 +48,14 @@ class Terms:
 
 @dataclass(slots=True)
 class _Flight:
-    """A request under way, and how many wait for it."""
+    """A request under way, who waits for it, in order, and what it takes. It has as long as any of them waits.
 
+    The first who still waits when it lands pays for it.
+    """
+
+    spent: Spending
     task: asyncio.Task[Reply]
-    waiting: int = 0
+    askers: list[Spending] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -67,17 +74,23 @@ class Lane:
     flights: dict[str, _Flight] = field(default_factory=dict)
     kept: OrderedDict[str, Reply] = field(default_factory=OrderedDict)
     warm: bool = False
+    habits: Habits = field(default_factory=Habits)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Lane:
         return self  # copies of a model share its limits
 
-    def price(self, tokens_in: int, tokens_out: int) -> float:
-        """US dollars: the project's own price, else LiteLLM's, else 0."""
+    @property
+    def priced(self) -> bool:
+        """True when what a call costs is known: by the project, or by LiteLLM."""
+        return self.terms.usd_in is not None or self.terms.usd_out is not None or is_priced(self.model)
+
+    def price(self, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float:
+        """US dollars of a call: at the project's own price, else LiteLLM's, which knows what its provider's cache saves
+        or costs; 0 when neither is known."""
         terms = self.terms
         if terms.usd_in is not None or terms.usd_out is not None:
             return ((terms.usd_in or 0.0) * tokens_in + (terms.usd_out or 0.0) * tokens_out) / 1_000_000
-        known = listed_price(self.model)
-        return 0.0 if known is None else known[0] * tokens_in + known[1] * tokens_out
+        return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
 
     async def ask(self, call: Call, spent: Spending) -> Reply:
         """The reply: remembered, shared with an identical request under way, or asked for. Raises `CallFailed`.
@@ -85,7 +98,7 @@ class Lane:
         A request whose reply is drawn at random (its temperature is not 0) and one that is to be had fresh are sent.
         """
         if spent.seconds_left <= 0:
-            raise late(call)
+            raise transport.late(call)
         if spent.fresh or call.settings.get("temperature") != 0:
             return await self._in_time(call, spent)
         key = _key(call)
@@ -94,30 +107,38 @@ class Lane:
             return self.kept[key]
         flight = self.flights.get(key)
         if flight is None:
-            flight = self.flights[key] = _Flight(asyncio.ensure_future(self._repeatedly(call, spent)))
-            flight.task.add_done_callback(lambda task: self._landed(key, task))
-        flight.waiting += 1
+            own = Spending(cap=spent.cap)
+            flight = self.flights[key] = _Flight(own, asyncio.ensure_future(self._repeatedly(call, own)))
+            flight.task.add_done_callback(partial(self._landed, key, flight))
+        flight.askers.append(spent)
+        spent.sent()
         try:
-            async with asyncio.timeout(patience(spent)):
+            async with asyncio.timeout(spent.patience):
                 return await asyncio.shield(flight.task)
         except TimeoutError:
-            raise late(call) from None
+            raise transport.late(call) from None
         finally:
-            flight.waiting -= 1
-            if not flight.waiting and not flight.task.done():
-                self.flights.pop(key, None)
+            if len(flight.askers) == 1 and not flight.task.done():
+                self._forget(key, flight)
                 flight.task.cancel()
                 await asyncio.wait([flight.task])  # so that it is in the books before anyone reads them
+            flight.askers.remove(spent)
+            spent.landed()
 
     async def _in_time(self, call: Call, spent: Spending) -> Reply:
         try:
-            async with asyncio.timeout(patience(spent)):
+            async with asyncio.timeout(spent.patience):
                 return await self._repeatedly(call, spent)
         except TimeoutError:
-            raise late(call) from None
+            raise transport.late(call) from None
 
-    def _landed(self, key: str, task: asyncio.Task[Reply]) -> None:
-        self.flights.pop(key, None)
+    def _forget(self, key: str, flight: _Flight) -> None:
+        if self.flights.get(key) is flight:  # not a later one like it
+            del self.flights[key]
+
+    def _landed(self, key: str, flight: _Flight, task: asyncio.Task[Reply]) -> None:
+        self._forget(key, flight)
+        flight.askers[0].absorb(flight.spent)
         if task.cancelled() or task.exception() is not None:
             return
         self.kept[key] = task.result()
@@ -127,8 +148,23 @@ class Lane:
     async def _repeatedly(self, call: Call, spent: Spending) -> Reply:
         async for attempt in self._attempts(spent):
             with attempt:
-                return await self._hedged(call, spent)
+                return await self._adapted(call, spent)
         raise AssertionError("tenacity raises the last failure")
+
+    async def _adapted(self, call: Call, spent: Spending) -> Reply:
+        """The reply to a request as this model needs it, changed when a failure shows what it needs."""
+        sent = self.habits.put(call)
+        while True:
+            try:
+                reply = await self._hedged(sent, spent)
+            except CallFailed as failure:
+                other = self.habits.otherwise(call, sent, failure)
+                if other is None:
+                    raise
+                sent = other
+            else:
+                self.habits.learn(call, sent)
+                return reply
 
     def _attempts(self, spent: Spending) -> AsyncRetrying:
         return AsyncRetrying(
@@ -144,6 +180,7 @@ class Lane:
         if p95 is None:
             return await self._once(call, spent)
         begun = asyncio.Event()
+        failure: CallFailed | BudgetStop | None = None
         tasks = [asyncio.ensure_future(self._once(call, spent, begun))]
         tasks[0].add_done_callback(lambda _: begun.set())
         try:
@@ -151,12 +188,13 @@ class Lane:
             done, _ = await asyncio.wait(tasks, timeout=p95)
             if not done:
                 tasks.append(asyncio.ensure_future(self._once(call, spent)))
-            while True:
-                done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                good = next((task for task in done if task.exception() is None), None)
-                if good is not None or not pending:
-                    return (good or tasks[0]).result()
-                tasks = [*pending, *done]
+            for soonest in asyncio.as_completed(tasks):
+                try:
+                    return await soonest
+                except (CallFailed, BudgetStop) as error:  # of the other more may be had
+                    failure = failure or error
+            assert failure is not None
+            raise failure
         finally:
             for task in tasks:
                 task.cancel()
@@ -205,17 +243,6 @@ def _wait(state: RetryCallState) -> float:
     failure = state.outcome.exception() if state.outcome else None
     asked = failure.wait if isinstance(failure, CallFailed) else 0.0
     return max(asked, _BACKOFF(state))
-
-
-def patience(spent: Spending) -> float | None:
-    """Seconds that may be waited, or None for no bound."""
-    left = spent.seconds_left
-    return None if left == float("inf") else max(0.0, left)
-
-
-def late(call: Call) -> CallFailed:
-    """The failure of a request that the question could not wait for."""
-    return CallFailed(f"{call.model} did not answer within the question's time", again=False, reached=False)
 
 
 def _key(call: Call) -> str:

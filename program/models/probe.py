@@ -13,7 +13,8 @@ from program.models.provider import arguments, introduce, library, listed_price
 from program.models.transport import Call, CallFailed, failure_of
 from program.models.turns import Turn, close_session
 
-PUT = [{"role": "user", "content": 'Reply with the JSON object {"ready": true} and nothing else.'}]
+ENOUGH = 2_000  # tokens: some think before they reply
+PUT = [{"role": "user", "content": "Are you ready to answer questions?"}]  # a form is asked for by the schema alone
 SCHEMA = {
     "type": "json_schema",
     "json_schema": {
@@ -27,7 +28,7 @@ SCHEMA = {
         },
     },
 }
-WANTED: dict[str, Any] = {"response_format": SCHEMA, "logprobs": True, "max_tokens": 20}
+WANTED: dict[str, Any] = {"response_format": SCHEMA, "logprobs": True, "max_tokens": ENOUGH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,9 @@ class Ability:
     def __str__(self) -> str:
         can = {"structured output": self.structured, "logprobs": self.logprobs, "streaming": self.streaming}
         shown = ", ".join(f"{'' if able else 'no '}{what}" for what, able in can.items())
-        price = "price unknown" if self.usd_in is None else f"US$ {self.usd_in:g} in, {self.usd_out:g} out a million"
+        price = "price unknown: no cap on money holds until usd_in and usd_out are in ragc.toml"
+        if self.usd_in is not None:
+            price = f"US$ {self.usd_in:g} in, {self.usd_out:g} out a million"
         return f"{shown}; {self.first:.2f} s to the first word, {self.seconds:.2f} s in all; {price}"
 
 
@@ -56,7 +59,7 @@ def probe(lane: Lane) -> Ability:
     except CallFailed as failure:
         if failure.again:
             raise
-        return asyncio.run(_probe(lane, {"max_tokens": 20}))
+        return asyncio.run(_probe(lane, {"max_tokens": ENOUGH}))
 
 
 async def _probe(lane: Lane, settings: dict[str, Any]) -> Ability:
@@ -80,11 +83,14 @@ async def _probe(lane: Lane, settings: dict[str, Any]) -> Ability:
         await close_session()
     seconds = time.monotonic() - began
     try:
-        structured = "response_format" in settings and json.loads(text) == {"ready": True}
+        said = json.loads(text) if "response_format" in settings else {}
+        structured = isinstance(said, dict) and [*said] == ["ready"] and isinstance(said["ready"], bool)
     except ValueError:
         structured = False
     own = lane.terms.usd_in is not None or lane.terms.usd_out is not None
-    listed = listed_price(lane.model)
-    price = (lane.terms.usd_in or 0.0, lane.terms.usd_out or 0.0) if own else listed and tuple(1e6 * p for p in listed)
-    usd_in, usd_out = price or (None, None)
+    usd_in, usd_out = lane.terms.usd_in or 0.0, lane.terms.usd_out or 0.0
+    if not own:  # of a short call
+        usd_in, usd_out = (1e3 * (listed_price(lane.model, *tokens) or 0.0) for tokens in ((1_000, 0), (0, 1_000)))
+    if not lane.priced:
+        return Ability(structured, logprobs, pieces > 1, first, seconds, None, None)
     return Ability(structured, logprobs, pieces > 1, first, seconds, usd_in, usd_out)

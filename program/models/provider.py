@@ -35,20 +35,40 @@ def library() -> Any:
 
 
 @lru_cache(maxsize=256)
-def listed_price(model: str) -> tuple[float, float] | None:
-    """US dollars for a token in and a token out by LiteLLM's list, or None for a model it does not know."""
-    with suppress(Exception):
-        paid = library().cost_per_token(model, prompt_tokens=1_000_000, completion_tokens=1_000_000)
-        return paid[0] / 1_000_000, paid[1] / 1_000_000
+def is_priced(model: str) -> bool:
+    """True when LiteLLM's list has a price for the model, be it 0. It is not asked for one that it lacks: it would say
+    0, or ask a server on this machine."""
+    listed = library().model_cost
+    provider, _, name = model.partition("/")
+    entries = [listed.get(model)]
+    if str((listed.get(name) or {}).get("litellm_provider", "")).startswith(provider):
+        entries.append(listed[name])
+    return any(entry and {"input_cost_per_token", "output_cost_per_token"} & set(entry) for entry in entries)
+
+
+def listed_price(model: str, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float | None:
+    """US dollars for one call by LiteLLM's list, its tiers for long prompts among them; None when it has no price.
+
+    Of the tokens in, `cached` were read from the provider's cache, and `kept` written to it.
+    """
+    if is_priced(model):
+        with suppress(Exception):
+            paid = library().cost_per_token(
+                model,
+                prompt_tokens=tokens_in,
+                completion_tokens=tokens_out,
+                cache_read_input_tokens=cached,
+                cache_creation_input_tokens=kept,
+            )
+            return float(sum(paid))
     return None
 
 
 @lru_cache(maxsize=256)
 def introduce(model: str) -> None:
     """Enters a model that LiteLLM's list lacks, without a price: it would search its list several times a call."""
-    known = listed_price(model)
     provider, _, name = model.partition("/")
-    if known is None and name and {model, name}.isdisjoint(library().model_cost):
+    if not is_priced(model) and name and {model, name}.isdisjoint(library().model_cost):
         library().register_model({model: {"litellm_provider": provider, "mode": "chat"}}, persist_across_reloads=False)
 
 

@@ -7,12 +7,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from program.models.phrases import is_no_reply, is_nothing
+
 MOST_READ = 20_000  # characters of a reply
+MOST_BRACKETS = 600  # of a broken one that is mended: what mends it takes time by their square
 VERDICT_KEYS = ("verdict", "choice", "value", "answer", "decision", "label", "result")
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```[\w-]*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _MARKER = re.compile(r"\[\[\s*##\s*(\w+)\s*##\s*\]\]")
-_LINE = re.compile(r"^[\s*_#>\-`\"']*([A-Za-z][\w ]{0,60}?)[\s*_`\"']*[:=][\s*_]*(.+?)\s*$", re.MULTILINE)
+_LINE = re.compile(
+    r"^[ \t*_#>\-`\"']{0,20}([A-Za-z][\w ]{0,60}?)[ \t*_`\"']{0,20}[:=][\s*_]{0,20}(\S.*)$", re.MULTILINE
+)
+_ITEM = re.compile(r"^[ \t]{0,20}(?:[-*•–]|\d{1,3}[.)])[ \t]{1,20}(\S.*)$", re.MULTILINE)
 _CUT_NUMBER = re.compile(r"[:,\[\s][-+]?\d*\.?\d*$")
 
 
@@ -26,11 +32,14 @@ def objects(text: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
     if found := [*json_objects(body)]:
         return [_unwrapped(item, names) for item in found]
     if (mended := _mended(body)) is not None:
+        if any(len(re.findall(rf"\b{re.escape(name)}[\"']?\s{{0,9}}:", body)) > 1 for name in names):
+            raise Unreadable("it holds a value twice")
         return [_unwrapped(mended, names)]
     if marked := sections(body, names):
         return [marked]
     lines: dict[str, Any] = {}
-    for name, value in _LINE.findall(body):
+    for name, rest in _LINE.findall(body):
+        value = rest.strip()
         if same(name) in lines and lines[same(name)] != value:
             return []
         lines[same(name)] = value
@@ -48,8 +57,8 @@ def body_of(text: str) -> str:
 
 
 def json_objects(body: str) -> Iterable[Mapping[str, Any]]:
-    """The JSON objects in a text, one after another."""
-    decoder = json.JSONDecoder()
+    """The JSON objects in a text, one after another. Raises `Unreadable` for one that states a value twice."""
+    decoder = json.JSONDecoder(object_pairs_hook=_once)
     at = body.find("{")
     while at >= 0:
         try:
@@ -61,6 +70,15 @@ def json_objects(body: str) -> Iterable[Mapping[str, Any]]:
         at = body.find("{", end)
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys stand once, or twice with the same value. Raises `Unreadable` for another."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if found.setdefault(same(key), value) != value:
+            raise Unreadable("it holds a value twice")
+    return dict(pairs)
+
+
 def _mended(body: str) -> Mapping[str, Any] | None:
     """The reply's object when it is broken JSON; a number at which it was cut off is dropped, not believed."""
     import json_repair
@@ -69,6 +87,8 @@ def _mended(body: str) -> Mapping[str, Any] | None:
     if start < 0:
         return None
     part = body[start:]
+    if part.count("{") + part.count("[") > MOST_BRACKETS:
+        return None
     if part.count("{") > part.count("}"):
         part = _CUT_NUMBER.sub(":null", part) if _CUT_NUMBER.search(part) else part
     try:
@@ -112,19 +132,32 @@ def same(name: str) -> str:
 
 
 def plain(text: str, name: str) -> str:
-    """The reply as the one text wanted, without markers, a heading, a fence or JSON around it."""
-    body = _THOUGHT.sub("", text).strip()
+    """The reply as the one text wanted, without markers, a heading, a fence or JSON around it.
+
+    Raises `Unreadable` for a refusal, a page, and JSON that does not hold the text.
+    """
+    body = _THOUGHT.sub("", text[: 4 * MOST_READ]).strip()
     fence = re.fullmatch(r"```[\w-]*\n(.*?)\n?```", body, re.DOTALL)
     body = fence[1].strip() if fence else body
-    if body.startswith("{"):
-        found = next(iter(json_objects(body)), None) or _mended(body)
-        value = of(found, name) if found else None
-        if isinstance(value, str):
-            body = value.strip()
+    if body.startswith("{") and (found := next(iter(json_objects(body)), None) or _mended(body)):
+        body = body if (value := of(found, name)) is None else one_text(value).strip()
+    if is_no_reply(body) or _is_json(body):
+        raise Unreadable(f"it is no {name.replace('_', ' ')}")
     if body.startswith("[["):  # further on it would be a passage's text
         body = sections(body, (name, "completed")).get(name, body)
     body = re.sub(rf"^\**{re.escape(name.replace('_', ' '))}\**\s*:\**\s*", "", body, flags=re.IGNORECASE)
     return _MARKER.sub("", body).strip()
+
+
+def _is_json(body: str) -> bool:
+    """True for an object, a list or a constant, of which a text has not been made."""
+    if body[:1] not in "{[" and body not in ("null", "true", "false"):
+        return False
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return body.startswith("{") and _mended(body) is not None
+    return True
 
 
 def listed(body: str) -> list[str]:
@@ -137,8 +170,7 @@ def listed(body: str) -> list[str]:
             found = None
         if isinstance(found, list) and found:
             return texts(found)
-    found = re.findall(r"^\s*(?:[-*•–]|\d+[.)])\s+(.+?)\s*$", body, re.MULTILINE)
-    return [str(item).strip().strip("\"'") for item in found]
+    return [item.strip().strip("\"'") for item in _ITEM.findall(body)]
 
 
 def texts(value: Any) -> list[str]:
@@ -149,13 +181,18 @@ def texts(value: Any) -> list[str]:
         value = list(value.values())
     if not isinstance(value, Sequence):
         raise Unreadable("a list of texts was wanted")
-    return [one_text(next(iter(v.values()), "") if isinstance(v, Mapping) else v).strip() for v in value]
+    items = [one_text(next(iter(v.values()), "") if isinstance(v, Mapping) else v).strip() for v in value]
+    if value and not any(items):
+        raise Unreadable("the list holds nothing")
+    return [item for item in items if item]
 
 
 def one_text(value: Any) -> str:
-    """A value as one text. Raises `Unreadable`."""
+    """A value as one text, empty for a word that says so. Raises `Unreadable`, also for a refusal."""
     if isinstance(value, str):
-        return value
+        if is_no_reply(value):
+            raise Unreadable("it is no reply to what was asked")
+        return "" if is_nothing(value) else value
     if isinstance(value, list):
         return " ".join(str(item) for item in value)
     if value is None or isinstance(value, bool | int | float):

@@ -31,6 +31,9 @@ FAULTS = (
     "surrogates",
     "tool_call",
     "no_usage",
+    "thought",  # no word before the tokens of a short reply are used up
+    "cut_off",  # half a text, and the word that it is cut off
+    "wild_usage",  # counts below zero, or past all measure
 )
 HUGE = 100_000
 REFUSAL = "I'm sorry, but I can't help with that request."
@@ -87,6 +90,8 @@ class Script:
 
     Delays are in seconds: `delay` is the median before a reply (or its first token) and `spread` the sigma of the
     logarithm; `token_delay` lies between streamed words. So many requests are served `at_once`, the rest wait; 0: all.
+    `cached` is the share of a prompt's tokens that are said to have been cached. A form (`response_format`) that a
+    request names is `kept`, `ignored` or `refused`.
     """
 
     faults: Mapping[str, float] = field(default_factory=dict)
@@ -98,6 +103,8 @@ class Script:
     seed: int = 0
     replies: tuple[tuple[str, str], ...] = ()
     at_once: int = 0
+    cached: float = 0.0
+    forms: str = "kept"
 
     @classmethod
     def read(cls, path: str | Path) -> Script:
@@ -121,7 +128,9 @@ class Script:
 def spoilt(text: str, fault: str) -> str:
     """The reply as a fault leaves it."""
     match fault:
-        case "cut_reply":
+        case "thought":
+            return ""
+        case "cut_reply" | "cut_off":
             return text[: max(1, len(text) * 2 // 3)]
         case "refusal":
             return REFUSAL

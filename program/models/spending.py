@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,12 +25,15 @@ class Cap(Protocol):
         """Puts what a request did cost in the place of what it might have."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Spending:
     """Calls, tokens and money of a question or of one of its steps, and what had to be put up with.
 
-    `calls` counts requests sent, repeated and refused ones too. `asked` counts decisions passed on to a language
-    model, `agreed` those in which it came to the same as the embedded one. `under_way` counts requests sent and not
+    `calls` counts requests sent, repeated and refused ones too. `asked` counts decisions that a cascade's second model
+    made, `agreed` those in which it came to the same as the first one; `dear` its calls, repeats aside, and `spared`
+    those that it would have been asked besides if it always were. `stood_in` counts decisions that were wanted of a
+    language model and made by another or by default. `cut` says that the last
+    text was cut off. `under_way` counts requests sent and not
     yet booked. What is to be had `fresh` is asked for, and neither remembered nor shared. A `cap` is asked before each
     request. Safe from many threads.
     """
@@ -44,6 +47,10 @@ class Spending:
     usd: float = 0.0
     asked: int = 0
     agreed: int = 0
+    dear: int = 0
+    spared: int = 0
+    stood_in: int = 0
+    cut: bool = False
     notes: list[str] = field(default_factory=list)
     under_way: int = 0
     _waiting: list[Future[None]] = field(default_factory=list, repr=False)
@@ -54,6 +61,12 @@ class Spending:
         """Seconds until language models may be asked no more; `time.monotonic` is the clock."""
         return self.deadline - time.monotonic()
 
+    @property
+    def patience(self) -> float | None:
+        """Seconds that may be waited, or None for no bound."""
+        left = self.seconds_left
+        return None if left == float("inf") else max(0.0, left)
+
     def pay(self, tokens_in: int, tokens_out: int, usd: float) -> None:
         """Books one request that was sent."""
         with self._lock:
@@ -61,6 +74,14 @@ class Spending:
             self.tokens_in += tokens_in
             self.tokens_out += tokens_out
             self.usd += usd
+
+    def absorb(self, other: Spending) -> None:
+        """Takes over the calls, tokens and money of another."""
+        with self._lock:
+            self.calls += other.calls
+            self.tokens_in += other.tokens_in
+            self.tokens_out += other.tokens_out
+            self.usd += other.usd
 
     def sent(self) -> None:
         """Says that a request is under way."""
@@ -92,11 +113,18 @@ class Spending:
             if text not in self.notes:
                 self.notes.append(text)
 
-    def count(self, agreed: bool) -> None:
-        """Books one decision that was passed on."""
+    def stand_in(self, decisions: int) -> None:
+        """Says that so many decisions were not made by the language model that was asked."""
         with self._lock:
-            self.asked += 1
-            self.agreed += agreed
+            self.stood_in += decisions
+
+    def cascaded(self, agreed: Sequence[bool], dear: int, spared: int) -> None:
+        """Books decisions that a cascade's second model made, its calls, and those that it was spared."""
+        with self._lock:
+            self.asked += len(agreed)
+            self.agreed += sum(agreed)
+            self.dear += dear
+            self.spared += spared
 
 
 _current: ContextVar[Spending | None] = ContextVar("ragc_spending", default=None)

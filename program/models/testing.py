@@ -17,29 +17,20 @@ import random
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
+from program.models.completions import Served, chunk, completion, ending, of_schema
 from program.models.script import Brain, Script, spoilt
 from program.models.tokens import count_messages, count_text
 
 PATIENCE = 20.0  # seconds for the server to begin or to end
+THOUGHT = 2_000  # tokens that a model with the fault `thought` needs before its first word
 _STATUS = {"rate_limited": 429, "server_error": 500, "overloaded": 529}
-
-
-@dataclass(slots=True)
-class Served:
-    """One request as the server sees it. `tokens_in` is 0 for a request that was refused."""
-
-    fault: str
-    status: int = 200
-    tokens_in: int = 0
-    tokens_out: int = 0
-    streamed: bool = False
 
 
 class Provider:
@@ -65,6 +56,8 @@ class Provider:
         """Behaves by this script from now on, and begins its books anew."""
         self.script, self._era = script, self._era + 1
         self.calls = self.tokens_in = self.tokens_out = self.most_in_flight = 0
+        self.formed = 0  # requests that named a form for the reply
+        self.faults: Counter[str] = Counter()
         self.first = 0.0  # seconds from the last streamed request to its first word
         self.authorizations: set[str] = set()
         self._random = random.Random(script.seed)
@@ -111,6 +104,7 @@ class Provider:
         era = self._era
         served = Served(self._fault(), streamed=bool(body.get("stream")))
         self.calls += 1
+        self.faults.update([served.fault] if served.fault else [])
         self.authorizations.add(request.headers.get("Authorization", ""))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -130,22 +124,39 @@ class Provider:
             headers = {"Retry-After": str(script.retry_after)} if fault == "rate_limited" else {}
             error = {"error": {"message": f"scripted: {fault}", "type": fault}}
             return web.json_response(error, status=served.status, headers=headers)
+        if "response_format" in body:
+            self.formed += 1
+            if script.forms == "refused":
+                served.status = 400
+                return web.json_response({"error": {"message": "no such parameter: response_format"}}, status=400)
         began = time.perf_counter()
         served.tokens_in = count_messages(body["model"], body["messages"])
+        served.cached = int(script.cached * served.tokens_in)
         if fault == "stalled":
             await asyncio.sleep(script.stall)
             return web.Response(status=504)
         await asyncio.sleep(script.delay * math.exp(self._random.gauss(0, script.spread)) if script.delay else 0)
-        text = spoilt((self.brain or script.reply)(body), fault)
+        text = spoilt(self._reply(body), fault)
+        if fault == "thought" and int(body.get("max_tokens") or THOUGHT + 1) > THOUGHT:
+            served.fault = fault = ""
+            text = self._reply(body)
         if fault == "wrong_type":
             return web.Response(text="<html><body>Bad gateway</body></html>", content_type="text/html")
         if served.streamed:
             return await self._stream(request, body, served, text, began)
         served.tokens_out = 0 if fault in {"no_choices", "dropped", "cut_body"} else count_text(body["model"], text)
-        whole = json.dumps(_completion(body, served, text)).encode()
+        whole = json.dumps(completion(body, served, text)).encode()
         if fault in {"dropped", "cut_body"}:
             return await self._cut(request, whole[: len(whole) // 2], len(whole), fault == "dropped")
         return web.Response(body=whole, content_type="application/json")
+
+    def _reply(self, body: dict[str, Any]) -> str:
+        """What the brain says; made to fit the form that is asked for, where it does not and forms are kept."""
+        text = (self.brain or self.script.reply)(body)
+        schema = (body.get("response_format") or {}).get("json_schema")
+        if schema and self.script.forms == "kept" and not text.lstrip().startswith("{"):
+            return json.dumps(of_schema(schema["schema"]))
+        return text
 
     @staticmethod
     async def _cut(request: web.Request, half: bytes, length: int, drop: bool) -> web.StreamResponse:
@@ -178,49 +189,17 @@ class Provider:
         self, body: dict[str, Any], served: Served, words: list[str], sent: list[str]
     ) -> AsyncIterator[bytes]:
         cut = served.fault in {"dropped", "cut_body"}
+        told = served.fault != "no_choices"
         for word in words[: len(words) // 2] if cut else words:
             if sent:
                 await asyncio.sleep(self.script.token_delay)
             sent.append(word)
             served.tokens_out = count_text(body["model"], "".join(sent)) if cut else 0
-            yield _chunk(body, {"content": word})
-        if cut:
-            return
-        served.tokens_out = count_text(body["model"], "".join(sent))
-        yield _chunk(body, {}, finish="stop")
-        if served.fault != "no_usage":
-            yield _chunk(body, None, usage=_usage(served))
-
-
-def _completion(body: Mapping[str, Any], served: Served, text: str) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": text}
-    if served.fault == "tool_call":
-        call = {"id": "call-1", "type": "function", "function": {"name": "reply", "arguments": text}}
-        message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if served.fault == "tool_call" else "stop"}
-    whole: dict[str, Any] = {
-        "id": "stand-in",
-        "object": "chat.completion",
-        "created": 0,
-        "model": body["model"],
-        "choices": [] if served.fault == "no_choices" else [choice],
-    }
-    if served.fault != "no_usage":
-        whole["usage"] = _usage(served)
-    return whole
-
-
-def _usage(served: Served) -> dict[str, int]:
-    total = served.tokens_in + served.tokens_out
-    return {"prompt_tokens": served.tokens_in, "completion_tokens": served.tokens_out, "total_tokens": total}
-
-
-def _chunk(
-    body: Mapping[str, Any], delta: Mapping[str, Any] | None, finish: str | None = None, usage: Any = None
-) -> bytes:
-    choices = [] if delta is None else [{"index": 0, "delta": dict(delta), "finish_reason": finish}]
-    event = {"id": "stand-in", "object": "chat.completion.chunk", "created": 0, "model": body["model"]}
-    return json.dumps({**event, "choices": choices, "usage": usage}).encode()
+            yield chunk(body, served, word, len(sent) == 1)
+        if not cut:
+            served.tokens_out = count_text(body["model"], "".join(sent)) if told else 0
+            for event in ending(body, served):
+                yield event
 
 
 @contextmanager

@@ -64,7 +64,10 @@ def read_parts(text: str, parts: Sequence[Part]) -> list[Reading | None]:
     Texts are read of an unbroken reply only: nobody knows where a mended one was cut.
     """
     names = [_key(name, n) for n, part in enumerate(parts, 1) for name in part.questions]
-    found = objects(text, names)
+    try:
+        found = objects(text, names)
+    except Unreadable:
+        return [None] * len(parts)
     if len(found) != 1:  # nothing, or several objects of which nobody knows which counts
         return [None] * len(parts)
     whole = bool([*json_objects(body_of(text))])

@@ -10,7 +10,7 @@ from typing import Any
 from dspy.lm15 import ProviderError
 
 from program.models.provider import arguments, introduce, library
-from program.models.tokens import count_messages, count_text
+from program.models.tokens import count_messages, count_text, reported
 from program.models.turns import Turn
 
 _REFUSALS = (429, 502, 503, 529)
@@ -29,19 +29,25 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. `whole` is false when the model was cut off; tokens are the provider's own count, or ours."""
+    """What came back. `whole` is false when the model was cut off; tokens are the provider's own count, or ours.
+
+    Of the tokens in, `cached` were read from the provider's cache and `kept` written to it.
+    """
 
     text: str
     tokens_in: int
     tokens_out: int
     whole: bool = True
+    cached: int = 0
+    kept: int = 0
 
 
 class CallFailed(ProviderError):
     """A request that brought no usable reply.
 
     `again` says whether a repetition may help, `busy` that the provider only asked for patience (`wait` seconds),
-    `reached` that the provider got the request, `tokens_in` and `tokens_out` what it may charge for it. The text
+    `reached` that the provider got the request, `tokens_in` and `tokens_out` what it may charge for it, `status`
+    its HTTP status where it told one, `cut` that its reply's tokens were used up before the first word. The text
     holds no word of the provider's, which may quote a key.
     """
 
@@ -55,10 +61,13 @@ class CallFailed(ProviderError):
         wait: float = 0.0,
         tokens_in: int = 0,
         tokens_out: int = 0,
+        status: int = 0,
+        cut: bool = False,
     ) -> None:
         super().__init__(what)
         self.what, self.again, self.reached, self.busy, self.wait = what, again, reached, busy, wait
         self.tokens_in, self.tokens_out = tokens_in, tokens_out
+        self.status, self.cut = status, cut
 
 
 async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
@@ -68,15 +77,13 @@ async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
             introduce(call.model)
             raw = await library().acompletion(**arguments(call), **turn.arguments())
     except Exception as error:
-        raise failure_of(call, error) from None
+        raise (crowded(call, error, turn) or failure_of(call, error)) from None
     body = raw.model_dump()
     text, whole = _text(body)
-    tokens_in, tokens_out = _usage(call, body, text)
+    tokens_in, tokens_out, cached, kept = reported(call.model, call.messages, body.get("usage"), text)
     if not text:
-        raise CallFailed(
-            f"{call.model} sent an empty reply", again=True, reached=True, tokens_in=tokens_in, tokens_out=tokens_out
-        )
-    return Reply(text, tokens_in, tokens_out, whole)
+        raise _empty(call, _is_cut(body), tokens_in, tokens_out)
+    return Reply(text, tokens_in, tokens_out, whole, cached, kept)
 
 
 async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator[str | Reply]:
@@ -106,14 +113,24 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
                     pieces.append(piece)
                     yield piece
     except Exception as error:
-        raise failure_of(call, error, "".join(pieces)) from None
+        raise (crowded(call, error, turn) or failure_of(call, error, "".join(pieces))) from None
     text = "".join(pieces)
-    tokens_in, tokens_out = _usage(call, {"usage": usage}, text)
+    tokens_in, tokens_out, cached, kept = reported(call.model, call.messages, usage, text)
     if not text:
-        raise CallFailed(
-            f"{call.model} sent an empty reply", again=True, reached=True, tokens_in=tokens_in, tokens_out=tokens_out
-        )
-    yield Reply(text, tokens_in, tokens_out, finish != "length")
+        raise _empty(call, finish == "length", tokens_in, tokens_out)
+    yield Reply(text, tokens_in, tokens_out, finish != "length", cached, kept)
+
+
+def crowded(call: Call, error: Exception, turn: Turn) -> CallFailed | None:
+    """The failure of a request that waited too long for a place among its own kind: the provider is not to blame."""
+    if turn.began is not None or not isinstance(error, TimeoutError):
+        return None
+    return CallFailed(f"{call.model} has more requests than places", again=False, reached=False)
+
+
+def late(call: Call) -> CallFailed:
+    """The failure of a request that the question could not wait for."""
+    return CallFailed(f"{call.model} did not answer within the question's time", again=False, reached=False)
 
 
 def called_off(call: Call) -> CallFailed:
@@ -135,17 +152,21 @@ def _text(body: Mapping[str, Any]) -> tuple[str, bool]:
     return "", False
 
 
+def _is_cut(body: Mapping[str, Any]) -> bool:
+    return any(choice.get("finish_reason") == "length" for choice in body.get("choices") or ())
+
+
+def _empty(call: Call, cut: bool, tokens_in: int, tokens_out: int) -> CallFailed:
+    """The failure of a reply without a word; one that used up its tokens would end so again."""
+    what = "used its reply's tokens up before the first word" if cut else "sent an empty reply"
+    return CallFailed(
+        f"{call.model} {what}", again=not cut, reached=True, tokens_in=tokens_in, tokens_out=tokens_out, cut=cut
+    )
+
+
 def _sound(text: Any) -> str:
     """Text that can be written as UTF-8: half a surrogate pair becomes a question mark."""
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
-
-
-def _usage(call: Call, body: Mapping[str, Any], text: str) -> tuple[int, int]:
-    usage = body.get("usage") or {}
-    tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if not tokens_in and not tokens_out:
-        return count_messages(call.model, call.messages), count_text(call.model, text)
-    return int(tokens_in or 0), int(tokens_out or 0)
 
 
 def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
@@ -160,6 +181,7 @@ def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
             reached=True,
             busy=given == 429,
             wait=_seconds(response.headers.get("retry-after")),
+            status=given,
         )
     status: Any = getattr(error, "status_code", None)
     if status in _REFUSALS:  # LiteLLM itself says 500 or 408 where there was no status at all

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from program.models.phrases import is_no_reply, label, verdict
 from program.models.repair import (
     VERDICT_KEYS,
     Unreadable,
@@ -38,11 +39,9 @@ _NUMBER = re.compile(
     r"\s*(?:\([^)]*\)|,\s*[a-z ]+)?\s*[.!]?",
     re.IGNORECASE,
 )
-_YES, _NO = {"yes", "y", "true"}, {"no", "n", "false"}
-_UNSURE = {"unsure", "unclear", "unknown", "undecided"}
+_SENTENCES = re.compile(r".*[.!?](?:\s*\[\d{1,3}\])*(?=\s|\Z)", re.DOTALL)
 _PROBABILITY_KEYS = ("probability", "noul", "p", "prob", "score")
-_BUT = re.compile(r"\b(?:no|not|but|however|unless|partly|partially|except)\b|n't\b")
-_YET = re.compile(r"\b(?:yes|but|however|although|unless|except)\b")
+_NO_NAME_OF_TEXTS = re.compile(r"error|fault|detail|status|code|message|reason", re.IGNORECASE)
 
 
 def read_decisions(text: str, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -68,13 +67,17 @@ def read_texts(text: str, outputs: Mapping[str, bool]) -> dict[str, str | list[s
     if len(names) == 1 and not outputs[names[0]]:
         return {names[0]: plain(text, names[0])}
     body = body_of(text)
+    if is_no_reply(body):
+        raise Unreadable("it is no reply to what was asked")
     if len(names) == 1 and "{" not in body:
         if items := listed(sections(body, names).get(names[0], body)):
             return {names[0]: items}
         raise Unreadable("it holds no list")
     for found in objects(text, names):
-        if len(names) == len(found) == 1:  # under whatever name
-            return {names[0]: texts(next(iter(found.values())))}
+        if len(names) == len(found) == 1 and not has(found, names[0]):  # a list, under whatever name
+            ((name, value),) = found.items()
+            if isinstance(value, list) and not _NO_NAME_OF_TEXTS.search(str(name)):
+                return {names[0]: texts(value)}
         if all(has(found, name) for name in names):
             values = {name: of(found, name) for name in names}
             return {name: texts(v) if outputs[name] else one_text(v) for name, v in values.items()}
@@ -83,17 +86,28 @@ def read_texts(text: str, outputs: Mapping[str, bool]) -> dict[str, str | list[s
 
 def read_records(text: str, name: str, record: type[Record]) -> list[Record]:
     """The records under a name; one that is not in its form counts as not given, and so does a reply without any."""
-    values = next((v for found in objects(text, (name,)) if isinstance(v := of(found, name), list)), [])
-    read = []
+    read: list[Record] = []
+    try:
+        values = next((v for found in objects(text, (name,)) if isinstance(v := of(found, name), list)), [])
+    except Unreadable:
+        return read
     for value in values:
         with suppress(ValidationError):
             read.append(record.model_validate(value))
     return read
 
 
+def whole_sentences(text: str) -> str:
+    """A text that was cut off, up to its last whole sentence. Raises `Unreadable` when it has none."""
+    if found := _SENTENCES.match(text):
+        return found[0]
+    raise Unreadable("it was cut off")
+
+
 def _decision(name: str, found: Mapping[str, Any], put: Mapping[str, Any], alone: bool) -> dict[str, Any]:
     value = of(found, name)
-    return read_decision(name, dict(found) if value is None and alone else value, put)
+    further = not isinstance(value, Mapping) and {same(str(key)) for key in found} & {*VERDICT_KEYS, *_PROBABILITY_KEYS}
+    return read_decision(name, dict(found) if alone and (value is None or further) else value, put)
 
 
 def read_decision(name: str, value: Any, put: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,54 +123,32 @@ def read_decision(name: str, value: Any, put: Mapping[str, Any]) -> dict[str, An
 
 def _noul(name: str, value: Any) -> float:
     if not isinstance(value, Mapping):
-        stated = _verdict(name, value)
-        if stated is not None:
-            return 0.5 if stated == "unsure" else SURE if stated == "yes" else round(1 - SURE, 6)
-        return _probability(name, value)
+        bare = _verdict(name, value)
+        return _probability(name, value) if bare is None else bare
     keys = {same(str(key)): item for key, item in value.items()}
-    stated = next((_verdict(name, keys[key]) for key in (*VERDICT_KEYS, same(name)) if key in keys), None)
-    number = next((keys[key] for key in _PROBABILITY_KEYS if keys.get(key) is not None), None)
-    try:
-        p = None if number is None else _probability(name, number)
-    except Unreadable:
-        if stated is None:
-            raise
-        p = None
-    if p is None and stated is None:
-        raise Unreadable(f"{name} has neither a verdict nor a probability")
-    if p is None:
-        return _noul(name, {"yes": True, "no": False}.get(str(stated), "unsure"))
-    if (stated == "yes" and p < 0.5) or (stated == "no" and p > 0.5):
+    stated = [v for key in (*VERDICT_KEYS, same(name)) if key in keys and (v := _verdict(name, keys[key])) is not None]
+    numbers: list[float] = []
+    failure: Unreadable | None = None
+    for key in (same(name), *_PROBABILITY_KEYS):
+        if keys.get(key) is not None and not (key == same(name) and _verdict(name, keys[key]) is not None):
+            try:
+                numbers.append(_probability(name, keys[key]))
+            except Unreadable as error:
+                failure = error
+    if not stated and not numbers:
+        raise failure or Unreadable(f"{name} has neither a verdict nor a probability")
+    said = [*stated, *numbers]
+    if min(said) < 0.5 < max(said):
         raise Unreadable(f"the verdict and the probability of {name} contradict each other")
-    return p
+    return numbers[-1] if numbers else stated[0]
 
 
-def _verdict(name: str, value: Any) -> str | None:
-    """`yes`, `no`, `unsure`, or None when the value states none of them clearly."""
+def _verdict(name: str, value: Any) -> float | None:
+    """The probability that a verdict stands for, or None when the value states none plainly."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    if not isinstance(value, str):
-        return None
-    text = re.sub(r"[*_`\"'“”‘’]+", " ", value.replace("n't", "n’t")).strip().casefold()
-    words = re.findall(r"[\w’]+", text.replace("n t ", "n’t "))
-    if not words:
-        return None
-    plain = " ".join(words)
-    first, rest = words[0], plain[len(words[0]) :]
-    if plain in _UNSURE:
-        return "unsure"
-    if first in _YES | _NO:
-        says = "yes" if first in _YES else "no"
-        doubtful = (_BUT if says == "yes" else _YET).search(rest)
-        return None if doubtful or re.match(r"\s*(?:and|or)\b", rest) else says
-    wanted = name.replace("_", " ").casefold()
-    denied = rf"\b(?:not|un|in|ir|non)[ -]?{re.escape(wanted)}\b|\bnot\b.*\b{re.escape(wanted)}\b"
-    if len(words) > 8 or _YET.search(plain):
-        return None
-    if re.search(denied, plain):
-        return "no"
-    positive = re.fullmatch(rf"(?:it is |this is |the \w+ (?:is|are) |fully |clearly )*{re.escape(wanted)}", plain)
-    return "yes" if positive else None
+        return SURE if value else round(1 - SURE, 6)
+    said = verdict(name, value) if isinstance(value, str) else None
+    return None if said is None else {"yes": SURE, "no": round(1 - SURE, 6)}.get(said, 0.5)
 
 
 def _probability(name: str, value: Any) -> float:
@@ -181,55 +173,51 @@ def _choice(name: str, value: Any, labels: list[str]) -> dict[str, Any]:
         return _shares(_label(name, value, labels), labels)
     keys = {same(str(key)): item for key, item in value.items()}
     stated = next((keys[key] for key in (*VERDICT_KEYS, same(name)) if keys.get(key) is not None), None)
-    label = None if stated is None else _label(name, stated, labels)
+    chosen = None if stated is None else _label(name, stated, labels)
     table = keys.get("probabilities")
-    if table is None and any(of(value, label) is not None for label in labels):
+    if table is None and any(of(value, each) is not None for each in labels):
         table = value
     shares = _table(table, labels) if isinstance(table, Mapping) else None
     if shares is None:
-        if label is None:
+        if chosen is None:
             raise Unreadable(f"{name} names none of {', '.join(labels)}")
-        return _shares(label, labels)
+        for key in (*_PROBABILITY_KEYS, "confidence"):
+            if keys.get(key) is not None and _probability(name, keys[key]) < 1 / len(labels):
+                raise Unreadable(f"the choice and the probability of {name} contradict each other")
+        return _shares(chosen, labels)
     best = max(shares.values())
     winners = [each for each in labels if shares[each] == best]
-    if (label is None and len(winners) > 1) or (label is not None and label not in winners):
+    if (chosen is None and len(winners) > 1) or (chosen is not None and chosen not in winners):
         raise Unreadable(f"the choice and the probabilities of {name} contradict each other")
     return {"probabilities": shares, "confidence": best}
 
 
 def _label(name: str, value: Any, labels: Sequence[str]) -> str:
-    text = re.sub(r"[*_`\"'“”‘’]+", " ", str(value)).strip().strip(".!,;: ").casefold()
-    exact = [label for label in labels if label.casefold().replace("_", " ") == text]
-    if len(exact) == 1:
-        return exact[0]
-    named = [label for label in labels if re.search(rf"\b{re.escape(label.casefold().replace('_', ' '))}\b", text)]
-    denied = re.search(r"\b(?:not|neither|nor|either|or|unless|but|however)\b|n't\b", text)
-    if len(named) == 1 and not denied and len(text.split()) <= 12:
-        return named[0]
-    raise Unreadable(f"{name} is {str(value)[:60]!r}, none of {', '.join(labels)}")
+    if (found := label(str(value), labels)) is None:
+        raise Unreadable(f"{name} is {str(value)[:60]!r}, none of {', '.join(labels)}")
+    return found
 
 
-def _shares(label: str, labels: Sequence[str]) -> dict[str, Any]:
+def _shares(chosen: str, labels: Sequence[str]) -> dict[str, Any]:
     if len(labels) == 1:
-        return {"probabilities": {label: 1.0}, "confidence": 1.0}
+        return {"probabilities": {chosen: 1.0}, "confidence": 1.0}
     rest = round((1 - SURE) / (len(labels) - 1), 6)
-    return {"probabilities": {each: SURE if each == label else rest for each in labels}, "confidence": SURE}
+    return {"probabilities": {each: SURE if each == chosen else rest for each in labels}, "confidence": SURE}
 
 
 def _table(table: Mapping[str, Any], labels: Sequence[str]) -> dict[str, float] | None:
     """A distribution over the labels that sums to one, or None when the table is none."""
     shares: dict[str, float] = {}
-    for label in labels:
-        value = of(table, label)
-        scale = 1.0
+    for each in labels:
+        value = of(table, each)
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 1:
-            value, scale = value / 100, 1.0
+            value = value / 100
         try:
-            shares[label] = 0.0 if value is None else _probability(label, value) * scale
+            shares[each] = 0.0 if value is None else _probability(each, value)
         except Unreadable:
             return None
     total = sum(shares.values())
-    return {label: share / total for label, share in shares.items()} if 0.9 <= total <= 1.1 else None
+    return {each: share / total for each, share in shares.items()} if 0.9 <= total <= 1.1 else None
 
 
 def _verdicts(reading: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:

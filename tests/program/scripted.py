@@ -90,6 +90,7 @@ class Scripted:
         self.classifier = Classifier(cards)
         self.sources = tuple(card.name for card in cards)
         self.strategies = offered(cards)
+        self.links = ()
         self.pool = pool
         self.policy = Policy()
         self.policy.turn(**knobs)

@@ -64,6 +64,20 @@ def test_labelled_questions_outside_the_folder_are_refused(tmp_path):
         project(tmp_path / "x", 'path = "k"', '[labelled]\npath = "/etc/passwd"')
 
 
+@pytest.mark.parametrize("role", ["embed", "rerank"])
+@pytest.mark.parametrize("name", ["/etc", "../outside", "link"])
+def test_a_folder_of_a_model_outside_the_folder_is_refused(tmp_path, role, name, monkeypatch):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "link").symlink_to(tmp_path / "outside")
+    monkeypatch.chdir(tmp_path / "x")
+    with pytest.raises(SettingsError, match=f"models.{role} is at .*outside the project's folder"):
+        project(tmp_path / "x", 'path = "k"', f'[models]\n{role} = "{name}"')
+    (tmp_path / "x" / "own").mkdir()
+    for inside in ("own", str(tmp_path / "x" / "own"), "sentence-transformers/all-MiniLM-L6-v2"):
+        assert project(tmp_path / "x", 'path = "k"', f'[models]\n{role} = "{inside}"').name == "x"
+
+
 def test_what_the_environment_allows_is_read(tmp_path, monkeypatch):
     (tmp_path / "outside").mkdir()
     monkeypatch.setenv("RAGC_ALLOW", str(tmp_path / "outside"))

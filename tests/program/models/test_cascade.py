@@ -1,6 +1,7 @@
 """The embedded decider first, a language model only in doubt."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -105,8 +106,38 @@ def test_what_a_language_model_decided_is_kept_in_the_file_and_a_default_taken_f
     assert calls("Does the Merle come in green?") > 0
 
 
+def test_what_stands_in_for_the_second_model_does_not_agree_with_the_first(cascade):
+    program, provider, _ = cascade
+    doubt(program, 1.0)
+    for fault in ("refusal", "server_error"):
+        provider.follow(Script({fault: 1.0}))
+        usage = program(f"How much water does the Merle hold? {fault}").usage
+        assert provider.calls > 0 and (usage.asked, usage.agreed) == (0, 0)
+
+
+def test_the_calls_spared_are_those_that_always_asking_would_have_made(cascade):
+    program, provider, _ = cascade
+    program.runtime = replace(program.runtime, models=replace(program.runtime.models, rewrite=None))
+    doubt(program, 1.0)
+    usage = program(QUESTION).usage
+    assert usage.dear == provider.calls > 0 and usage.spared == 0
+    always = provider.calls
+    doubt(program, 0.0)
+    usage = program("How much water does the Wren kettle hold?").usage
+    assert (usage.dear, usage.spared) == (0, always)
+
+
+def test_a_draft_of_the_cheaper_writer_spares_a_call_of_the_dearer_one_until_it_has_to_write(cascade):
+    program, _, _ = cascade
+    doubt(program, 0.0)
+    upheld = program(QUESTION).usage
+    program.runtime = replace(program.runtime, models=replace(program.runtime.models, rewrite=None))
+    assert upheld.dear == 0 and upheld.spared == program(QUESTION).usage.spared + 1
+
+
 def test_an_evaluation_tells_calls_saved_and_agreement(cascade):
     program, _, folder = cascade
+    program.runtime = replace(program.runtime, models=replace(program.runtime.models, rewrite=None))
     doubt(program, 1.0)
     metrics = evaluate(program, read_labelled(folder / "labelled.jsonl")[:2]).metrics()
     assert metrics["calls_saved"]["value"] == 0

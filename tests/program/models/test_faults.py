@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from program import Outcome, open_program
 from program.models.apart import serve_apart
-from program.models.script import FAULTS
+from program.models.script import FAULTS, Script, obliging
+from program.models.testing import serve
+from program.presets import PRESETS
+from program.state import FOUND_NOTHING
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from faults import dead, torture, under
-from goods import OBLIGING
+from goods import OBLIGING, write_project
 from load import crowd
 
 pytestmark = pytest.mark.xdist_group("provider")  # LiteLLM takes seconds to import: once is enough
@@ -46,3 +50,14 @@ def test_never_more_requests_are_in_flight_than_allowed(provider, tmp_path):
 
 def test_malformed_replies_are_mended_or_refused_but_never_believed():
     assert holds(torture())
+
+
+@pytest.mark.parametrize("preset", ["plain", "full"])
+def test_a_refusal_or_a_page_is_no_answer(tmp_path, preset):
+    for reply in ("I'm sorry, but I can't help with that request.", '{"error": "overloaded"}', "<html>Bad</html>"):
+        with serve(Script(), lambda body, reply=reply: reply if "Answer the q" in str(body) else obliging(body)) as at:
+            rag = open_program(write_project(tmp_path / "x", at.url, provider="fallback = false"))
+            rag.policy.turn(**PRESETS[preset])
+            answer = rag("What does the kettle cost?")
+        assert (answer.outcome, answer.text) == (Outcome.ABSTAIN, FOUND_NOTHING)
+        assert "took the safe default" in str(answer.trace.path)

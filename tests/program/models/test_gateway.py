@@ -69,6 +69,26 @@ def test_identical_requests_at_the_same_time_are_sent_once(gateway):
         assert sum(one.calls for one in spent) == 1
 
 
+def test_who_can_wait_longer_is_not_failed_by_who_asked_first_and_pays_for_what_it_got(gateway):
+    with serve(Script(delay=1.0)) as provider:
+        lane = gateway.lane(MODEL, provider.url, Terms(retries=0, call_seconds=20))
+        gateway.ask(lane, call(provider, "Warm."), Spending())
+        before = provider.calls
+        hasty, patient = Spending(deadline=time.monotonic() + 0.5), Spending(deadline=time.monotonic() + 30)
+
+        async def both():
+            first = asyncio.create_task(gateway.aask(lane, call(provider), hasty))
+            while not provider.in_flight:
+                await asyncio.sleep(0.01)
+            second = asyncio.create_task(gateway.aask(lane, call(provider), patient))
+            return await asyncio.gather(first, second, return_exceptions=True)
+
+        failure, reply = asyncio.run(both())
+        assert isinstance(failure, CallFailed) and reply.text == "A plain reply."
+        assert (hasty.calls, patient.calls, provider.calls - before) == (0, 1, 1)
+        assert patient.tokens_in > 0 and hasty.under_way == patient.under_way == 0
+
+
 def test_a_refused_request_is_repeated_after_the_time_asked_for_and_only_the_last_is_charged(gateway):
     with serve(Script({"rate_limited": 0.6}, retry_after=0.3, seed=1)) as provider:
         lane, spent = gateway.lane(MODEL, provider.url, Terms(retries=6)), Spending()
@@ -104,6 +124,31 @@ def test_a_slow_request_is_hedged_and_both_are_paid(gateway):
         assert spent.calls == provider.calls - before == 2
 
 
+def test_when_one_of_a_hedged_pair_fails_the_loop_sleeps_until_the_other_is_answered(gateway, monkeypatch):
+    turns, wait = [], asyncio.wait
+
+    async def counted(*arguments, **named):
+        turns.append(arguments)
+        return await wait(*arguments, **named)
+
+    with serve(Script(delay=1.0)) as provider:
+        lane, spent = gateway.lane(MODEL, provider.url, Terms(hedge=True, retries=0)), Spending()
+        gateway.ask(lane, call(provider, "Warm."), Spending())
+        for _ in range(20):
+            lane.delays.add(0.3)
+        monkeypatch.setattr(asyncio, "wait", counted)
+
+        async def overtaken():
+            slow = asyncio.create_task(gateway.aask(lane, call(provider), spent))
+            while not provider.in_flight:
+                await asyncio.sleep(0.01)
+            provider.script = Script({"server_error": 1.0})
+            return await slow
+
+        assert asyncio.run(overtaken()).text == "A plain reply."
+        assert (spent.calls, provider.calls, len(turns) < 10) == (2, 3, True)
+
+
 def test_waiting_for_a_place_sends_no_second_request(gateway):
     with serve(Script(delay=1.2)) as provider:
         lane = gateway.lane(MODEL, provider.url, Terms(hedge=True, concurrency=2))
@@ -123,6 +168,25 @@ def test_waiting_for_a_place_sends_no_second_request(gateway):
 
         asyncio.run(asyncio.wait_for(crowded(), 30))
         assert (spent.calls, provider.calls) == (1, 3)
+
+
+def test_waiting_too_long_for_a_place_is_no_failure_of_the_provider(gateway):
+    with serve(Script(token_delay=0.2, replies=(("", "word " * 12),))) as provider:
+        terms = Terms(concurrency=1, call_seconds=0.4, retries=0, breaker_after=1)
+        lane = gateway.lane(MODEL, provider.url, terms)
+        gateway.ask(lane, call(provider, "Warm."), Spending())
+
+        async def behind_a_stream():
+            stream, waiting = gateway.stream(lane, call(provider, "Long."), Spending()), Spending()
+            await anext(stream)
+            with pytest.raises(CallFailed, match="more requests than places") as failure:
+                await gateway.aask(lane, call(provider), waiting)
+            assert [piece async for piece in stream]
+            return failure.value, waiting
+
+        failure, waiting = asyncio.run(behind_a_stream())
+        assert (failure.again, failure.reached, waiting.calls, provider.calls) == (False, False, 0, 2)
+        assert lane.breaker.opened is None
 
 
 def test_a_question_that_has_no_time_left_asks_no_more(gateway):
@@ -171,6 +235,19 @@ def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing(gate
         assert (under_way.calls, waiting.calls, provider.calls) == (1, 0, 2)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_counts_that_cannot_be_are_not_booked(gateway, streamed):
+    with serve(Script({"wild_usage": 1.0})) as provider:
+        lane, spent = gateway.lane("openai/gpt-4o", provider.url, Terms()), Spending()
+
+        async def collect():
+            return [piece async for piece in gateway.stream(lane, call(provider), spent)]
+
+        _ = asyncio.run(collect()) if streamed else gateway.ask(lane, call(provider), spent)
+        assert (spent.tokens_in, spent.tokens_out) == (provider.tokens_in, provider.tokens_out) > (0, 0)
+        assert 0 < spent.usd < 0.01
+
+
 def test_a_stream_comes_in_pieces_and_ends_with_the_whole(gateway):
     with serve(Script(replies=(("", "One two three."),))) as provider:
         lane, spent = gateway.lane(MODEL, provider.url, Terms()), Spending()
@@ -206,6 +283,29 @@ def test_the_projects_own_price_counts_before_the_listed_one(gateway):
     assert own.price(1_000_000, 500_000) == 2.0
     assert listed.price(1_000, 1_000) > 0
     assert unknown.price(1_000, 1_000) == 0.0
+
+
+def test_a_call_costs_what_its_own_tokens_cost_be_they_cached_or_many(gateway):
+    with serve(Script(cached=0.5)) as provider:
+        lane, spent = gateway.lane("openai/gpt-4o", provider.url, Terms()), Spending()
+        gateway.ask(lane, replace(call(provider, "word " * 200), model="openai/gpt-4o"), spent)
+    cached = spent.tokens_in // 2
+    assert spent.usd == pytest.approx(((spent.tokens_in - cached / 2) * 2.5 + spent.tokens_out * 10) / 1e6)
+    gemini = gateway.lane("gemini/gemini-2.5-pro", "", Terms())
+    assert gemini.price(1_000, 1_000) == pytest.approx((1.25 + 10) / 1e3)
+    assert gemini.price(300_000, 1_000) == pytest.approx(0.75 + 0.015)
+    claude = gateway.lane("anthropic/claude-sonnet-4-5", "", Terms())
+    assert claude.price(1_000, 0, 500, 200) == pytest.approx((300 * 3 + 500 * 0.3 + 200 * 3.75) / 1e6)
+
+
+@pytest.mark.parametrize(
+    "name", ["anthropic/claude-new-9", "fireworks_ai/foo", "ollama_chat/zz", "openai/nobody", "zz"]
+)
+def test_a_model_that_the_list_lacks_has_no_price_and_nobody_is_asked_for_one(gateway, name, monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked"))
+    lane = gateway.lane(name, "", Terms())
+    assert not lane.priced and lane.price(1_000, 1_000) == 0.0
+    assert gateway.lane(name, "", Terms(usd_in=0.0)).priced
 
 
 def test_the_breaker_lets_one_request_try_after_its_time():

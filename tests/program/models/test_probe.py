@@ -19,7 +19,7 @@ def lane(provider, **terms):
 
 
 def test_one_call_shows_what_a_model_can_do_how_fast_it_is_and_what_it_costs():
-    with serve(Script(delay=0.05), lambda body: '{"ready": true}') as provider:
+    with serve(Script(delay=0.05), lambda body: "Yes, I am.") as provider:
         found = probe(lane(provider, usd_in=0.5, usd_out=2.0))
         assert provider.calls == 1
     assert (found.structured, found.streaming, found.logprobs) == (True, True, False)
@@ -27,8 +27,9 @@ def test_one_call_shows_what_a_model_can_do_how_fast_it_is_and_what_it_costs():
     assert "US$ 0.5 in, 2 out a million" in str(found)
 
 
-def test_a_model_that_does_not_keep_to_the_form_has_no_structured_output_and_no_known_price():
-    with serve(Script(), lambda body: "Ready!") as provider:
+@pytest.mark.parametrize("forms", ["ignored", "refused"])
+def test_a_server_that_ignores_or_refuses_the_form_has_no_structured_output(forms):
+    with serve(Script(forms=forms), lambda body: "Yes, I am ready.") as provider:
         found = str(probe(lane(provider)))
     assert "no structured output" in found and "price unknown" in found
 
@@ -43,10 +44,27 @@ def test_a_server_that_is_not_there_is_a_failure_in_a_sentence():
 def test_doctor_tells_it_for_every_role(own_shop):
     from optimize.doctor import examine
 
-    with serve(Script(), lambda body: '{"ready": true}') as provider:
+    with serve(Script(), lambda body: "Yes, I am.") as provider:
         settings = own_shop / "ragc.toml"
         models = f'[models]\nwrite = "{MODEL}"\njudge = "{MODEL}"\n[provider.model."{MODEL}"]\n'
         settings.write_text(f'{settings.read_text()}\n{models}api_base = "{provider.url}"\n')
         Project.open(own_shop)
         told = [finding.what for finding in examine(own_shop) if MODEL in finding.what and finding.good]
     assert len(told) == 2 and all("structured output, no logprobs, streaming" in what for what in told)
+
+
+def test_doctor_tries_the_models_that_embed_rerank_and_read_relations(own_shop):
+    from optimize.doctor import examine
+
+    with serve(Script(), lambda body: "Yes, I am.") as provider:
+        settings = own_shop / "ragc.toml"
+        models = '[models]\nembed = "nobody/knows-this-model"\nrerank = "nobody/knows-that-one"\n'
+        models += f'[knowledge.web]\nkind = "graph"\npath = "knowledge/product"\nrelations = "{MODEL}"\n'
+        settings.write_text(
+            f'{settings.read_text()}\n{models}[provider.model."{MODEL}"]\napi_base = "{provider.url}"\n'
+        )
+        found = {finding.what: finding for finding in examine(own_shop)}
+        assert provider.calls == 1
+    told = [what for what in found if what.startswith("relations of web: openai/stand-in: structured output")]
+    failed = [what for what, finding in found.items() if "cannot be loaded" in what and not finding.good]
+    assert told and len(failed) == 2 and "nobody/knows-this-model" in failed[0] and "knows-that-one" in failed[1]

@@ -2,12 +2,15 @@
 
 import json
 import math
+import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from program.models.adapter import FencedAdapter
+from program.models.fence import LinkFilter, unlinked
 from program.models.repair import Unreadable
 from program.models.typed import read_decisions, read_records, read_texts
 from program.signatures import Decompose, Detail
@@ -130,3 +133,18 @@ def test_the_form_of_a_plan_and_an_example_of_it_read_back_as_they_were():
     assert adapter.parse(Decompose, adapter.format_assistant_message_content(Decompose, plan)) == plan
     form = adapter.format_system_message(Decompose).partition("Form: ")[2].splitlines()[0]
     assert json.loads(form)["details"] == [{"n": 1, "base": "", "priority": 1, "after": [1]}]
+
+
+@pytest.mark.parametrize("scrap", ["[", "![", "{", "[x](", "\n", "a: ", " ", '{"a":', "[{", "http://", "<a", "- "])
+def test_no_reply_however_made_keeps_the_reader_for_seconds(scrap):
+    text, began = (scrap * 32_000)[:32_000] + "x)", time.process_time()
+    unlinked(text)
+    links = LinkFilter()
+    links.feed(text)
+    links.rest()
+    for outputs in ({"a": False}, {"a": True}, {"a": False, "b": False}):
+        with suppress(Unreadable):
+            read_texts(text, outputs)
+    with suppress(Unreadable):
+        read_decisions("x" + text, NOUL)
+    assert time.process_time() - began < 3.0, "of the processor's time: by the square of the length it would be ten"
