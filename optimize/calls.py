@@ -114,10 +114,18 @@ class Calls:
 
     def _called(self, put: Put, digest: bytes | None) -> Performed:
         """One call to a model that writes, or decides for money; kept the moment it is back."""
-        model = put.model
-        paid = digest is not None and not model.model.startswith(LOCAL)
-        if paid and digest is not None and (others := self._record.begin(digest)) is not None:
+        paid = digest is not None and not put.model.model.startswith(LOCAL)
+        if not paid or digest is None:
+            return self._made(put, digest)
+        if (others := self._record.begin(digest)) is not None:
             return others
+        try:
+            return self._made(put, digest)
+        finally:
+            self._record.give_up(digest)  # stopped by a cap, failed, or not fit to be kept; else it is done with
+
+    def _made(self, put: Put, digest: bytes | None) -> Performed:
+        model = put.model
         apart = not hasattr(model, "lane")  # a lane asks the cap itself, before each request that a call comes to
         expected = self._most(put) if apart else 0.0
         failure = ""
@@ -141,12 +149,8 @@ class Calls:
             self._record.performed += 1
             if digest is not None and not spent.notes:  # else another model stood in, or a default was taken
                 self._record.write({digest: entry})
-            elif paid and digest is not None:
-                self._record.give_up(digest)
             return entry
         self._record.failed += 1
-        if paid and digest is not None:
-            self._record.give_up(digest)
         return StepFailed(f"{put.asks[0].predictor}: {failure[:200]}")
 
     def _value(self, put: Put, tracker: Any) -> Any:
