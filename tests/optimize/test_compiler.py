@@ -105,6 +105,22 @@ def test_a_study_made_by_another_program_is_refused_with_the_difference(paid_sho
         compile_(paid_shop, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        ("[knowledge.product]", '[loop]\npreset = "judge-and-ground"\n\n[knowledge.product]', "preset was full"),
+        ("prices, refunds and invoices", "what is paid and paid back", r"predictors\.classifier\.route was"),
+    ],
+)
+def test_a_study_that_began_with_another_program_is_refused(paid_shop, was, now, told):
+    with pytest.raises(BudgetError):
+        compile_(paid_shop, max_calls=2)
+    settings = paid_shop / "ragc.toml"
+    settings.write_text(settings.read_text().replace(was, now, 1))
+    with pytest.raises(StudyError, match=told):
+        compile_(paid_shop, resume=True)
+
+
 def test_a_label_of_the_wrong_type_is_named_with_its_line_before_anything_is_spent(paid_shop, model):
     labelled = paid_shop / "labelled.jsonl"
     labelled.write_text(labelled.read_text().replace('"facts":["144"]', '"facts":144'))
