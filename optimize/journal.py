@@ -22,7 +22,8 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from program.errors import RecordError, SettingsError, StudyError
+from optimize.store import unopenable
+from program.errors import RecordError, StudyError
 from program.settings import Project
 
 PATIENCE = 60.0  # seconds for which a database that is away is tried again
@@ -203,10 +204,7 @@ def _database(url: str) -> RDBStorage:
     try:
         return _patiently(lambda: RDBStorage(url, engine_kwargs={"pool_pre_ping": True}))
     except (ImportError, ValueError, ArgumentError) as error:
-        raise SettingsError(
-            f"The database of the study cannot be opened: {error}.",
-            "Correct [study] storage in ragc.toml: an SQLAlchemy URL, its driver installed.",
-        ) from error
+        raise unopenable(error) from error
 
 
 def _patiently(action: Callable[[], T]) -> T:

@@ -166,7 +166,7 @@ def open_project(
             "Label questions of at least three topics, so that each split gets one.",
         )
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    record = Record(project.private / RECORD)
+    record = Record(project.settings.study.storage or project.private / RECORD)
     base = successor(first, parent)
     return Preparation(project, questions, parts, seed, first, parent, base, origin, record, spending)
 

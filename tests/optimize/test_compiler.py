@@ -34,6 +34,18 @@ def test_a_second_compile_calls_nothing_and_ends_in_the_same_program(paid_shop, 
     assert (first.looks, second.looks) == (1, 2)
 
 
+def test_another_host_on_the_same_database_pays_for_nothing_again(paid_shop, model, tmp_path):
+    settings = paid_shop / "ragc.toml"
+    settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{tmp_path}/studies.db"\n')
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(paid_shop, elsewhere)
+    first = compile_(paid_shop)
+    paid = len(model.calls)
+    second = compile_(elsewhere)
+    assert (second.calls, len(model.calls)) == (0, paid)
+    assert digest_of(elsewhere, second) == digest_of(paid_shop, first)
+
+
 def test_no_cap_on_calls_is_ever_passed_and_the_best_so_far_is_sealed(paid_shop, model):
     done = compile_(paid_shop, max_calls=60)
     assert len(model.calls) <= 60
