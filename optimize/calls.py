@@ -94,6 +94,7 @@ class Calls:
         library.embedder.encode([find.query for find in finds])  # in one batch; each search finds its vector kept
         found: list[Performed] = []
         for find in finds:
+            self._spending.check()
             started = time.perf_counter()
             try:
                 pool = library.candidates(*search_arguments(find))
@@ -126,12 +127,13 @@ class Calls:
 
     def _made(self, put: Put, digest: bytes | None) -> Performed:
         model = put.model
+        here = model.model.startswith(LOCAL)
         apart = not hasattr(model, "lane")  # a lane asks the cap itself, before each request that a call comes to
         expected = self._most(put) if apart else 0.0
         failure = ""
         for _ in range(ATTEMPTS):
             if apart:
-                self._spending.before_call(expected)
+                self._spending.before_call(expected, here)
             self._record.calls += 1
             started = time.perf_counter()
             spent = Spent()
@@ -140,12 +142,12 @@ class Calls:
                     value = self._value(put, tracker)
             except Exception as error:
                 if apart:
-                    self._spending.after_call(expected, spent.usd)
+                    self._spending.after_call(expected, spent.usd, here=here)
                 failure = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
                 continue
             entry = self._entry(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
             if apart:
-                self._spending.after_call(expected, entry.usd)
+                self._spending.after_call(expected, entry.usd, here=here)
             self._record.performed += 1
             if digest is not None and not spent.notes:  # else another model stood in, or a default was taken
                 self._record.write({digest: entry})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import nullcontext
+from dataclasses import asdict
 from uuid import uuid4
 
 from optimize.abreast import answers_here, can_share
@@ -13,7 +14,7 @@ from optimize.choice import choose
 from optimize.comparison import direction
 from optimize.evaluation import Asked, side_by_side
 from optimize.heads import fit_heads
-from optimize.journal import IDENTITY, Journal, create, join, last
+from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
 from optimize.outcome import Compiled, paired
 from optimize.preparation import Advance, Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
@@ -51,39 +52,43 @@ def compile_project(
     The parent is the version `origin`, or the uncompiled program, which the first compile publishes too. Search is on
     train, by cross-fitting over topics; the choice among the finalists is on train and dev, by folds over dev's
     topics; test is read once, at the end. With `processes` 2 half of the search is another
-    process's work where that is possible; the version is the same to the byte. No cap is ever passed: what is best by
-    then is sealed. With `resume` the project's last study goes on where it was. Raises `DataError` for labels that
+    process's work where that is possible; the version is the same to the byte. No cap is ever passed by
+    all processes and resumptions of a study together: what is best by then is sealed. With `resume` the project's last
+    study goes on where it was, under its own caps but for those given. Raises `DataError` for labels that
     contradict the knowledge or leave nothing to learn from, `StudyError` for a study made under other conditions,
     `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
     spending = Spending(caps)
-    live, stage, advance = _told(watch)
+    live, told, stage, advance = _told(watch, spending)
     journal = last(project) if resume else None
     if journal is not None and (sealed := journal.finished):
         raise StudyError(f"The last study, {journal.name}, is finished: {sealed}.", "Start anew: ragc compile PROJECT")
     noted = journal.attributes[IDENTITY] if journal else {}
-    ready = open_project(
-        project, int(noted.get("seed", seed)), str(noted.get("from", origin)), spending, stage, advance
-    )
-    if journal is None:
-        usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
-        journal = create(project, ready.identity(), {"id": uuid4().hex[:8], "trials": trials or usual})
-    journal.expect(ready.identity())
-    live.study = journal.name
-    target = trials or int(journal.attributes["trials"])
-    spending.caps = caps.reduced(SEARCH_SHARE)
     try:
+        ready = open_project(
+            project, int(noted.get("seed", seed)), str(noted.get("from", origin)), spending, stage, advance
+        )
+        if journal is None:
+            usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
+            journal = create(project, ready.identity(), {"id": uuid4().hex[:8], "trials": trials or usual})
+        journal.expect(ready.identity())
+        live.study = journal.name
+        target = trials or int(journal.attributes["trials"])
+        caps = caps.or_else(journal.attributes.get(CAPS, {}))
+        journal.note(CAPS, asdict(caps))
+        ready.join(journal, leads=True)
+        spending.caps = caps.reduced(SEARCH_SHARE)
         prepare(ready, journal, starts, stage, advance)
     except BudgetStop as stop:
         raise BudgetError(
             f"The cap on {stop.tripped} was reached before the first setting could be tried.",
-            f"Raise --max-{stop.tripped}; what was paid for is kept: ragc compile PROJECT --resume",
+            f"What was paid for is kept; go on with a higher cap: ragc compile PROJECT --resume --max-{stop.tripped} N",
         ) from None
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
     stage("searching")
     with search.abreast(spending) if processes > 1 and can_share(ready.first, ready.project, caps) else nullcontext():
-        stopped_by = search.run(target, watch, live, spending)
+        stopped_by = search.run(target, told, live, spending)
         return _finish(ready, search, journal, caps, stopped_by, stage, advance, live)
 
 
@@ -115,10 +120,9 @@ def _finish(
     evaluations = side_by_side(
         [Asked(program, ready.replay(program)) for program in programs], ready.parts["test"], weights, advance
     )
-    live.calls = spending.calls
 
     stage("sealing")
-    study = f"{journal.name}-{journal.attributes['id']}"
+    study = journal.key
     sealing = Sealing(ready.project, ready.questions, ready.parts, ready.seed)
     plainly, before, after = evaluations
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
@@ -182,32 +186,45 @@ def _finish(
 def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     """One more process on a study: adds trials until it has as many as were asked for; returns how many it added.
 
-    What another process has paid for is read from the record. Raises `StudyError` when there is no such study, or it
+    What another process has paid for is read from the record. The study's caps are this process's too: what all of them
+    spend together passes none. Raises `StudyError` when there is no such study, or it
     was made under other conditions.
     """
-    live, stage, advance = _told(watch)
+    spending = Spending()
+    live, told, stage, advance = _told(watch, spending)
     journal = join(project, study)
     noted = journal.attributes.get(IDENTITY, {})
-    spending = Spending()
     ready = open_project(project, int(noted.get("seed", 0)), str(noted.get("from", "")), spending, stage, advance)
     journal.expect(ready.identity())
-    prepare(ready, journal, starts, stage, advance, worker=True)
+    ready.join(journal, leads=False)
+    try:
+        spending.caps = Caps(**journal.attributes.get(CAPS, {})).reduced(SEARCH_SHARE)
+        prepare(ready, journal, starts, stage, advance, worker=True)
+    except BudgetStop:
+        return 0
     stage("searching")
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
-    search.run(int(journal.attributes["trials"]), watch, live, spending)
+    search.run(int(journal.attributes["trials"]), told, live, spending)
     return search.added()
 
 
-def _told(watch: Watch) -> tuple[Live, Stage, Advance]:
-    """What is shown while the work goes on, and the two ways to change it."""
+def _told(watch: Watch, spending: Spending) -> tuple[Live, Watch, Stage, Advance]:
+    """What is shown while the work goes on, and the ways to change it. At each what was spent is kept, and the time
+    that is left is looked at."""
     live = Live()
+
+    def told(live: Live) -> None:
+        spending.keep()
+        live.calls = spending.calls
+        watch(live)
 
     def stage(name: str) -> None:
         live.stage, live.done, live.of, live.started = name, 0, 0, time.monotonic()
-        watch(live)
+        told(live)
 
     def advance(done: int, of: int) -> None:
         live.done, live.of = done, of
         watch(live)
+        spending.check()
 
-    return live, stage, advance
+    return live, told, stage, advance

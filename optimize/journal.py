@@ -31,6 +31,7 @@ PAUSE = 0.5
 SUFFIX = ".journal"
 IDENTITY = "identity"
 FINISHED = "finished"
+CAPS = "caps"
 _NUMBER = re.compile(r"-(\d+)$")
 
 T = TypeVar("T")
@@ -58,6 +59,11 @@ class Journal:
         self.name = name
         self.storage = storage
         self._study = _patiently(lambda: optuna.load_study(study_name=name, storage=storage))
+
+    @property
+    def key(self) -> str:
+        """Names the study for good: a name may be used again once its file is gone."""
+        return f"{self.name}-{self.attributes['id']}"
 
     @property
     def attributes(self) -> Mapping[str, Any]:

@@ -89,6 +89,11 @@ class Preparation:
         """The program's runs, through the project's record and under its caps."""
         return Replay(program, self.record, self.spending)
 
+    def join(self, journal: Journal, leads: bool) -> None:
+        """Spends with the study; the process that `leads` keeps its time."""
+        if self.record.store is not None:
+            self.spending.join(self.record.store, journal.key, leads)
+
     def identity(self) -> dict[str, Any]:
         """All that a study's trials depend on."""
         library = self.first.runtime.library
