@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import optuna
 from filelock import FileLock
@@ -32,6 +33,8 @@ SUFFIX = ".journal"
 IDENTITY = "identity"
 FINISHED = "finished"
 CAPS = "caps"
+MARK = "mark"
+"""What two that are the same trial, added twice, have in common."""
 _NUMBER = re.compile(r"-(\d+)$")
 
 T = TypeVar("T")
@@ -76,11 +79,14 @@ class Journal:
         _patiently(lambda: self._study.set_user_attr(key, value))
 
     def trials(self) -> list[FrozenTrial]:
-        """Every finished trial, oldest first."""
-        return _patiently(lambda: self._study.get_trials(deepcopy=False))
+        """Every finished trial, oldest first, each once: one whose connection broke as it was added is added again."""
+        found: list[FrozenTrial] = _patiently(lambda: self._study.get_trials(deepcopy=False))
+        first = {trial.user_attrs.get(MARK, trial.number): trial for trial in reversed(found)}
+        return list(first.values())[::-1]
 
     def add(self, trial: FrozenTrial) -> None:
         """Puts a finished trial on disk. Raises `RecordError` when it cannot be written."""
+        trial.user_attrs = {**trial.user_attrs, MARK: uuid4().hex}
         _patiently(lambda: self._study.add_trial(trial))
 
     def finish(self, reference: str) -> None:
