@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
+from typing import Any
 from uuid import uuid4
 
 from optimize.abreast import answers_here, can_share
@@ -38,11 +40,12 @@ def compile_project(
     project: Project,
     *,
     trials: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     max_calls: int | None = None,
     max_usd: float | None = None,
     max_seconds: float | None = None,
     resume: bool = False,
+    study: str = "",
     origin: str = "",
     processes: int = 2,
     watch: Watch = lambda live: None,
@@ -54,20 +57,19 @@ def compile_project(
     topics; test is read once, at the end. With `processes` 2 half of the search is another
     process's work where that is possible; the version is the same to the byte. No cap is ever passed by
     all processes and resumptions of a study together: what is best by then is sealed. With `resume` the project's last
-    study goes on where it was, under its own caps but for those given. Raises `DataError` for labels that
+    study, or the one named `study`, goes on where it was, under its own caps but for those given. A new one has seed 0
+    unless another is given. Raises `DataError` for labels that
     contradict the knowledge or leave nothing to learn from, `StudyError` for a study made under other conditions,
     `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
     spending = Spending(caps)
     live, told, stage, advance = _told(watch, spending)
-    journal = last(project) if resume else None
-    if journal is not None and (sealed := journal.finished):
-        raise StudyError(f"The last study, {journal.name}, is finished: {sealed}.", "Start anew: ragc compile PROJECT")
+    journal = _resumed(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
     noted = journal.attributes[IDENTITY] if journal else {}
     try:
         ready = open_project(
-            project, int(noted.get("seed", seed)), str(noted.get("from", origin)), spending, stage, advance
+            project, int(noted.get("seed", seed or 0)), str(noted.get("from", origin)), spending, stage, advance
         )
         if journal is None:
             usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
@@ -90,6 +92,27 @@ def compile_project(
     with search.abreast(spending) if processes > 1 and can_share(ready.first, ready.project, caps) else nullcontext():
         stopped_by = search.run(target, told, live, spending)
         return _finish(ready, search, journal, caps, stopped_by, stage, advance, live)
+
+
+def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal | None:
+    """The study to go on with; None when none was begun in earnest. Raises `StudyError` when it is finished, unknown,
+    or not what was `given`."""
+    journal = join(project, study) if study else last(project)
+    if journal is None:
+        return None
+    if sealed := journal.finished:
+        raise StudyError(f"The study {journal.name} is finished: {sealed}.", "Start anew: ragc compile PROJECT")
+    noted = journal.attributes.get(IDENTITY)
+    if noted is None:
+        raise StudyError(f"The study {journal.name} holds nothing.", "Start anew: ragc compile PROJECT")
+    for option, value in given.items():
+        if value is not None and value != noted[option]:
+            was = f"with --{option} {noted[option]}" if noted[option] != "" else f"without --{option}"
+            raise StudyError(
+                f"The study {journal.name} was begun {was}, not {value}.",
+                f"Leave --{option} out to go on with it, or start anew without --resume.",
+            )
+    return journal
 
 
 def _finish(

@@ -85,6 +85,24 @@ def test_a_model_that_is_gone_for_a_while_costs_what_it_was_asked_then_and_no_mo
     assert compile_(paid_shop).trials == len(starts({})) + 2 + 6
 
 
+def test_while_it_searches_the_program_as_it_was_is_shown_beside_the_best_so_far(paid_shop):
+    from rich.console import Console
+
+    from optimize.cli.compile_ import _view
+
+    shown = []
+
+    def look(live):
+        with (console := Console(width=60)).capture() as page:
+            console.print(_view(live))
+        shown.append((live.baseline, live.best, page.get()))
+
+    compile_(paid_shop, watch=look)
+    baseline, best, page = shown[-1]
+    assert baseline is not None and baseline <= best
+    assert f"{baseline:.3f}" in page
+
+
 def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop, monkeypatch):
     from optimize import metrics, scoring
 
@@ -134,6 +152,31 @@ def test_a_study_that_began_with_another_program_is_refused(paid_shop, was, now,
     settings.write_text(settings.read_text().replace(was, now, 1))
     with pytest.raises(StudyError, match=told):
         compile_(paid_shop, resume=True)
+
+
+def test_a_resume_that_contradicts_its_study_is_refused(paid_shop):
+    with pytest.raises(BudgetError):
+        compile_(paid_shop, max_calls=2, seed=3)
+    with pytest.raises(StudyError, match="begun with --seed 3, not 4"):
+        compile_(paid_shop, resume=True, seed=4)
+    with pytest.raises(StudyError, match="begun without --from, not shop@v1"):
+        compile_(paid_shop, resume=True, origin="shop@v1")
+    assert compile_(paid_shop, resume=True, seed=3, max_calls=10_000).study == "shop-1"
+
+
+def test_of_several_studies_each_can_be_gone_on_with(paid_shop):
+    for seed in (1, 2):
+        with pytest.raises(BudgetError):
+            compile_(paid_shop, max_calls=2, seed=seed)
+    older = compile_(paid_shop, study="shop-1", max_calls=10_000)
+    assert older.study == "shop-1"
+    manifest = read(resolve(older.reference, paid_shop / "artifacts").path)
+    assert manifest.section("optimizer")["seed"] == 1
+    assert compile_(paid_shop, resume=True, max_calls=10_000).study == "shop-2"
+    with pytest.raises(StudyError, match="shop-1 is finished"):
+        compile_(paid_shop, study="shop-1")
+    with pytest.raises(StudyError, match="no study 'shop-7'"):
+        compile_(paid_shop, study="shop-7")
 
 
 def test_a_label_of_the_wrong_type_is_named_with_its_line_before_anything_is_spent(paid_shop, model):
