@@ -13,7 +13,7 @@ from typing import Any
 import dspy
 import numpy as np
 
-from optimize.readings import Readings
+from optimize.readings import Readings, is_noted
 from program.answer import Answer
 from program.decisions import decode
 from program.knobs import Knob
@@ -28,6 +28,7 @@ Weights = list[Mapping[str, float]]
 class Parameters:
     """A program's parameters, walked once: each by its column in a row of numbers, weights of choices apart.
 
+    `unnoted` are the knobs whose reading nobody notes: a run counts as having read them.
     What a predictor was given (its signature and demonstrations) is a number too: another for each that it ever had.
     """
 
@@ -40,6 +41,7 @@ class Parameters:
         names += [f"{name}:{output}" for name, _, output in self._deciders]
         names += [name for name, _ in self._given]
         self.columns = {name: n for n, name in enumerate(names)}
+        self.unnoted = [name for name, _ in self._knobs if not is_noted(name)]
 
     def row(self) -> list[float]:
         """What the parameters are now, by column."""

@@ -14,10 +14,15 @@ from program.state import Program
 if TYPE_CHECKING:
     from optimize.paths import Parameters
 
-POLICY = "policy."
+POLICY, DOUBT = "policy.", "doubt."
 
 Choice = tuple[str, str, Mapping[str, float]]
 """A decision among options: the predictor, the output, and the probabilities of the options."""
+
+
+def is_noted(knob: str) -> bool:
+    """True for a knob that is read through `Watched`, or by a replay itself, so that its reading is noted."""
+    return knob.removeprefix(POLICY) in Tuning.__slots__ if knob.startswith(POLICY) else knob.startswith(DOUBT)
 
 
 class Readings:
