@@ -137,6 +137,8 @@ def _finish(
     fit_heads(final, ready.project.private)
 
     stage("testing")
+    sealing = Sealing(ready.project, ready.questions, ready.parts, ready.seed)
+    looks = sealing.looked(journal.key)  # first, so that a look that is cut short counts
     spending.caps = caps
     plain = ready.first.plain()
     programs = [plain, ready.parent, final]
@@ -146,11 +148,9 @@ def _finish(
 
     stage("sealing")
     study = journal.key
-    sealing = Sealing(ready.project, ready.questions, ready.parts, ready.seed)
     plainly, before, after = evaluations
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
     trials = len(search.trials)
-    looks = sealing.looks()
     broken = {**search.broken, **dict.fromkeys(after.failed, "in the test")}
     against_parent = paired(before.grades, after.grades)
     story = Story(
