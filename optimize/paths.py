@@ -17,6 +17,7 @@ from optimize.readings import Readings, is_noted
 from program.answer import Answer
 from program.decisions import decode
 from program.knobs import Knob
+from program.parameters import cut_names, cuts_of, levels_of
 from program.rag import AgenticRAG
 
 THRESHOLD = 0.5
@@ -39,6 +40,8 @@ class Parameters:
         self._codes: dict[tuple[int, int], tuple[int, Any, Any]] = {}
         names = [name for name, _ in self._knobs]
         names += [f"{name}:{output}" for name, _, output in self._deciders]
+        self._scores = [(name, p, output) for name, p, output in self._deciders if levels_of(p, output)]
+        names += [cut for name, p, output in self._scores for cut in cut_names(name, output, levels_of(p, output))]
         names += [name for name, _ in self._given]
         self.columns = {name: n for n, name in enumerate(names)}
         self.unnoted = [name for name, _ in self._knobs if not is_noted(name)]
@@ -47,6 +50,7 @@ class Parameters:
         """What the parameters are now, by column."""
         found = [knob.value for _, knob in self._knobs]
         found += [p.fields.get(output, {}).get("threshold", THRESHOLD) for _, p, output in self._deciders]
+        found += [cut for _, p, output in self._scores for cut in cuts_of(p, output)]
         return [*found, *(self._code(predictor) for _, predictor in self._given)]
 
     def weights(self) -> Weights:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from program.decisions import Decision
+from program.decisions import Decision, mean_level
 from program.knobs import Knob, Policy, Tuning
+from program.parameters import cut_names
 from program.rag import AgenticRAG
 from program.state import Program
 
@@ -120,15 +121,29 @@ class _Decision:
     def value(self) -> Any:
         if isinstance(self._found, Mapping):
             return self._readings.chosen(self._name, self._output, self._found)
+        if isinstance(self._found, list):
+            return mean_level(self._found)
         return self._readings.below(f"{self._name}:{self._output}", self._found, or_equal=True)
 
     @property
     def probability(self) -> float:
+        if isinstance(self._found, list):
+            return float(max(self._found))
         return float(self._found[self.value] if isinstance(self._found, Mapping) else self._found)
 
     @property
-    def probabilities(self) -> Mapping[str, float] | None:
+    def probabilities(self) -> Mapping[Any, float] | None:
+        if isinstance(self._found, list):
+            return dict(enumerate(self._found))
         return self._found if isinstance(self._found, Mapping) else None
+
+    @property
+    def level(self) -> int | None:
+        if not isinstance(self._found, list):
+            return None
+        cuts, value = cut_names(self._name, self._output, len(self._found)), mean_level(self._found)
+        reached = [cut for cut in cuts if self._readings.below(cut, value, or_equal=True)]
+        return len(reached)
 
 
 class _Number:

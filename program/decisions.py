@@ -13,19 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
-from dspy.adapters.types.decision import Choice
+from dspy.adapters.types.decision import Choice, Score
 
 Evidence = dict[str, Any]
-"""By output: the probability of a Noul, or the table of probabilities of a Choice."""
+"""By output: the probability of a Noul, those of a Choice by option, or those of a Score in order of its levels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decoded decision, read like DSPy's `Noul` and `Choice`."""
+    """A decoded decision, read like DSPy's `Noul`, `Choice` and `Score`; `level` is the last one's."""
 
     value: Any
     probability: float
-    probabilities: Mapping[str, float] | None = None
+    probabilities: Mapping[Any, float] | None = None
+    level: int | None = None
 
 
 def decode(evidence: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Decision]:
@@ -36,9 +37,23 @@ def decode(evidence: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]])
 def evidence_of(prediction: dspy.Prediction) -> Evidence:
     """The probabilities behind a prediction."""
     return {
-        name: dict(value.probabilities) if isinstance(value, Choice) else value.probability
+        name: _in_order(value.probabilities)
+        if isinstance(value, Score)
+        else dict(value.probabilities)
+        if isinstance(value, Choice)
+        else value.probability
         for name, value in prediction.items()
     }
+
+
+def _in_order(probabilities: Mapping[Any, float]) -> list[float]:
+    """The probabilities of a Score's levels, from the lowest on."""
+    return [probabilities[level] for level in sorted(probabilities, key=int)]
+
+
+def mean_level(found: Sequence[float]) -> float:
+    """The value of a Score, as DSPy takes it: the mean of its levels, by their probabilities."""
+    return sum(level * p for level, p in enumerate(found)) / sum(found)
 
 
 def jsonable(value: Any) -> Any:
@@ -129,11 +144,11 @@ class _Request:
             found = batch(self._state, self._questions, sent)
         else:
             found = [client(state={**self._state, "inputs": one}, questions=self._questions) for one in sent]
-        return [evidence_from(answers) for answers in found]
+        return [evidence_from(answers, self._questions) for answers in found]
 
     async def aask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         state = {**self._state, "inputs": written(inputs)}
-        return evidence_from(await client.acall(state=state, questions=self._questions))
+        return evidence_from(await client.acall(state=state, questions=self._questions), self._questions)
 
 
 def written(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,9 +156,14 @@ def written(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: jsonable(value) for name, value in inputs.items()}
 
 
-def evidence_from(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
-    """The probabilities in what a decision client replied."""
-    return {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
+def evidence_from(answers: Mapping[str, Mapping[str, Any]], questions: Mapping[str, Any]) -> Evidence:
+    """The probabilities in what a decision client replied to questions."""
+    return {
+        name: _in_order(answer["probabilities"])
+        if questions[name]["type"] == "score"
+        else answer.get("noul", answer.get("probabilities"))
+        for name, answer in answers.items()
+    }
 
 
 class _Listener:
@@ -167,6 +187,9 @@ class _Listener:
 def _any_answer(question: Mapping[str, Any]) -> dict[str, Any]:
     if question["type"] == "noul":
         return {"noul": 0.5}
+    if question["type"] == "score":
+        levels = len(question["criteria"])
+        return {"probabilities": dict.fromkeys(range(levels), 1 / levels), "confidence": 0}
     return {"probabilities": {label: 1 / len(question["criteria"]) for label in question["criteria"]}, "confidence": 0}
 
 
@@ -181,4 +204,8 @@ def _decision(found: Any, config: Mapping[str, Any]) -> Decision:
         raw = max(found, key=found.__getitem__)
         chosen = max(found, key=lambda label: (found[label] * weights.get(label, 1.0), label == raw))
         return Decision(chosen, found[chosen], found)
+    if isinstance(found, list):
+        value = mean_level(found)
+        cuts = config.get("cuts") or [n + 0.5 for n in range(len(found) - 1)]
+        return Decision(value, max(found), dict(enumerate(found)), sum(value >= cut for cut in cuts))
     return Decision(found >= config.get("threshold", 0.5), found)
