@@ -94,6 +94,7 @@ class Calls:
         library.embedder.encode([find.query for find in finds])  # in one batch; each search finds its vector kept
         found: list[Performed] = []
         for find in finds:
+            self._spending.check()
             started = time.perf_counter()
             try:
                 pool = library.candidates(*search_arguments(find))
@@ -114,16 +115,25 @@ class Calls:
 
     def _called(self, put: Put, digest: bytes | None) -> Performed:
         """One call to a model that writes, or decides for money; kept the moment it is back."""
-        model = put.model
-        paid = digest is not None and not model.model.startswith(LOCAL)
-        if paid and digest is not None and (others := self._record.begin(digest)) is not None:
+        paid = digest is not None and not put.model.model.startswith(LOCAL)
+        if not paid or digest is None:
+            return self._made(put, digest)
+        if (others := self._record.begin(digest)) is not None:
             return others
+        try:
+            return self._made(put, digest)
+        finally:
+            self._record.give_up(digest)  # stopped by a cap, failed, or not fit to be kept; else it is done with
+
+    def _made(self, put: Put, digest: bytes | None) -> Performed:
+        model = put.model
+        here = model.model.startswith(LOCAL)
         apart = not hasattr(model, "lane")  # a lane asks the cap itself, before each request that a call comes to
         expected = self._most(put) if apart else 0.0
         failure = ""
         for _ in range(ATTEMPTS):
             if apart:
-                self._spending.before_call(expected)
+                self._spending.before_call(expected, here)
             self._record.calls += 1
             started = time.perf_counter()
             spent = Spent()
@@ -132,21 +142,17 @@ class Calls:
                     value = self._value(put, tracker)
             except Exception as error:
                 if apart:
-                    self._spending.after_call(expected, spent.usd)
+                    self._spending.after_call(expected, spent.usd, here=here)
                 failure = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
                 continue
             entry = self._entry(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
             if apart:
-                self._spending.after_call(expected, entry.usd)
+                self._spending.after_call(expected, entry.usd, here=here)
             self._record.performed += 1
             if digest is not None and not spent.notes:  # else another model stood in, or a default was taken
                 self._record.write({digest: entry})
-            elif paid and digest is not None:
-                self._record.give_up(digest)
             return entry
         self._record.failed += 1
-        if paid and digest is not None:
-            self._record.give_up(digest)
         return StepFailed(f"{put.asks[0].predictor}: {failure[:200]}")
 
     def _value(self, put: Put, tracker: Any) -> Any:

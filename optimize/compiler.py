@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Any
 from uuid import uuid4
 
 from optimize.abreast import answers_here, can_share
@@ -13,7 +16,7 @@ from optimize.choice import choose
 from optimize.comparison import direction
 from optimize.evaluation import Asked, side_by_side
 from optimize.heads import fit_heads
-from optimize.journal import IDENTITY, Journal, create, join, last
+from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
 from optimize.outcome import Compiled, paired
 from optimize.preparation import Advance, Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
@@ -38,11 +41,12 @@ def compile_project(
     project: Project,
     *,
     trials: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     max_calls: int | None = None,
     max_usd: float | None = None,
     max_seconds: float | None = None,
     resume: bool = False,
+    study: str = "",
     origin: str = "",
     processes: int = 2,
     watch: Watch = lambda live: None,
@@ -52,40 +56,43 @@ def compile_project(
     The parent is the version `origin`, or the uncompiled program, which the first compile publishes too. Search is on
     train, by cross-fitting over topics; the choice among the finalists is on train and dev, by folds over dev's
     topics; test is read once, at the end. With `processes` 2 half of the search is another
-    process's work where that is possible; the version is the same to the byte. No cap is ever passed: what is best by
-    then is sealed. With `resume` the project's last study goes on where it was. Raises `DataError` for labels that
+    process's work where that is possible; the version is the same to the byte. No cap is ever passed by
+    all processes and resumptions of a study together: what is best by then is sealed. With `resume` the project's last
+    study, or the one named `study`, goes on where it was, under its own caps but for those given. A new one has seed 0
+    unless another is given. Raises `DataError` for labels that
     contradict the knowledge or leave nothing to learn from, `StudyError` for a study made under other conditions,
     `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
     _check_priced(project, caps)
     spending = Spending(caps)
-    live, stage, advance = _told(watch)
-    journal = last(project) if resume else None
-    if journal is not None and (sealed := journal.finished):
-        raise StudyError(f"The last study, {journal.name}, is finished: {sealed}.", "Start anew: ragc compile PROJECT")
+    live, told, stage, advance = _told(watch, spending)
+    journal = _resumed(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
     noted = journal.attributes[IDENTITY] if journal else {}
-    ready = open_project(
-        project, int(noted.get("seed", seed)), str(noted.get("from", origin)), spending, stage, advance
-    )
-    if journal is None:
-        usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
-        journal = create(project, ready.identity(), {"id": uuid4().hex[:8], "trials": trials or usual})
-    journal.expect(ready.identity())
-    live.study = journal.name
-    target = trials or int(journal.attributes["trials"])
-    spending.caps = caps.reduced(SEARCH_SHARE)
     try:
+        ready = open_project(
+            project, int(noted.get("seed", seed or 0)), str(noted.get("from", origin)), spending, stage, advance
+        )
+        if journal is None:
+            usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
+            journal = create(project, ready.identity(), {"id": uuid4().hex[:8], "trials": trials or usual})
+        journal.expect(ready.identity())
+        live.study = journal.name
+        target = trials or int(journal.attributes["trials"])
+        caps = caps.or_else(journal.attributes.get(CAPS, {}))
+        journal.note(CAPS, asdict(caps))
+        ready.join(journal, leads=True)
+        spending.caps = caps.reduced(SEARCH_SHARE)
         prepare(ready, journal, starts, stage, advance)
     except BudgetStop as stop:
         raise BudgetError(
             f"The cap on {stop.tripped} was reached before the first setting could be tried.",
-            f"Raise --max-{stop.tripped}; what was paid for is kept: ragc compile PROJECT --resume",
+            f"What was paid for is kept; go on with a higher cap: ragc compile PROJECT --resume --max-{stop.tripped} N",
         ) from None
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
     stage("searching")
     with search.abreast(spending) if processes > 1 and can_share(ready.first, ready.project, caps) else nullcontext():
-        stopped_by = search.run(target, watch, live, spending)
+        stopped_by = search.run(target, told, live, spending)
         return _finish(ready, search, journal, caps, stopped_by, stage, advance, live)
 
 
@@ -96,6 +103,27 @@ def _check_priced(project: Project, caps: Caps) -> None:
             f"What {names[0]} costs is not known, so that --max-usd could not stop it.",
             f'Set usd_in and usd_out under [provider.model."{names[0]}"] in ragc.toml, or cap --max-calls.',
         )
+
+
+def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal | None:
+    """The study to go on with; None when none was begun in earnest. Raises `StudyError` when it is finished, unknown,
+    or not what was `given`."""
+    journal = join(project, study) if study else last(project)
+    if journal is None:
+        return None
+    if sealed := journal.finished:
+        raise StudyError(f"The study {journal.name} is finished: {sealed}.", "Start anew: ragc compile PROJECT")
+    noted = journal.attributes.get(IDENTITY)
+    if noted is None:
+        raise StudyError(f"The study {journal.name} holds nothing.", "Start anew: ragc compile PROJECT")
+    for option, value in given.items():
+        if value is not None and value != noted[option]:
+            was = f"with --{option} {noted[option]}" if noted[option] != "" else f"without --{option}"
+            raise StudyError(
+                f"The study {journal.name} was begun {was}, not {value}.",
+                f"Leave --{option} out to go on with it, or start anew without --resume.",
+            )
+    return journal
 
 
 def _finish(
@@ -120,21 +148,20 @@ def _finish(
     fit_heads(final, ready.project.private)
 
     stage("testing")
+    sealing = Sealing(ready.project, ready.questions, ready.parts, ready.seed)
+    looks = sealing.looked(journal.key)  # first, so that a look that is cut short counts
     spending.caps = caps
     plain = ready.first.plain()
     programs = [plain, ready.parent, final]
     evaluations = side_by_side(
         [Asked(program, ready.replay(program)) for program in programs], ready.parts["test"], weights, advance
     )
-    live.calls = spending.calls
 
     stage("sealing")
-    study = f"{journal.name}-{journal.attributes['id']}"
-    sealing = Sealing(ready.project, ready.questions, ready.parts, ready.seed)
+    study = journal.key
     plainly, before, after = evaluations
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
     trials = len(search.trials)
-    looks = sealing.looks()
     broken = {**search.broken, **dict.fromkeys(after.failed, "in the test")}
     against_parent = paired(before.grades, after.grades)
     story = Story(
@@ -193,32 +220,45 @@ def _finish(
 def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     """One more process on a study: adds trials until it has as many as were asked for; returns how many it added.
 
-    What another process has paid for is read from the record. Raises `StudyError` when there is no such study, or it
+    What another process has paid for is read from the record. The study's caps are this process's too: what all of them
+    spend together passes none. Raises `StudyError` when there is no such study, or it
     was made under other conditions.
     """
-    live, stage, advance = _told(watch)
+    spending = Spending()
+    live, told, stage, advance = _told(watch, spending)
     journal = join(project, study)
     noted = journal.attributes.get(IDENTITY, {})
-    spending = Spending()
     ready = open_project(project, int(noted.get("seed", 0)), str(noted.get("from", "")), spending, stage, advance)
     journal.expect(ready.identity())
-    prepare(ready, journal, starts, stage, advance, worker=True)
+    ready.join(journal, leads=False)
+    try:
+        spending.caps = Caps(**journal.attributes.get(CAPS, {})).reduced(SEARCH_SHARE)
+        prepare(ready, journal, starts, stage, advance, worker=True)
+    except BudgetStop:
+        return 0
     stage("searching")
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
-    search.run(int(journal.attributes["trials"]), watch, live, spending)
+    search.run(int(journal.attributes["trials"]), told, live, spending)
     return search.added()
 
 
-def _told(watch: Watch) -> tuple[Live, Stage, Advance]:
-    """What is shown while the work goes on, and the two ways to change it."""
+def _told(watch: Watch, spending: Spending) -> tuple[Live, Watch, Stage, Advance]:
+    """What is shown while the work goes on, and the ways to change it. At each what was spent is kept, and the time
+    that is left is looked at."""
     live = Live()
+
+    def told(live: Live) -> None:
+        spending.keep()
+        live.calls = spending.calls
+        watch(live)
 
     def stage(name: str) -> None:
         live.stage, live.done, live.of, live.started = name, 0, 0, time.monotonic()
-        watch(live)
+        told(live)
 
     def advance(done: int, of: int) -> None:
         live.done, live.of = done, of
         watch(live)
+        spending.check()
 
-    return live, stage, advance
+    return live, told, stage, advance

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import optuna
 from filelock import FileLock
@@ -22,7 +23,8 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from program.errors import RecordError, SettingsError, StudyError
+from optimize.store import unopenable
+from program.errors import RecordError, StudyError
 from program.settings import Project
 
 PATIENCE = 60.0  # seconds for which a database that is away is tried again
@@ -30,6 +32,9 @@ PAUSE = 0.5
 SUFFIX = ".journal"
 IDENTITY = "identity"
 FINISHED = "finished"
+CAPS = "caps"
+MARK = "mark"
+"""What two that are the same trial, added twice, have in common."""
 _NUMBER = re.compile(r"-(\d+)$")
 
 T = TypeVar("T")
@@ -59,6 +64,11 @@ class Journal:
         self._study = _patiently(lambda: optuna.load_study(study_name=name, storage=storage))
 
     @property
+    def key(self) -> str:
+        """Names the study for good: a name may be used again once its file is gone."""
+        return f"{self.name}-{self.attributes['id']}"
+
+    @property
     def attributes(self) -> Mapping[str, Any]:
         """What was noted of the study as a whole."""
         found: Mapping[str, Any] = _patiently(lambda: self._study.user_attrs)
@@ -69,11 +79,14 @@ class Journal:
         _patiently(lambda: self._study.set_user_attr(key, value))
 
     def trials(self) -> list[FrozenTrial]:
-        """Every finished trial, oldest first."""
-        return _patiently(lambda: self._study.get_trials(deepcopy=False))
+        """Every finished trial, oldest first, each once: one whose connection broke as it was added is added again."""
+        found: list[FrozenTrial] = _patiently(lambda: self._study.get_trials(deepcopy=False))
+        first = {trial.user_attrs.get(MARK, trial.number): trial for trial in reversed(found)}
+        return list(first.values())[::-1]
 
     def add(self, trial: FrozenTrial) -> None:
         """Puts a finished trial on disk. Raises `RecordError` when it cannot be written."""
+        trial.user_attrs = {**trial.user_attrs, MARK: uuid4().hex}
         _patiently(lambda: self._study.add_trial(trial))
 
     def finish(self, reference: str) -> None:
@@ -203,10 +216,7 @@ def _database(url: str) -> RDBStorage:
     try:
         return _patiently(lambda: RDBStorage(url, engine_kwargs={"pool_pre_ping": True}))
     except (ImportError, ValueError, ArgumentError) as error:
-        raise SettingsError(
-            f"The database of the study cannot be opened: {error}.",
-            "Correct [study] storage in ragc.toml: an SQLAlchemy URL, its driver installed.",
-        ) from error
+        raise unopenable(error) from error
 
 
 def _patiently(action: Callable[[], T]) -> T:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from optimize.candidates import Offer, Sets, equip, gathered, informed, learns, reads_instructions, taught
 from optimize.demonstrations import MOST, Demonstration
 from optimize.instructions import Failure, Proposer
 from optimize.journal import Journal
+from optimize.record import Entry
 from optimize.runs import Run, bootstrapped, observed, said
 from optimize.screening import Examples, examples
 from program.deciding import prompt_inputs
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from optimize.preparation import Preparation
 
 CANDIDATES = "candidates"
+SHOWN = "shown"
 SHARE = 0.25
 """Of what a search may spend, how much may be gone when the last candidate is proposed and screened."""
 WAIT = 1800.0  # seconds that a worker waits for the compile to say what is searched
@@ -31,28 +36,68 @@ PAUSE = 0.5
 def agreed(ready: Preparation, journal: Journal, worker: bool) -> None:
     """Gives the arms their candidates: those noted in the study, else those found now, which are then noted.
 
-    A worker waits for the compile that began the study. Raises `StudyError` when nothing is noted in WAIT seconds.
+    The demonstrations themselves are kept in the record. A worker waits for the compile that began the study. Raises
+    `StudyError` when nothing is noted in WAIT seconds, or the record lacks them and others come about now.
     """
     noted = _awaited(journal) if worker else journal.attributes.get(CANDIDATES)
     before = ready.spending.caps
-    if noted is None:
-        ready.spending.caps = before.reduced(SHARE)
     embedder = ready.first.runtime.models.embedder
     ready.sets = gathered(ready.base, ready.demonstrations, [], embedder)
-    _equip(ready, ready.sets, taught(ready.base, ready.sets))
-    try:
-        runs = _runs(ready)
-    except BudgetStop:
-        runs = []
-    if good := bootstrapped(runs):
-        ready.sets = gathered(ready.base, ready.demonstrations, good, embedder)
+    kept = _kept(ready, journal) if noted is not None else None
+    if kept is not None:
+        ready.sets = {name: {**sets, **kept.get(name, {})} for name, sets in ready.sets.items()}
+    else:
+        if noted is None:
+            ready.spending.caps = before.reduced(SHARE)
+        _equip(ready, ready.sets, taught(ready.base, ready.sets))
+        try:
+            runs = _runs(ready)
+        except BudgetStop:
+            runs = []
+        if good := bootstrapped(runs):
+            ready.sets = gathered(ready.base, ready.demonstrations, good, embedder)
     if noted is None:
         ready.offers = _found(ready, runs)
+        _keep(ready, journal)
         journal.note(CANDIDATES, {name: offer.noted() for name, offer in sorted(ready.offers.items())})
     else:
         ready.offers = {name: Offer.read(offer) for name, offer in noted.items()}
+        if kept is None and _shown(ready)[0].hex() != journal.attributes[SHOWN]:
+            raise StudyError(
+                f"The demonstrations that {journal.name} searches are not in the record, and can not be made again.",
+                "Restore the record that was there when it began, or start anew: ragc compile PROJECT",
+            )
     ready.spending.caps = before
     _equip(ready, ready.sets, ready.offers)
+
+
+def _shown(ready: Preparation) -> tuple[bytes, dict[str, dict[str, Any]]]:
+    """The demonstrations offered, by predictor and kind, each with its topic; and their digest. A kind that did not
+    come about is left out."""
+    found = {}
+    for name, offer in sorted(ready.offers.items()):
+        sets = ready.sets[name]
+        found[name] = {kind: [[d.topic, d.fields] for d in sets[kind]] for kind in offer.demonstrations if kind in sets}
+    told = orjson.dumps(["shown", found], option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(told, digest_size=16).digest(), found
+
+
+def _keep(ready: Preparation, journal: Journal) -> None:
+    digest, found = _shown(ready)
+    ready.record.write({digest: Entry(found)})
+    journal.note(SHOWN, digest.hex())
+
+
+def _kept(ready: Preparation, journal: Journal) -> dict[str, Sets] | None:
+    """The demonstrations that the study searches, as they were when it began; None when the record lacks them."""
+    digest = bytes.fromhex(journal.attributes[SHOWN])
+    entry = ready.record.read([digest]).get(digest)
+    if entry is None:
+        return None
+    return {
+        name: {kind: [Demonstration(name, topic, fields) for topic, fields in shown] for kind, shown in sets.items()}
+        for name, sets in entry.value.items()
+    }
 
 
 def _awaited(journal: Journal) -> Mapping[str, Any]:

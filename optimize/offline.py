@@ -10,6 +10,7 @@ from typing import Any, Literal
 from optimize.comparison import PRIMARY, Comparison, Row, compare, read_scores
 from optimize.dataset import LabelledQuestion, read_labelled
 from optimize.guardrails import DEFAULT_MARGINS, Margin
+from optimize.looks import look
 from optimize.overlap import overlap_warning
 from optimize.rerun import score_side_by_side
 from optimize.stats import PairedResult, holm, questions_needed
@@ -111,6 +112,8 @@ def compare_offline(
         for name, c in zip(names[1:], comparisons, strict=True)
     ]
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
+    for name in {one.name for one in sealed}:
+        look(reference.artifacts_root(root), name, "ab offline", texts)
     warnings = [warning for one in sealed if (warning := overlap_warning(one, texts))]
     warnings += _warnings(arms)
     return OfflineTest(names[0], metric, tuple(arms), tuple(dict.fromkeys(warnings)), effect, bool(margins))

@@ -13,10 +13,11 @@ from typing import Any
 import dspy
 import numpy as np
 
-from optimize.readings import Readings
+from optimize.readings import Readings, is_noted
 from program.answer import Answer
 from program.decisions import decode
 from program.knobs import Knob
+from program.parameters import cut_names, cuts_of, levels_of
 from program.rag import AgenticRAG
 
 THRESHOLD = 0.5
@@ -28,6 +29,7 @@ Weights = list[Mapping[str, float]]
 class Parameters:
     """A program's parameters, walked once: each by its column in a row of numbers, weights of choices apart.
 
+    `unnoted` are the knobs whose reading nobody notes: a run counts as having read them.
     What a predictor was given (its signature and demonstrations) is a number too: another for each that it ever had.
     """
 
@@ -38,13 +40,17 @@ class Parameters:
         self._codes: dict[tuple[int, int], tuple[int, Any, Any]] = {}
         names = [name for name, _ in self._knobs]
         names += [f"{name}:{output}" for name, _, output in self._deciders]
+        self._scores = [(name, p, output) for name, p, output in self._deciders if levels_of(p, output)]
+        names += [cut for name, p, output in self._scores for cut in cut_names(name, output, levels_of(p, output))]
         names += [name for name, _ in self._given]
         self.columns = {name: n for n, name in enumerate(names)}
+        self.unnoted = [name for name, _ in self._knobs if not is_noted(name)]
 
     def row(self) -> list[float]:
         """What the parameters are now, by column."""
         found = [knob.value for _, knob in self._knobs]
         found += [p.fields.get(output, {}).get("threshold", THRESHOLD) for _, p, output in self._deciders]
+        found += [cut for _, p, output in self._scores for cut in cuts_of(p, output)]
         return [*found, *(self._code(predictor) for _, predictor in self._given)]
 
     def weights(self) -> Weights:

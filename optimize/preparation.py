@@ -12,6 +12,7 @@ import orjson
 
 from optimize.candidates import Offer, Sets, equip, informed
 from optimize.code import source_digest
+from optimize.content import fingerprint
 from optimize.dataset import LabelledQuestion, read_labelled, splits
 from optimize.demonstrations import Demonstration, Demonstrator
 from optimize.journal import Journal
@@ -23,6 +24,7 @@ from optimize.scoring import Arm
 from optimize.spending import Spending
 from optimize.thresholds import best_threshold, best_weights
 from program.artifact import load
+from program.deciding import tiers
 from program.errors import DataError
 from program.evidence import first_look
 from program.indexing import index_project
@@ -87,12 +89,20 @@ class Preparation:
         """The program's runs, through the project's record and under its caps."""
         return Replay(program, self.record, self.spending)
 
+    def join(self, journal: Journal, leads: bool) -> None:
+        """Spends with the study; the process that `leads` keeps its time."""
+        if self.record.store is not None:
+            self.spending.join(self.record.store, journal.key, leads)
+
     def identity(self) -> dict[str, Any]:
         """All that a study's trials depend on."""
         library = self.first.runtime.library
         settings = self.project.settings
         return {
             "program": source_digest(),
+            "preset": settings.loop.preset,
+            "start": read(self.base),
+            "predictors": {name: self._prints(name) for name, _ in self.base.named_predictors()},
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in space(self.first)},
             "questions": {name: digest([q.model_dump(mode="json") for q in part]) for name, part in self.parts.items()},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
@@ -102,6 +112,11 @@ class Preparation:
             "seed": self.seed,
             "from": self.origin,
         }
+
+    def _prints(self, name: str) -> list[str]:
+        """Identifies what a predictor is told and shown, the cards of the bases among it, and who answers it."""
+        predictor = self.base.predictor(name)
+        return [fingerprint(self.base, predictor, model) for model in tiers(self.base, predictor, {})]
 
     @property
     def begun(self) -> Setting:
@@ -156,7 +171,7 @@ def open_project(
             "Label questions of at least three topics, so that each split gets one.",
         )
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    record = Record(project.private / RECORD)
+    record = Record(project.settings.study.storage or project.private / RECORD)
     base = successor(first, parent)
     return Preparation(project, questions, parts, seed, first, parent, base, origin, record, spending)
 

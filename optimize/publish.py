@@ -19,14 +19,13 @@ from optimize.choice import Choice
 from optimize.code import source_digest
 from optimize.dataset import LabelledQuestion
 from optimize.evaluation import Evaluation
+from optimize.looks import look, sealed
 from optimize.overlap import question_digest
 from program.artifact import FRONTIER, files_of
 from program.fitting import structure_of
 from program.manifest import Manifest
-from program.manifest import read as read_manifest
 from program.parameters import read
 from program.rag import AgenticRAG
-from program.reference import names, resolve
 from program.settings import Project
 
 SCORES = "scores.jsonl"
@@ -74,15 +73,10 @@ class Sealing:
         """The reference of the new version."""
         return self._publish(program, scores, plain, choice, parent, optimizer, cost, report)
 
-    def looks(self) -> int:
-        """How often this test split was looked at by a compile, this time included, as the sealed versions tell.
-
-        The count travels with the versions, so it is the same in every copy of the repository.
-        """
-        test = self._data()["test"]["sha256"]
-        same = [m for m in self._sealed() if m.section("data").get("test", {}).get("sha256") == test]
-        compiled = [found for m in same if (found := m.section("optimizer")).get("name") == "ragc"]
-        return 1 + max([len(compiled), *(int(optimizer.get("test_looks", 0)) for optimizer in compiled)])
+    def looked(self, study: str) -> int:
+        """Notes that a study's test is about to be read; which look at this test split, or a part of it, that is."""
+        texts = [question.question for question in self.parts["test"]]
+        return look(self.project.artifacts, self.project.name, "compile", texts, study)
 
     def sealed_from(self, study: str) -> str:
         """The version sealed from a study before its compile was interrupted, or nothing."""
@@ -90,24 +84,20 @@ class Sealing:
         return f"{self.project.name}@{found[-1].version}" if found else ""
 
     def _sealed(self) -> list[Manifest]:
-        root = self.project.artifacts
-        if self.project.name not in names(root):
-            return []
-        listed = registry.ls(self.project.name, root)
-        return [read_manifest(resolve(f"{one.name}@{one.version}", root).path) for one in listed]
+        return sealed(self.project.artifacts, self.project.name)
 
     def _already(self, program: AgenticRAG, scored: int) -> str | None:
         """A version that holds exactly the uncompiled program, scored on as many questions of the same test split."""
         state = hashlib.sha256(files_of(program)["program.json"]).hexdigest()
-        for sealed in self._sealed():
-            same_state = any(f.path == "program.json" and f.digest == f"sha256:{state}" for f in sealed.files)
+        for one in self._sealed():
+            same_state = any(f.path == "program.json" and f.digest == f"sha256:{state}" for f in one.files)
             if (
                 same_state
-                and sealed.section("scores").get("utility", {}).get("n", 0) >= scored
-                and _counts(sealed.section("data")) == _counts(self._data())
-                and sealed.section("knowledge") == self._knowledge(program)
+                and one.section("scores").get("utility", {}).get("n", 0) >= scored
+                and _counts(one.section("data")) == _counts(self._data())
+                and one.section("knowledge") == self._knowledge(program)
             ):
-                return f"{self.project.name}@{sealed.version}"
+                return f"{self.project.name}@{one.version}"
         return None
 
     def _publish(

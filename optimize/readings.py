@@ -6,18 +6,24 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from program.decisions import Decision
+from program.decisions import Decision, mean_level
 from program.knobs import Knob, Policy, Tuning
+from program.parameters import cut_names
 from program.rag import AgenticRAG
 from program.state import Program
 
 if TYPE_CHECKING:
     from optimize.paths import Parameters
 
-POLICY = "policy."
+POLICY, DOUBT = "policy.", "doubt."
 
 Choice = tuple[str, str, Mapping[str, float]]
 """A decision among options: the predictor, the output, and the probabilities of the options."""
+
+
+def is_noted(knob: str) -> bool:
+    """True for a knob that is read through `Watched`, or by a replay itself, so that its reading is noted."""
+    return knob.removeprefix(POLICY) in Tuning.__slots__ if knob.startswith(POLICY) else knob.startswith(DOUBT)
 
 
 class Readings:
@@ -116,19 +122,33 @@ class _Decision:
     def value(self) -> Any:
         if isinstance(self._found, Mapping):
             return self._readings.chosen(self._name, self._output, self._found)
+        if isinstance(self._found, list):
+            return mean_level(self._found)
         return not self.undecided and self._readings.below(f"{self._name}:{self._output}", self._found, or_equal=True)
 
     @property
     def probability(self) -> float:
+        if isinstance(self._found, list):
+            return float(max(self._found))
         return float(self._found[self.value] if isinstance(self._found, Mapping) else self._found or 0.0)
 
     @property
-    def probabilities(self) -> Mapping[str, float] | None:
+    def probabilities(self) -> Mapping[Any, float] | None:
+        if isinstance(self._found, list):
+            return dict(enumerate(self._found))
         return self._found if isinstance(self._found, Mapping) else None
 
     @property
     def undecided(self) -> bool:
         return self._found is None
+
+    @property
+    def level(self) -> int | None:
+        if not isinstance(self._found, list):
+            return None
+        cuts, value = cut_names(self._name, self._output, len(self._found)), mean_level(self._found)
+        reached = [cut for cut in cuts if self._readings.below(cut, value, or_equal=True)]
+        return len(reached)
 
 
 class _Number:

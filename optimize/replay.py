@@ -135,6 +135,8 @@ class Replay:
     def _started(self, question: str, row: Sequence[float]) -> _Run:
         path: list[str] = []
         watched = Watched(self.program, Readings(self._parameters, row))
+        for name in self._parameters.unnoted:
+            watched.readings.value(name)
         rounds = self.program.runtime.budget.max_rounds
         loop = steps(question, watched.seen(), rounds, path=path, foresees=self._foresees)
         run = _Run(question, watched, loop, path)

@@ -31,7 +31,7 @@ SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 
 @dataclass(slots=True)
 class Live:
-    """What a search has to show while it runs."""
+    """What a search has to show while it runs. `baseline` is the most that the program as it was could come to."""
 
     stage: str = ""
     study: str = ""
@@ -114,6 +114,8 @@ class Search:
                 found = self._judged(setting, trials, start)
                 self._journal.add(found.frozen(self._distributions, self._name))
                 live.done, live.calls = len(frozen) + 1, spending.calls
+                if live.baseline is None:
+                    live.baseline = next((t.worth for t in (*trials, found) if t.start == 0), None)
                 if not found.pruned:
                     live.best = max(found.worth, live.best if live.best is not None else found.worth)
                 watch(live)

@@ -194,4 +194,4 @@ def _told(parts: Sequence[tuple[Ask, Part]], readings: Sequence[Reading | None],
 def _evidence(ask: Ask, part: Part, reading: Reading) -> Evidence:
     """The probabilities of a decision, or the fields of a text."""
     is_text = any(question["type"] == TEXT for question in part.questions.values())
-    return without_traps(reading, prompt_inputs(ask.inputs)) if is_text else evidence_from(reading)
+    return without_traps(reading, prompt_inputs(ask.inputs)) if is_text else evidence_from(reading, part.questions)

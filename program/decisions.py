@@ -13,19 +13,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
-from dspy.adapters.types.decision import Choice
+from dspy.adapters.types.decision import Choice, Score
 
 Evidence = dict[str, Any]
-"""By output: the probability of a Noul, None where nobody could tell it, or the table of probabilities of a Choice."""
+"""By output: the probability of a Noul, those of a Choice by option, or those of a Score in order of its levels; None
+where nobody could tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decoded decision, read like DSPy's `Noul` and `Choice`; one that is `undecided` is denied."""
+    """A decoded decision, read like DSPy's `Noul`, `Choice` and `Score`; `level` is the last one's. One that is
+    `undecided` is denied."""
 
     value: Any
     probability: float
-    probabilities: Mapping[str, float] | None = None
+    probabilities: Mapping[Any, float] | None = None
+    level: int | None = None
     undecided: bool = False
 
 
@@ -45,9 +48,23 @@ def undecided(decision: Any) -> bool:
 def evidence_of(prediction: dspy.Prediction) -> Evidence:
     """The probabilities behind a prediction."""
     return {
-        name: dict(value.probabilities) if isinstance(value, Choice) else value.probability
+        name: _in_order(value.probabilities)
+        if isinstance(value, Score)
+        else dict(value.probabilities)
+        if isinstance(value, Choice)
+        else value.probability
         for name, value in prediction.items()
     }
+
+
+def _in_order(probabilities: Mapping[Any, float]) -> list[float]:
+    """The probabilities of a Score's levels, from the lowest on."""
+    return [probabilities[level] for level in sorted(probabilities, key=int)]
+
+
+def mean_level(found: Sequence[float]) -> float:
+    """The value of a Score, as DSPy takes it: the mean of its levels, by their probabilities."""
+    return sum(level * p for level, p in enumerate(found)) / sum(found)
 
 
 def jsonable(value: Any) -> Any:
@@ -138,11 +155,11 @@ class _Request:
             found = batch(self._state, self._questions, sent)
         else:
             found = [client(state={**self._state, "inputs": one}, questions=self._questions) for one in sent]
-        return [evidence_from(answers) for answers in found]
+        return [evidence_from(answers, self._questions) for answers in found]
 
     async def aask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         state = {**self._state, "inputs": written(inputs)}
-        return evidence_from(await client.acall(state=state, questions=self._questions))
+        return evidence_from(await client.acall(state=state, questions=self._questions), self._questions)
 
 
 def written(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,10 +167,14 @@ def written(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: jsonable(value) for name, value in inputs.items()}
 
 
-def evidence_from(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
-    """The probabilities in what a decision client replied."""
+def evidence_from(answers: Mapping[str, Mapping[str, Any]], questions: Mapping[str, Any]) -> Evidence:
+    """The probabilities in what a decision client replied to questions."""
     return {
-        name: None if "undecided" in answer else answer.get("noul", answer.get("probabilities"))
+        name: None
+        if "undecided" in answer
+        else _in_order(answer["probabilities"])
+        if questions[name]["type"] == "score"
+        else answer.get("noul", answer.get("probabilities"))
         for name, answer in answers.items()
     }
 
@@ -179,6 +200,9 @@ class _Listener:
 def _any_answer(question: Mapping[str, Any]) -> dict[str, Any]:
     if question["type"] == "noul":
         return {"noul": 0.5}
+    if question["type"] == "score":
+        levels = len(question["criteria"])
+        return {"probabilities": dict.fromkeys(range(levels), 1 / levels), "confidence": 0}
     return {"probabilities": {label: 1 / len(question["criteria"]) for label in question["criteria"]}, "confidence": 0}
 
 
@@ -195,4 +219,8 @@ def _decision(found: Any, config: Mapping[str, Any]) -> Decision:
         return Decision(chosen, found[chosen], found)
     if found is None:
         return Decision(False, 0.0, undecided=True)
+    if isinstance(found, list):
+        value = mean_level(found)
+        cuts = config.get("cuts") or [n + 0.5 for n in range(len(found) - 1)]
+        return Decision(value, max(found), dict(enumerate(found)), sum(value >= cut for cut in cuts))
     return Decision(found >= config.get("threshold", 0.5), found)

@@ -13,7 +13,7 @@ from program.errors import IntegrityError, ModelError
 from program.knobs import Knob
 from program.manifest import Manifest
 from program.models.catalog import listed, missing_keys
-from program.parameters import space
+from program.parameters import LEVEL, space
 from program.rag import AgenticRAG
 from program.settings import Project
 
@@ -120,7 +120,7 @@ def _range(name: str, low: float, high: float) -> tuple[float, float]:
     The ranges of a decision say where a search looks, not what is valid.
     """
     _, decision, output = name.partition(":")
-    if not decision:
+    if not decision or LEVEL in output:  # cuts keep their order only within their own ranges
         return low, high
     return (math.ulp(0.0), math.inf) if "=" in output else (0.0, 1.0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import dspy
@@ -11,6 +11,8 @@ from dspy.predict.parameter import Parameter
 
 from program.errors import IntegrityError
 from program.knowledge.fusion import GRAPH
+
+KNOB = "knob"
 
 
 class Knob(Parameter):
@@ -67,84 +69,63 @@ class Knob(Parameter):
             ) from error
 
 
-def switch(default: int, meaning: str) -> Knob:
+def _knob(default: float, low: float, high: float, **told: Any) -> Any:
+    """A field of `Tuning`, and the knob of `Policy` that gives its value; see `Knob`."""
+    return field(metadata={KNOB: {"default": default, "low": low, "high": high, **told}})
+
+
+def _switch(default: int, meaning: str) -> Any:
     """A knob that is off (0) or on (1)."""
-    return Knob(default, 0, 1, meaning=meaning)
+    return _knob(default, 0, 1, meaning=meaning)
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The values of a policy's knobs at one moment: what the loop and `decide` read."""
+    """The loop's knobs: the values of a policy at one moment, which the loop and `decide` read.
 
-    route: int
-    decompose: int
-    judge: int
-    ground: int
-    k: int
-    dense_weight: float
-    stale_penalty: float
-    informal_penalty: float
-    max_rounds: int
-    min_gain: float
-    keep_at_least: int
-    keep_at_most: int
-    sentences: int
-    generate_above: float
-    answer_above: float
-    base_prior: float
-    graph_weight: float
-    only_chosen_bases: int
-    look_up_unknown: int
-    glimpse: int
-    filter: int
-    each_part: int
-    one_strategy: int
-    recency: float
-    cross_below: float
-    fast_above: float
-    fresh_above: float
-    consistent: int
-    clarify_above: float
-    search_claims: int
-    document_weight: float
+    A line added here is a knob of every policy, and searched by the compiler from that day.
+    """
+
+    route: int = _switch(1, "classify the question first")
+    decompose: int = _switch(1, "split complex questions")
+    judge: int = _switch(1, "judge the evidence before writing")
+    ground: int = _switch(1, "check the answer claim by claim")
+    k: int = _knob(5, 2, 12, meaning="passages taken for each query")
+    dense_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of dense over keyword scores in fusion")
+    stale_penalty: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score taken from a passage that was superseded")
+    informal_penalty: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score taken from a passage that is not official")
+    max_rounds: int = _knob(2, 1, 4, meaning="rounds of searching at most")
+    min_gain: float = _knob(0.0, 0.0, 0.5, meaning="gain in sufficiency that justifies one more round")
+    keep_at_least: int = _knob(1, 0, 4, meaning="best passages kept whatever the judge says")
+    keep_at_most: int = _knob(6, 1, 12, meaning="passages the writer sees at most")
+    sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
+    generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
+    answer_above: float = _knob(0.0, 0.0, 1.0, meaning="responsiveness under which a draft is withheld")
+    base_prior: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score given for how likely a passage's base is wanted")
+    graph_weight: float = _knob(GRAPH, 0.0, 1.0, step=0.1, meaning="weight of the graph over text scores in fusion")
+    only_chosen_bases: int = _switch(0, "search the chosen bases only, not all")
+    look_up_unknown: int = _switch(1, "look up what needs no look-up but could not be answered without one")
+    glimpse: int = _switch(1, "show the classifier a first look; off: search while it thinks")
+    filter: int = _switch(1, "judge passage by passage which of them help")
+    each_part: int = _switch(0, "judge the evidence of each look-up by itself too")
+    one_strategy: int = _switch(0, "search by one strategy at a time, by the next when the evidence is poor")
+    recency: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="lift of the newest when a question asks for the latest")
+    cross_below: float = _knob(0.0, 0.0, 1.0, meaning="probability of the likeliest base under which all are searched")
+    fast_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a simple question past which nothing is judged")
+    fresh_above: float = _knob(0.0, 0.0, 1.0, meaning="share of current evidence under which newer is searched for")
+    consistent: int = _switch(0, "look for contradictions in the evidence and settle them")
+    clarify_above: float = _knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
+    search_claims: int = _switch(0, "search once more for a claim that has no support")
+    document_weight: float = _knob(0.0, 0.0, 0.8, step=0.2, meaning="share of a score from its document's best")
 
 
 class Policy(dspy.Module):
-    """The loop's knobs. A new attribute here (and in `Tuning`) is searched by the compiler from that day."""
+    """The loop's knobs, one for each field of `Tuning`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.route = switch(1, "classify the question first")
-        self.decompose = switch(1, "split complex questions")
-        self.judge = switch(1, "judge the evidence before writing")
-        self.ground = switch(1, "check the answer claim by claim")
-        self.k = Knob(5, 2, 12, meaning="passages taken for each query")
-        self.dense_weight = Knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of dense over keyword scores in fusion")
-        self.stale_penalty = Knob(0.0, 0.0, 1.0, step=0.2, meaning="score taken from a passage that was superseded")
-        self.informal_penalty = Knob(0.0, 0.0, 1.0, step=0.2, meaning="score taken from a passage that is not official")
-        self.max_rounds = Knob(2, 1, 4, meaning="rounds of searching at most")
-        self.min_gain = Knob(0.0, 0.0, 0.5, meaning="gain in sufficiency that justifies one more round")
-        self.keep_at_least = Knob(1, 0, 4, meaning="best passages kept whatever the judge says")
-        self.keep_at_most = Knob(6, 1, 12, meaning="passages the writer sees at most")
-        self.sentences = Knob(3, 1, 6, meaning="sentences of the answer for each look-up")
-        self.generate_above = Knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
-        self.answer_above = Knob(0.0, 0.0, 1.0, meaning="responsiveness under which a draft is withheld")
-        self.base_prior = Knob(0.0, 0.0, 1.0, step=0.2, meaning="score given for how likely a passage's base is wanted")
-        self.graph_weight = Knob(GRAPH, 0.0, 1.0, step=0.1, meaning="weight of the graph over text scores in fusion")
-        self.only_chosen_bases = switch(0, "search the chosen bases only, not all")
-        self.look_up_unknown = switch(1, "look up what needs no look-up but could not be answered without one")
-        self.glimpse = switch(1, "show the classifier a first look; off: search while it thinks")
-        self.filter = switch(1, "judge passage by passage which of them help")
-        self.each_part = switch(0, "judge the evidence of each look-up by itself too")
-        self.one_strategy = switch(0, "search by one strategy at a time, by the next when the evidence is poor")
-        self.recency = Knob(0.0, 0.0, 1.0, step=0.2, meaning="lift of the newest when a question asks for the latest")
-        self.cross_below = Knob(0.0, 0.0, 1.0, meaning="probability of the likeliest base under which all are searched")
-        self.fast_above = Knob(1.0, 0.0, 1.0, meaning="probability of a simple question past which nothing is judged")
-        self.fresh_above = Knob(0.0, 0.0, 1.0, meaning="share of current evidence under which newer is searched for")
-        self.consistent = switch(0, "look for contradictions in the evidence and settle them")
-        self.clarify_above = Knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
-        self.search_claims = switch(0, "search once more for a claim that has no support")
-        self.document_weight = Knob(0.0, 0.0, 0.8, step=0.2, meaning="share of a score from its document's best")
+        for one in fields(Tuning):
+            setattr(self, one.name, Knob(**one.metadata[KNOB]))
 
     def tuning(self) -> Tuning:
         """The values now, frozen."""

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import dspy
-from dspy.adapters.types.decision import Choice, Noul, decision_type
+from dspy.adapters.types.decision import Choice, Noul, Score, decision_type
 
 from program.knobs import Knob
 
 LEAST, MOST = 0.02, 0.98
 LIGHTEST, HEAVIEST = 0.25, 4.0
+LEVEL = ">"
 INSTRUCTIONS, DEMONSTRATIONS = "#instructions", "#demonstrations"
 
 Setting = dict[str, float]
 """A value for each parameter, by name: `policy.k`, `judge.relevance:relevant`, `classifier.route:route=simple`,
-`generator.answer#instructions`."""
+`generator.answer#instructions`; of a Score output the cut from which it is level 2: `grader.grade:quality>2`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,10 @@ def read(program: dspy.Module) -> Setting:
             for dimension in _decisions(name, parameter):
                 output, label = _parts(dimension.name)
                 config = parameter.fields.get(output, {})
-                if label is None:
+                if level := _level(output):
+                    output = output.partition(LEVEL)[0]
+                    setting[dimension.name] = cuts_of(parameter, output)[level - 1]
+                elif label is None:
                     setting[dimension.name] = config.get("threshold", 0.5)
                 else:
                     setting[dimension.name] = config.get("weights", {}).get(label, 1.0)
@@ -129,6 +133,12 @@ class Turning:
         for name, predictor, output, label in self._decisions:
             if name not in setting:
                 continue
+            if level := _level(output):
+                known = output.partition(LEVEL)[0]
+                cuts = cuts_of(predictor, known)
+                cuts[level - 1] = float(setting[name])
+                predictor.fields.setdefault(known, {})["cuts"] = cuts
+                continue
             config = predictor.fields.setdefault(output, {})
             if label is None:
                 config["threshold"] = float(setting[name])
@@ -153,7 +163,34 @@ def _decisions(name: str, predictor: dspy.Predict) -> list[Dimension]:
             labels = [str(v) for v in get_args(kind.model_fields["value"].annotation)]
             # One label's weight is fixed: only ratios count.
             found += [Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True) for label in labels[1:]]
+        elif issubclass(kind, Score):
+            # Each cut stays between its two levels, so that they are in order whatever is tried.
+            names = cut_names(name, output, len(kind.criteria()))
+            found += [Dimension(cut, n + LEAST, n + MOST) for n, cut in enumerate(names)]
     return found
+
+
+def cut_names(name: str, output: str, levels: int) -> list[str]:
+    """The parameters of a Score output: one for each level but the lowest, where it begins."""
+    return [f"{name}:{output}{LEVEL}{n}" for n in range(1, levels)]
+
+
+def cuts_of(predictor: dspy.Predict, output: str) -> list[float]:
+    """Where the levels of a Score output begin; half-way between two where nothing else is said."""
+    levels = len(decision_type(predictor.signature.output_fields[output]).criteria())
+    return list(predictor.fields.get(output, {}).get("cuts") or (n + 0.5 for n in range(levels - 1)))
+
+
+def levels_of(predictor: dspy.Predict, output: str) -> int:
+    """How many levels an output has: none unless it is a Score."""
+    kind: Any = decision_type(predictor.signature.output_fields[output])
+    return len(kind.criteria()) if kind is not None and issubclass(kind, Score) else 0
+
+
+def _level(output: str) -> int:
+    """The level that the name of a cut ends in, 0 for another name."""
+    level = output.partition(LEVEL)[2]
+    return int(level) if level else 0
 
 
 def _parts(name: str) -> tuple[str, str | None]:

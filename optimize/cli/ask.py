@@ -137,6 +137,7 @@ def evaluate(
     """Every metric with its 95 % interval (clustered by topic), plain RAG beside it."""
     from optimize.dataset import read_labelled, splits
     from optimize.evaluation import evaluate as evaluate_
+    from optimize.looks import look
     from program.artifact import project_of
     from program.errors import RagcError
 
@@ -149,6 +150,7 @@ def evaluate(
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
         asked = parts[split]
+    looks = look(project.artifacts, project.name, "eval", [question.question for question in asked])
     with progress("asking", quiet=json) as advance:
         found = evaluate_(rag, asked, project.settings.utility, advance)
         plain = evaluate_(rag.plain(), asked, project.settings.utility, advance)
@@ -162,6 +164,7 @@ def evaluate(
                 "metrics": metrics,
                 "plain": control,
                 "by_tag": found.by_tag(),
+                "looks": looks,
             }
         )
         return
@@ -172,6 +175,7 @@ def evaluate(
     ]
     title = f"{rag.runtime.version or project.name + ' (uncompiled)'} on {split}: {len(asked)} questions"
     print_table(title, ["metric", "this program", "plain RAG", "n"], rows)
+    typer.echo(f"These questions, or some of them, were looked at {looks} time{'s' * (looks > 1)}.")
 
 
 def _formatter(name: str) -> Any:

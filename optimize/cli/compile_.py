@@ -43,11 +43,12 @@ def register(app: typer.Typer) -> None:
 def compile_(
     project: Annotated[Path, typer.Argument(help="The project folder.")],
     trials: Annotated[int | None, typer.Option(min=1, help="Settings proposed by the search.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the search; 0 unless given.")] = None,
     max_calls: Annotated[int | None, typer.Option(min=1, help="Model calls, never more.")] = None,
     max_usd: Annotated[float | None, typer.Option(min=0, help="US dollars, never more.")] = None,
     max_seconds: Annotated[float | None, typer.Option(min=1, help="Stop in time to be done after this long.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the last study.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the last study, under its caps.")] = False,
+    study: Annotated[str, typer.Option(help="Go on with the study of that name instead.")] = "",
     origin: Annotated[str, typer.Option("--from", help="The version to start from and to compare with.")] = "",
     promote: Annotated[str, typer.Option(help="Move this alias to the version, if it is detectably better.")] = "",
     processes: Annotated[int, typer.Option(min=1, max=2, help="1: no second process for half of the search.")] = 2,
@@ -69,6 +70,7 @@ def compile_(
                 max_usd=max_usd,
                 max_seconds=max_seconds,
                 resume=resume,
+                study=study,
                 origin=origin,
                 processes=processes,
                 watch=lambda live: (shown(live), told(live))[1],
@@ -213,7 +215,7 @@ def _view(live: Live) -> Any:
     left = live.seconds_left
     view.add_row("stage", live.stage)
     view.add_row("done", f"{live.done}/{live.of}" if live.of else "")
-    view.add_row("uncompiled", "" if live.baseline is None else f"{live.baseline:.3f}")
+    view.add_row("as it was, at most", "" if live.baseline is None else f"{live.baseline:.3f}")
     view.add_row("best so far", "" if live.best is None else f"{live.best:.3f}")
     view.add_row("model calls", f"{live.calls}")
     view.add_row("seconds left", "" if left is None else f"{left:.0f}")

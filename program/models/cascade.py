@@ -75,9 +75,10 @@ def certainty(evidence: Evidence) -> float:
 def _certain(found: Any) -> float:
     if found is None:
         return 0.0
-    if isinstance(found, Mapping):
-        options = len(found)
-        return 1.0 if options < 2 else (max(found.values()) * options - 1) / (options - 1)
+    if isinstance(found, Mapping | list):
+        shares = list(found.values()) if isinstance(found, Mapping) else found
+        options = len(shares)
+        return 1.0 if options < 2 else (max(shares) * options - 1) / (options - 1)
     return abs(2 * float(found) - 1)
 
 

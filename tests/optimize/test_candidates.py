@@ -7,12 +7,14 @@ from contextlib import contextmanager
 import orjson
 import pytest
 
+from optimize import journal
 from optimize.candidates import Offer, equip, gathered, taught
 from optimize.compiler import compile_project
 from optimize.demonstrations import Demonstration
 from optimize.preparation import successor
 from program import load, open_program
 from program.decisions import jsonable
+from program.errors import StudyError
 from program.manifest import read
 from program.models.gateway import shared_gateway
 from program.models.script import obliging
@@ -138,6 +140,49 @@ def test_a_proposer_that_fails_leaves_the_compile_whole(own_shop, monkeypatch):
         done = compiled_(own_shop, trials=4)
     assert instruction(own_shop, done.reference) == instruction(own_shop, done.parent)
     assert done.evaluation.grades
+
+
+def able(body):
+    """A writer that says what was asked under any instruction."""
+    if body["model"] == "proposer":
+        return "???"
+    return writes("")({**body, "messages": [{"content": "FIGURES FIRST"}, *body["messages"][1:]]})
+
+
+def begun(folder):
+    """A compile that is stopped in its search; demonstrations from its own good runs are among what it searches."""
+
+    def stop(live):
+        if live.stage == "searching" and live.done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compiled_(folder, watch=stop)
+    noted = journal.join(Project.open(folder)).attributes["candidates"]
+    assert any(kind.startswith("bootstrapped") for kind in noted["generator.answer"]["demonstrations"])
+
+
+def without_record(folder):
+    for file in (folder / ".ragc").glob("record.sqlite*"):
+        file.unlink()
+
+
+def test_a_study_whose_record_is_gone_goes_on_when_the_same_demonstrations_come_about(own_shop, monkeypatch):
+    with written_by(own_shop, monkeypatch, able):
+        begun(own_shop)
+        without_record(own_shop)
+        assert compiled_(own_shop, resume=True).trials > 8
+
+
+def test_a_study_never_goes_on_with_other_demonstrations_than_it_began_with(own_shop, monkeypatch):
+    with written_by(own_shop, monkeypatch, able):
+        begun(own_shop)
+    without_record(own_shop)
+    with (
+        written_by(own_shop, monkeypatch, lambda body: "???" if body["model"] == "proposer" else "It is all there."),
+        pytest.raises(StudyError, match="demonstrations"),
+    ):
+        compiled_(own_shop, resume=True)
 
 
 def test_of_an_embedded_program_only_the_demonstrations_of_its_deciders_are_offered(shop):

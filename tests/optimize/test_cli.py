@@ -99,7 +99,7 @@ def test_eval_json_has_the_promised_shape(ragc, compiled):
     code, out, _ = ragc("eval", compiled, "--json")
     found = json.loads(out)
     assert code == 0
-    assert set(found) == {"version", "split", "n", "metrics", "plain", "by_tag"}
+    assert set(found) == {"version", "split", "n", "metrics", "plain", "by_tag", "looks"}
     for name in (
         "correct",
         "wrong",

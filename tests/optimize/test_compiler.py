@@ -34,6 +34,18 @@ def test_a_second_compile_calls_nothing_and_ends_in_the_same_program(paid_shop, 
     assert (first.looks, second.looks) == (1, 2)
 
 
+def test_another_host_on_the_same_database_pays_for_nothing_again(paid_shop, model, tmp_path):
+    settings = paid_shop / "ragc.toml"
+    settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{tmp_path}/studies.db"\n')
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(paid_shop, elsewhere)
+    first = compile_(paid_shop)
+    paid = len(model.calls)
+    second = compile_(elsewhere)
+    assert (second.calls, len(model.calls)) == (0, paid)
+    assert digest_of(elsewhere, second) == digest_of(paid_shop, first)
+
+
 def test_no_cap_on_calls_is_ever_passed_and_the_best_so_far_is_sealed(paid_shop, model):
     done = compile_(paid_shop, max_calls=60)
     assert len(model.calls) <= 60
@@ -54,8 +66,11 @@ def test_a_cap_that_does_not_reach_to_the_first_setting_is_told_and_what_was_pai
         compile_(paid_shop, max_calls=2)
     assert len(model.calls) <= 2
     paid = len(model.calls)
-    done = compile_(paid_shop, resume=True)
-    assert len(model.calls) == len(set(model.calls)) == paid + done.calls
+    with pytest.raises(BudgetError, match="resume --max-calls"):
+        compile_(paid_shop, resume=True)
+    assert len(model.calls) == paid
+    done = compile_(paid_shop, resume=True, max_calls=10_000)
+    assert len(model.calls) == len(set(model.calls)) == done.calls > paid
 
 
 def test_a_model_that_fails_three_calls_in_ten_is_asked_again(paid_shop, model):
@@ -68,6 +83,24 @@ def test_a_model_that_fails_three_calls_in_ten_is_asked_again(paid_shop, model):
 def test_a_model_that_is_gone_for_a_while_costs_what_it_was_asked_then_and_no_more(paid_shop, model):
     model.fails = lambda n: 4 <= n < 70
     assert compile_(paid_shop).trials == len(starts({})) + 2 + 6
+
+
+def test_while_it_searches_the_program_as_it_was_is_shown_beside_the_best_so_far(paid_shop):
+    from rich.console import Console
+
+    from optimize.cli.compile_ import _view
+
+    shown = []
+
+    def look(live):
+        with (console := Console(width=60)).capture() as page:
+            console.print(_view(live))
+        shown.append((live.baseline, live.best, page.get()))
+
+    compile_(paid_shop, watch=look)
+    baseline, best, page = shown[-1]
+    assert baseline is not None and baseline <= best
+    assert f"{baseline:.3f}" in page
 
 
 def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop, monkeypatch):
@@ -103,6 +136,47 @@ def test_a_study_made_by_another_program_is_refused_with_the_difference(paid_sho
     monkeypatch.setattr(preparation, "source_digest", lambda: "another")
     with pytest.raises(StudyError, match=r"program was sha256:\w+.*, is another"):
         compile_(paid_shop, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        ("[knowledge.product]", '[loop]\npreset = "judge-and-ground"\n\n[knowledge.product]', "preset was full"),
+        ("prices, refunds and invoices", "what is paid and paid back", r"predictors\.classifier\.route was"),
+    ],
+)
+def test_a_study_that_began_with_another_program_is_refused(paid_shop, was, now, told):
+    with pytest.raises(BudgetError):
+        compile_(paid_shop, max_calls=2)
+    settings = paid_shop / "ragc.toml"
+    settings.write_text(settings.read_text().replace(was, now, 1))
+    with pytest.raises(StudyError, match=told):
+        compile_(paid_shop, resume=True)
+
+
+def test_a_resume_that_contradicts_its_study_is_refused(paid_shop):
+    with pytest.raises(BudgetError):
+        compile_(paid_shop, max_calls=2, seed=3)
+    with pytest.raises(StudyError, match="begun with --seed 3, not 4"):
+        compile_(paid_shop, resume=True, seed=4)
+    with pytest.raises(StudyError, match="begun without --from, not shop@v1"):
+        compile_(paid_shop, resume=True, origin="shop@v1")
+    assert compile_(paid_shop, resume=True, seed=3, max_calls=10_000).study == "shop-1"
+
+
+def test_of_several_studies_each_can_be_gone_on_with(paid_shop):
+    for seed in (1, 2):
+        with pytest.raises(BudgetError):
+            compile_(paid_shop, max_calls=2, seed=seed)
+    older = compile_(paid_shop, study="shop-1", max_calls=10_000)
+    assert older.study == "shop-1"
+    manifest = read(resolve(older.reference, paid_shop / "artifacts").path)
+    assert manifest.section("optimizer")["seed"] == 1
+    assert compile_(paid_shop, resume=True, max_calls=10_000).study == "shop-2"
+    with pytest.raises(StudyError, match="shop-1 is finished"):
+        compile_(paid_shop, study="shop-1")
+    with pytest.raises(StudyError, match="no study 'shop-7'"):
+        compile_(paid_shop, study="shop-7")
 
 
 def test_a_label_of_the_wrong_type_is_named_with_its_line_before_anything_is_spent(paid_shop, model):

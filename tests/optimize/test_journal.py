@@ -5,6 +5,8 @@ import threading
 
 import optuna
 import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
 from optimize import journal
 from optimize.journal import create, join, names
@@ -88,6 +90,24 @@ def test_a_database_that_is_away_for_a_while_is_waited_for(own_shop, monkeypatch
     threading.Timer(7, lambda: away.execute("ROLLBACK")).start()  # longer than SQLite itself waits
     study.add(trial(0.5))
     assert len(study.trials()) == 1
+
+
+def test_a_trial_is_there_once_when_the_connection_broke_after_it_was_written(own_shop, monkeypatch):
+    study = create(in_database(own_shop), {})
+    broken = []
+
+    def breaks(connection):
+        added = connection.exec_driver_sql("SELECT count(*) FROM trials").scalar()
+        if added and not broken:
+            broken.append(True)
+            connection.connection.commit()
+            raise OperationalError("COMMIT", {}, Exception("server closed the connection unexpectedly"))
+
+    event.listen(study.storage.engine, "commit", breaks)
+    study.add(trial(0.5))
+    study.add(trial(0.5))
+    assert broken and len(study.storage.get_all_trials(1)) == 3
+    assert [t.values[0] for t in study.trials()] == [0.5, 0.5]
 
 
 def test_a_storage_that_is_no_database_is_told(own_shop):

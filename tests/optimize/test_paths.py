@@ -1,9 +1,18 @@
 """Paths: a setting under which nothing is read otherwise is answered from the tree, and as it would be anew."""
 
-import numpy as np
+from dataclasses import replace
 
+import dspy
+import numpy as np
+from dspy.adapters.types.decision import Score
+
+from optimize.paths import NONE, Parameters, Paths
+from optimize.readings import Readings, Watched
 from optimize.record import Record
 from optimize.replay import Replay
+from program.decisions import decode
+from program.knobs import Knob
+from program.modules import Classifier
 from program.parameters import Candidates, apply, read, space
 
 QUESTIONS = [
@@ -62,3 +71,62 @@ def test_a_knob_that_no_run_read_leaves_every_answer_the_very_same_object(rag):
     apply(replay.program, {"policy.clarify_above": 0.999, "policy.search_claims": 0, "policy.min_gain": 0.123})
     after = replay.answers(QUESTIONS)
     assert all(one is other for one, other in zip(before, after, strict=True))
+
+
+class Shy(Classifier):
+    """A classifier that makes all questions simple past a knob of its own, of which nobody else knows."""
+
+    def __init__(self, cards):
+        super().__init__(cards)
+        self.shyness = Knob(0.0, 0.0, 1.0, meaning="probability of a base under which nothing is chosen")
+
+    def plan(self, evidence):
+        plan = super().plan(evidence)
+        return plan if self.shyness.value < 0.5 else replace(plan, route="direct")
+
+
+def test_a_knob_written_today_anywhere_is_searched_and_replayed_as_it_is_read(rag):
+    def shy():
+        program = rag.deepcopy()
+        demos = program.classifier.route.demos
+        program.classifier = Shy(program.runtime.library.describe())
+        program.classifier.route.demos = demos
+        return program
+
+    assert "classifier.shyness" in {d.name for d in space(shy())}
+    record = Record()
+    kept = Replay(shy(), record)
+    paths = []
+    for shyness in (0.2, 0.8, 0.2, 0.6):
+        fresh = Replay(shy(), record)
+        for replay in (kept, fresh):
+            apply(replay.program, {"classifier.shyness": shyness})
+        assert kept.answers(QUESTIONS) == fresh.answers(QUESTIONS)
+        paths.append([answer.trace.path for answer in kept.answers(QUESTIONS)])
+    assert paths[0] == paths[2] != paths[1] == paths[3]
+
+
+class Grade(dspy.Signature):
+    """How good is the text?"""
+
+    text: str = dspy.InputField()
+    quality: Score["poor", "fair", "good", "best"] = dspy.OutputField(desc="how good it is")  # noqa: F821
+
+
+def test_a_run_that_looked_at_the_level_of_a_score_is_known_exactly_while_it_comes_to_the_same_level(rag):
+    program = rag.deepcopy()
+    program.grade = dspy.Predict(Grade)
+    parameters = Parameters(program, {"grade": program.grade})
+    names = [d.name for d in space(program) if d.name.startswith("grade:")]
+    found, rng = [0.1, 0.3, 0.4, 0.2], np.random.default_rng(3)
+    paths, levels = Paths(parameters), {}
+    for _ in range(60):
+        apply(program, {name: n + rng.uniform(0.02, 0.98) for n, name in enumerate(names)})
+        (known,) = paths.known(["q"])
+        watched = Watched(program, Readings(parameters, parameters.row()))
+        level = watched.decided("grade", {"quality": found})["quality"].level
+        assert level == decode({"quality": found}, program.grade.fields)["quality"].level
+        assert (known != NONE) == (level in levels)
+        assert known in {NONE, levels.setdefault(level, len(levels))}
+        paths.add("q", watched.readings, rag)
+    assert len(levels) > 1

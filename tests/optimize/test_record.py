@@ -33,15 +33,6 @@ def test_without_a_path_nothing_is_written():
     assert record.read([KEY]) == {}
 
 
-def test_a_call_that_another_has_begun_is_waited_for_and_not_made_again(tmp_path):
-    ours, theirs = Record(tmp_path / "record.sqlite"), Record(tmp_path / "record.sqlite")
-    theirs._owner = "elsewhere:1"
-    assert theirs.begin(KEY) is None
-    answered = threading.Timer(0.3, lambda: theirs.write({KEY: Entry("paid once")}))
-    answered.start()
-    assert ours.begin(KEY) == Entry("paid once")
-
-
 def test_a_call_begun_by_a_process_that_died_is_taken_over_at_once(tmp_path):
     script = (
         "import sys; from pathlib import Path; from optimize.record import Record\n"
@@ -49,14 +40,6 @@ def test_a_call_begun_by_a_process_that_died_is_taken_over_at_once(tmp_path):
     )
     assert in_another_process(script, tmp_path / "record.sqlite").returncode == 0
     assert Record(tmp_path / "record.sqlite").begin(KEY) is None
-
-
-def test_a_call_given_up_may_be_tried_by_another(tmp_path):
-    ours, theirs = Record(tmp_path / "record.sqlite"), Record(tmp_path / "record.sqlite")
-    theirs._owner = "elsewhere:1"
-    assert theirs.begin(KEY) is None
-    theirs.give_up(KEY)
-    assert ours.begin(KEY) is None
 
 
 def test_a_file_that_is_locked_for_a_while_is_waited_for(tmp_path):

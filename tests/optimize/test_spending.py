@@ -1,6 +1,7 @@
 """Caps: never passed, whoever spends and however many at once."""
 
 import random
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -93,3 +94,16 @@ def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_
             assert len(list(threads.map(ask, range(12)))) == 12
         assert provider.calls == spending.calls == 12 and provider.most_in_flight == 1
         assert spending.usd == pytest.approx((provider.tokens_in + provider.tokens_out) / 1e6)
+
+
+@pytest.mark.xdist_group("provider")
+def test_a_call_that_a_cap_forbids_is_left_to_whoever_may_make_it(own_shop):
+    with serve(None, obliging) as provider:
+        text = (own_shop / FILE).read_text()
+        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nfallback = false\n[provider.model."openai/x"]\n'
+        (own_shop / FILE).write_text(f'{text}\n{models}api_base = "{provider.url}"\n')
+        program, place = open_program(own_shop), own_shop / "record.sqlite"
+        with pytest.raises(BudgetStop, match="calls"):
+            Replay(program, Record(place), Spending(Caps(calls=0)))("How much water does the Merle hold?")
+        with sqlite3.connect(place) as file:
+            assert file.execute("SELECT count(*) FROM begun").fetchone() == (0,)

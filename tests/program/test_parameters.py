@@ -1,14 +1,25 @@
 """The parameters of a program are found by walking it."""
 
+import json
+
 import dspy
 import pytest
+from dspy.adapters.types.decision import Score
 from hypothesis import given
 from hypothesis import strategies as st
 
+from program.decisions import Requests, decode
 from program.knobs import Knob
 from program.knowledge.source import SourceCard
 from program.modules import Classifier, Judge
 from program.parameters import apply, read, space
+
+
+class Grade(dspy.Signature):
+    """How good is the text?"""
+
+    text: str = dspy.InputField()
+    quality: Score["poor", "fair", "good"] = dspy.OutputField(desc="how good it is")  # noqa: F821
 
 
 class Small(dspy.Module):
@@ -16,6 +27,7 @@ class Small(dspy.Module):
         super().__init__()
         self.classifier = Classifier([SourceCard("product", "documents", "kettles")])
         self.judge = Judge()
+        self.grade = dspy.Predict(Grade)
         self.fresh = Knob(3, 1, 9, meaning="a knob written today")
 
 
@@ -41,6 +53,43 @@ def test_what_is_applied_is_what_is_read(data):
     apply(program, setting)
     found = read(program)
     assert {name: pytest.approx(value) for name, value in setting.items()} == found
+
+
+def test_a_score_has_a_cut_for_each_level_but_the_lowest_and_they_stay_in_order():
+    cuts = [d for d in space(Small()) if d.name.startswith("grade:quality")]
+    assert [d.name for d in cuts] == ["grade:quality>1", "grade:quality>2"]
+    assert 0 < cuts[0].low < 0.5 < cuts[0].high < cuts[1].low < 1.5 < cuts[1].high < 2
+
+
+@given(
+    st.lists(st.floats(0.01, 1), min_size=3, max_size=3),
+    st.floats(0.02, 0.98),
+    st.floats(1.02, 1.98),
+)
+def test_a_score_is_decoded_as_dspy_decodes_it(shares, first, second):
+    program = Small()
+    apply(program, {"grade:quality>1": first, "grade:quality>2": second})
+    found = [share / sum(shares) for share in shares]
+    client = Client({"quality": {"probabilities": dict(enumerate(found)), "confidence": 0.5}})
+    theirs = program.grade(lm=client, text="t").quality
+    worded = Client({"quality": {"probabilities": {str(n): p for n, p in enumerate(found)}, "confidence": 0.5}})
+    evidence, same = (Requests().ask("grade", program.grade, one, {"text": "t"}) for one in (client, worded))
+    assert json.loads(json.dumps(evidence)) == evidence == same
+    ours = decode(evidence, program.grade.fields)["quality"]
+    assert (ours.value, ours.level) == (pytest.approx(theirs.value), theirs.level)
+
+
+class Client:
+    """A decision client that says what it is told to."""
+
+    supports_decision_requests = True
+
+    def __init__(self, answers):
+        self.model, self.callbacks, self.cache, self.kwargs = "staged/decider", [], False, {}
+        self.answers = answers
+
+    def __call__(self, state, questions):
+        return self.answers
 
 
 def test_applying_what_is_read_changes_nothing():

@@ -1,0 +1,69 @@
+"""How often scores on the questions of a test were looked at: each look is a draw in which chance may find favour."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import orjson
+
+from optimize import registry
+from optimize.overlap import question_digest
+from program.manifest import Manifest
+from program.manifest import read as read_manifest
+from program.reference import names, resolve
+
+LOOKS = "looks.jsonl"
+"""Beside the versions of a name, to be committed with them."""
+DIGITS = 8  # of a question's digest
+
+
+def look(root: Path, name: str, by: str, questions: Iterable[str], identity: str = "") -> int:
+    """Notes that scores on these questions are seen, and returns which look at any of them it is: 1 for the first.
+
+    A look of the same `identity` is one, however often it is noted. Where nothing can be written, nothing is.
+    """
+    identity = identity or uuid4().hex[:16]
+    digests = {question_digest(text)[:DIGITS] for text in questions}
+    noted = list(_noted(root, name))
+    others: dict[str, int] = {
+        row["look"]: row["number"] for row in noted if row["look"] != identity and row["seen"] & digests
+    }
+    for manifest in sealed(root, name):
+        optimizer = manifest.section("optimizer")
+        tested = {digest[:DIGITS] for digest in manifest.section("data").get("test", {}).get("questions", ())}
+        study = str(optimizer.get("study", manifest.version))
+        if optimizer.get("name") == "ragc" and tested & digests and study != identity:
+            others.setdefault(study, int(optimizer.get("test_looks", 0)))
+    number = 1 + max(len(others), *others.values(), 0)
+    if identity not in {row["look"] for row in noted}:
+        line = {"look": identity, "by": by, "number": number, "questions": "".join(sorted(digests))}
+        with contextlib.suppress(OSError):
+            (root / name).mkdir(parents=True, exist_ok=True)
+            with (root / name / LOOKS).open("ab") as file:  # on a line of its own, whatever was cut off before it
+                file.write(b"\n" * bool(file.tell()) + orjson.dumps(line))
+    return number
+
+
+def sealed(root: Path, name: str) -> list[Manifest]:
+    """The manifests of a name's versions, oldest first."""
+    if name not in names(root):
+        return []
+    return [read_manifest(resolve(f"{one.name}@{one.version}", root).path) for one in registry.ls(name, root)]
+
+
+def _noted(root: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Each look with the digests of its questions; a line that was cut off is left out."""
+    try:
+        lines = (root / name / LOOKS).read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            row = orjson.loads(line)
+            told = str(row["questions"])
+            seen = {told[at : at + DIGITS] for at in range(0, len(told), DIGITS)}
+            yield {"look": str(row["look"]), "number": int(row["number"]), "seen": seen}

@@ -1,0 +1,78 @@
+"""Caps of a study: kept with it, for all that work on it and however often it is resumed."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from optimize import spending
+from optimize.calls import ABREAST
+from optimize.compiler import SEARCH_SHARE, compile_project, work
+from program.errors import BudgetError
+from program.settings import Project
+
+CALLS = 60
+
+
+def compile_(folder, **options):
+    return compile_project(Project.open(folder), **{"trials": 6, **options})
+
+
+def interrupted(folder, **options):
+    """A compile that is stopped in its search."""
+
+    def stop(live):
+        if live.stage == "searching" and live.done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_(folder, watch=stop, **options)
+
+
+def test_a_resumed_compile_goes_on_under_the_caps_it_began_with(paid_shop, model):
+    interrupted(paid_shop, max_calls=CALLS)
+    before = len(model.calls)
+    done = compile_(paid_shop, resume=True)
+    assert before < len(model.calls) <= CALLS
+    assert (done.stopped_by, done.calls) == ("calls", len(model.calls))
+
+
+def test_a_cap_given_with_resume_counts_what_was_spent_before(paid_shop, model):
+    interrupted(paid_shop)
+    before = len(model.calls)
+    done = compile_(paid_shop, resume=True, max_calls=before + 5)
+    assert before < len(model.calls) <= before + 5
+    assert done.stopped_by == "calls"
+
+
+def test_a_worker_spends_what_the_search_has_left_and_no_more(paid_shop, model):
+    interrupted(paid_shop, max_calls=CALLS)
+    work(Project.open(paid_shop), "")
+    assert len(model.calls) <= SEARCH_SHARE * CALLS
+    paid = len(model.calls)
+    work(Project.open(paid_shop), "")
+    assert len(model.calls) == paid
+    compile_(paid_shop, resume=True)
+    assert len(model.calls) <= CALLS
+
+
+def test_the_time_of_all_resumptions_counts_and_no_call_begins_after_it(paid_shop, model, monkeypatch):
+    clock = SimpleNamespace(
+        monotonic=lambda: time.monotonic() + 10 * len(model.calls), time=time.time, sleep=time.sleep
+    )
+    monkeypatch.setattr(spending, "time", clock)  # on which a call takes ten seconds
+    interrupted(paid_shop, max_seconds=600)
+    paid = len(model.calls)
+    model.calls.clear()
+    done = compile_(paid_shop, resume=True)
+    assert done.stopped_by == "seconds"
+    assert 10 * paid < done.seconds
+    assert 10 * (paid + len(model.calls)) <= 600 + 10 * ABREAST  # those on their way when the time was up
+
+
+def test_time_that_is_up_while_the_knowledge_is_indexed_is_told(paid_shop, model, monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000, time=time.time, sleep=time.sleep)
+    monkeypatch.setattr(spending, "time", clock)
+    with pytest.raises(BudgetError, match="cap on seconds"):
+        compile_(paid_shop, max_seconds=900)
+    assert not model.calls

@@ -1,0 +1,80 @@
+"""Looks: every sight of scores on a question counts, whoever had it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from optimize import compiler
+from optimize.cli.main import app
+from optimize.compiler import compile_project
+from optimize.looks import LOOKS, look
+from optimize.offline import compare_offline
+from program.settings import Project
+
+
+def compile_(folder, **options):
+    return compile_project(Project.open(folder), **{"trials": 2, **options})
+
+
+def evaluated(folder, *options):
+    done = CliRunner().invoke(app, ["eval", str(folder), "--json", *options])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)["looks"]
+
+
+def test_an_evaluation_and_an_offline_test_are_looks_too(own_shop):
+    first = compile_(own_shop)
+    assert first.looks == 1
+    assert evaluated(own_shop) == 2
+    compare_offline([first.parent, first.reference], root=own_shop / "artifacts")
+    assert compile_(own_shop).looks == 4
+
+
+def test_looks_at_other_questions_do_not_count(own_shop):
+    assert evaluated(own_shop, "--split", "dev") == 1
+    assert compile_(own_shop).looks == 1
+
+
+def test_a_compile_killed_in_its_test_has_looked_once(own_shop, monkeypatch):
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(compiler, "side_by_side", killed)
+        compile_(own_shop)
+    assert compile_(own_shop).looks == 2
+
+
+def test_a_compile_killed_in_its_test_and_resumed_has_looked_once(own_shop, monkeypatch):
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(compiler, "side_by_side", killed)
+        compile_(own_shop)
+    assert compile_(own_shop, resume=True).looks == 1
+
+
+def test_a_question_changed_does_not_begin_the_count_anew(own_shop):
+    assert compile_(own_shop).looks == 1
+    labelled = own_shop / "labelled.jsonl"
+    more = labelled.read_text().splitlines()[-2].replace('"q5"', '"q9"').replace("How many days", "How long")
+    labelled.write_text(labelled.read_text() + more + "\n")
+    assert compile_(own_shop).looks == 2
+
+
+def test_the_count_goes_on_from_what_versions_tell_where_the_notes_are_lost(own_shop):
+    for _ in range(2):
+        evaluated(own_shop)
+    assert compile_(own_shop).looks == 3
+    (own_shop / "artifacts/shop" / LOOKS).unlink()
+    assert [evaluated(own_shop), evaluated(own_shop)] == [4, 5]
+
+
+def test_a_line_that_was_cut_off_and_a_folder_that_cannot_be_written_harm_nobody(tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / LOOKS).write_bytes(b'{"look": "a", "by"')
+    assert [look(tmp_path, "shop", "eval", ["How much?"]) for _ in range(2)] == [1, 2]
+    (tmp_path / "file").write_text("")
+    assert look(tmp_path / "file", "shop", "eval", ["How much?"]) == 1
