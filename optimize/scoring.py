@@ -127,8 +127,10 @@ class Scoring:
             first += len(runs)
 
     def ceiling(self, price: float) -> Floats:
-        """The most each question can be worth when a call costs `price`: one labelled as answered takes a call."""
-        return np.asarray(self._weights.correct - price * self._answered)
+        """The most each question can be worth when a call costs `price`: an answer, which takes a call where the label
+        says that there is one, or a refusal, which need not take any."""
+        answered = max(self._weights.correct, self._weights.wrong) - price * self._answered
+        return np.maximum(answered, self._weights.missed)
 
     def most(self, scores: Scores, price: float) -> float:
         """The most that a setting scored on some questions can come to on all of them, a call costing `price`."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimize.dataset import LabelledQuestion
-from optimize.front import Candidate, frontier, prices
+from optimize.front import Candidate, frontier
 from optimize.scores import Scores
 from optimize.scoring import Arm, Scoring
 from optimize.survival import survives
@@ -36,17 +36,32 @@ QUESTIONS = [
     LabelledQuestion(id="b", question="B?", outcome="abstain", route="simple"),
     LabelledQuestion(id="c", question="C?", facts=("x",)),
 ]
-answers = st.tuples(st.sampled_from([1.0, 0.5, -0.3, -1.0]), st.sampled_from([0.0, 1.0]), st.integers(1, 4))
+numbers = st.integers(-8, 8).map(lambda n: n / 4)
+weights_ = st.builds(
+    UtilitySettings, correct=st.integers(0, 8).map(lambda n: n / 4), wrong=numbers, missed=numbers, call=st.floats(0, 1)
+)
+answers = st.tuples(
+    st.sampled_from(["correct", "partial", "wrong", "refused"]), st.sampled_from([0.0, 1.0]), st.integers(0, 4)
+)
 
 
-@given(st.lists(answers, min_size=3, max_size=3), st.integers(0, 3), st.sampled_from(sorted(prices(OWN).values())))
-def test_what_is_known_of_a_part_bounds_what_the_whole_can_come_to(rows, known, price):
-    scoring = Scoring([Arm(None, QUESTIONS)], UtilitySettings(call=OWN))
-    worth = np.array([u - OWN * c for u, _, c in rows])
+def worth_of(question, word, calls, weights):
+    """What utility an answer of that word can have; a refusal alone, or an unlabelled answer, comes without a call."""
+    refused = word == "refused" or (word == "correct" and question.outcome == "abstain")
+    calls = calls if refused else max(calls, int(question.outcome == "answered"))
+    worth = {"correct": weights.correct, "wrong": weights.wrong, "refused": weights.missed}
+    return worth.get(word, weights.correct / 2) - weights.call * calls, float(calls)
+
+
+@given(st.lists(answers, min_size=3, max_size=3), st.integers(0, 3), st.floats(0, 3), weights_)
+def test_what_is_known_of_a_part_bounds_what_the_whole_can_come_to(rows, known, price, weights):
+    scoring = Scoring([Arm(None, QUESTIONS)], weights)
+    found = [worth_of(q, word, calls, weights) for (word, _, calls), q in zip(rows, QUESTIONS, strict=True)]
+    worth, spent = np.array(found).T
     routed = np.array([r if q.route else np.nan for (_, r, _), q in zip(rows, QUESTIONS, strict=True)])
-    whole = Scores(worth, routed, np.array([float(c) for *_, c in rows]))
-    part = Scores(*(np.where(np.arange(3) < known, column, np.nan) for column in (worth, routed, whole.spent)))
-    reached = whole.worth + (OWN - price) * whole.calls
+    whole = Scores(worth, routed, spent)
+    part = Scores(*(np.where(np.arange(3) < known, column, np.nan) for column in (worth, routed, spent)))
+    reached = whole.worth + (weights.call - price) * whole.calls
     assert scoring.most(part, price) >= reached - 1e-9
 
 
