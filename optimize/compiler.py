@@ -174,7 +174,7 @@ def _finish(
         study=journal.name,
         stopped_by=stopped_by,
         looks=looks,
-        survived=choice.survived,
+        survived="balanced" in choice.survived,
         broken=broken,
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
+from optimize.front import prices
 from optimize.trials import Trial, best_first, distributions, plain
 from program.parameters import Dimension, Setting
 
@@ -28,15 +29,14 @@ BEST_KEPT = 60
 class Proposals:
     """Proposes settings of a space. The same trials, seed and worker give the same proposal.
 
-    `starts` come first, the very first of them last; `prices` are what a call may cost at the points a search is for,
-    `own` what it does cost.
+    `starts` come first, the very first of them last; `own` is what a call costs. Steps are made from what is best at
+    the price of a named point, each as often as another.
     """
 
     def __init__(
         self,
         space: Sequence[Dimension],
         starts: Sequence[Setting],
-        prices: Sequence[float],
         own: float,
         seed: int,
         worker: int,
@@ -44,7 +44,6 @@ class Proposals:
         self._space = space
         self._distributions = distributions(space)
         self._starts = starts
-        self._prices = prices
         self._own = own
         self._seed = seed
         self._worker = worker
@@ -91,7 +90,8 @@ class Proposals:
 
     def _step(self, complete: Sequence[Trial], rng: np.random.Generator) -> Setting:
         """One of the best settings with one or a few of its values moved, or put back to what they were."""
-        price = self._prices[int(rng.integers(len(self._prices)))]
+        at = prices([trial.candidate for trial in complete], self._own)
+        price = list(at.values())[int(rng.integers(len(at)))]
         ranked = best_first(complete, price, self._own)
         setting = dict(ranked[min(int(rng.geometric(0.4)) - 1, len(ranked) - 1)].setting)
         # Decisions are read anew from recorded evidence; most knobs open branches, which cost a hundred times as much.

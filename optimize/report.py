@@ -68,7 +68,7 @@ def render(story: Story) -> bytes:
         verdict=story.verdict.replace("_", " "),
         gain=story.gain,
         p=shown_p(story.gain.p),
-        survived=story.choice.survived,
+        survived="balanced" in story.choice.survived,
         looks=story.looks,
         metrics=_metrics([story.plain, story.before, story.after]),
         frontier=Markup(_frontier(story.choice)),

@@ -49,9 +49,14 @@ class Scores:
         """These questions and the other's."""
         return Scores(*(np.concatenate(pair) for pair in zip(self.columns, other.columns, strict=True)))
 
-    def at(self, price: float, own: float) -> float:
-        """The worth when a call costs `price` instead of the project's `own`."""
-        return self.worth + (own - price) * self.calls
+    def at(self, price: float, own: float) -> Floats:
+        """The utilities were a call to cost `price` instead of the project's `own`."""
+        return self.utility + (own - price) * self.spent
+
+    @property
+    def outcome(self) -> bytes:
+        """Equal for settings that come to the same on every question, in utility and calls."""
+        return np.round([self.utility, self.spent], 9).tobytes()
 
     @property
     def worth(self) -> float:

@@ -132,6 +132,11 @@ class Scoring:
         answered = max(self._weights.correct, self._weights.wrong) - price * self._answered
         return np.maximum(answered, self._weights.missed)
 
+    @property
+    def bends(self) -> list[float]:
+        """The prices at which `ceiling` bends: a refusal is worth more than an answer from there on."""
+        return [max(self._weights.correct, self._weights.wrong) - self._weights.missed]
+
     def most(self, scores: Scores, price: float) -> float:
         """The most that a setting scored on some questions can come to on all of them, a call costing `price`."""
         asked = ~np.isnan(scores.utility)

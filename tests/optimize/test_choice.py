@@ -76,3 +76,8 @@ def test_a_gain_on_one_topic_alone_does_not_survive_and_one_on_most_does():
 def test_no_gain_survives_when_there_is_none():
     assert not survives([0.0] * 8, [f"t{n}" for n in range(8)])
     assert not survives([], [])
+
+
+def test_one_topic_alone_proves_nothing_however_large_its_gain():
+    assert not survives([1.0] * 9, ["t0"] * 9)
+    assert not survives([1.0, np.nan], ["t0", "t1"])
