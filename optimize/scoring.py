@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ import numpy as np
 
 from optimize.abreast import Abreast
 from optimize.dataset import LabelledQuestion
-from optimize.metrics import judge, routing, utility
+from optimize.metrics import judge, routing, supported, utility
 from optimize.paths import NONE
 from optimize.replay import Replay
 from optimize.scores import CREDIT, Floats, Scores
@@ -145,16 +145,24 @@ class Scoring:
         routed = np.where(asked, scores.routing, 1.0)[self._routed & ~self._broken]
         return total + (CREDIT * float(np.nanmean(routed)) if len(routed) else 0.0)
 
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        return {p.id: p.text for p in self._arms[0].replay.program.runtime.library.passages()}
+
+    def _text_of(self, passage: str) -> str:
+        return self._texts.get(passage, "")
+
     def _graded(self, question: LabelledQuestion, answer: Answer) -> tuple[float, float, float]:
         """Utility, routing (NaN when no label tells), calls; a question whose grade raises is noted and left out."""
         if question.id in self.broken:
             return np.nan, np.nan, np.nan
         calls = answer.usage.calls
-        key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, calls)
+        key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, answer.citations, calls)
         known = self._known.get(key)
         if known is None:
             try:
-                worth = utility(judge(question, answer.outcome, answer.text), answer.outcome, calls, self._weights)
+                verdict, held = judge(question, answer.outcome, answer.text), supported(answer, self._text_of)
+                worth = utility(verdict, answer.outcome, calls, self._weights, held)
                 routed = routing(question, answer)
             except Exception as error:
                 self.broken[question.id] = f"{type(error).__name__}: {error}"

@@ -55,6 +55,13 @@ def test_the_page_names_the_points_on_the_frontier_the_oracle_the_tags_and_the_a
         assert told in page
 
 
+def test_choosing_by_question_can_only_add_to_what_the_chosen_setting_reaches_on_the_same_questions(page):
+    oracle, reached = map(
+        float, re.search(r"would reach (-?[\d.]+); the one chosen reaches (-?[\d.]+)\.", page).groups()
+    )
+    assert oracle >= reached
+
+
 def test_what_an_answer_says_is_text_not_markup():
     from optimize import charts
 
