@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,5 +20,4 @@ def survives(gains: Sequence[float], groups: Sequence[str]) -> bool:
         return False
     values, topics = zip(*known, strict=True)
     test = paired_test([0.0] * len(values), values, topics)
-    half = (test.ci[1] - test.ci[0]) / 2
-    return test.difference > 0 and test.difference >= half / 2  # a 95 % interval reaches about two standard errors
+    return test.difference > 0 and test.difference >= test.spread / math.sqrt(test.units)
