@@ -48,4 +48,6 @@ def test_a_compile_that_is_watched_says_where(own_shop, monkeypatch, capsys):
     monkeypatch.setattr("webbrowser.open", lambda url: visited.append(urllib.request.urlopen(url).status))
     assert run(monkeypatch, "compile", own_shop, "--trials", "1", "--watch") in {0, 3}
     assert visited == [200]
-    assert re.search(r"http://127\.0\.0\.1:\d+/dashboard", capsys.readouterr().err)
+    out, err = capsys.readouterr()
+    assert re.search(r"http://127\.0\.0\.1:\d+/dashboard", err)
+    assert re.search(r"over shop@v1: \w+; [+-].* over plain RAG\n", out)

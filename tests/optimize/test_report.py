@@ -36,7 +36,14 @@ def test_the_page_needs_nothing_but_itself(page):
 
 
 def test_the_page_tells_the_gain_the_frontier_and_the_spend(page):
-    for told in ("over shop@v1", "Utility against model calls", "settings tried", "looked at 1 time", "What moved"):
+    for told in (
+        "over shop@v1",
+        "over plain RAG on the same questions",
+        "Utility against model calls",
+        "settings tried",
+        "looked at 1 time",
+        "What moved",
+    ):
         assert told in page
 
 
