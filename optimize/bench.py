@@ -68,12 +68,13 @@ class Bench:
 
 
 class Table:
-    """Utility and calls of settings: a row for each, a column for every question."""
+    """Utility, calls and money of settings: a row for each, a column for every question."""
 
     def __init__(self, settings: Sequence[Setting], scores: Sequence[Scores], own: float) -> None:
         self.settings = settings
         self.utility = np.array([one.utility for one in scores])
         self._spent = np.array([one.spent for one in scores])
+        self._usd = np.array([one.usd for one in scores])
         self._own = own
 
     def at(self, price: float) -> Floats:
@@ -88,8 +89,8 @@ class Table:
     @property
     def candidates(self) -> list[Candidate]:
         """The settings with what each comes to."""
-        means = zip(np.nanmean(self.utility, axis=1), np.nanmean(self._spent, axis=1), strict=True)
-        return [Candidate(s, float(u), float(c)) for s, (u, c) in zip(self.settings, means, strict=True)]
+        means = np.nanmean([self.utility, self._spent, self._usd], axis=2).T.tolist()
+        return [Candidate(setting, *mean) for setting, mean in zip(self.settings, means, strict=True)]
 
     def out_of_fold(self, bench: Bench, price: float, before: Scores) -> Floats:
         """The gain of each question in folds under the setting chosen without its topic, over what it was worth before.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from program.parameters import Setting
 
@@ -14,11 +14,12 @@ SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting with its mean utility, calls at their own price taken off, and its mean calls a question."""
+    """A setting with its mean utility, calls at their own price taken off, its mean calls and dollars a question."""
 
     setting: Setting
     utility: float
     calls: float
+    usd: float = 0.0
 
     def at(self, price: float, own: float) -> float:
         """The utility were a call to cost `price` instead of `own`."""
@@ -47,7 +48,7 @@ def best(candidates: Sequence[Candidate], price: float, own: float) -> Candidate
 
 def turning(candidates: Sequence[Candidate], own: float) -> list[float]:
     """The prices of a call, from nothing up, at each of which another candidate becomes the best."""
-    rest, found = frontier(candidates, own), []
+    rest, found = frontier([replace(one, usd=0.0) for one in candidates], own), []
     if rest:
         now = rest.pop()
     while rest:
@@ -59,10 +60,11 @@ def turning(candidates: Sequence[Candidate], own: float) -> list[float]:
 
 
 def frontier(candidates: Sequence[Candidate], own: float) -> list[Candidate]:
-    """Those that no other beats in utility, calls aside, without more calls; fewest calls first."""
+    """Those that no other beats in utility, calls aside, without more calls or money; fewest calls first."""
     kept: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda c: (round(c.calls, 9), -c.at(0.0, own))):
-        if not kept or candidate.at(0.0, own) > kept[-1].at(0.0, own) + SAME:
+    for candidate in sorted(candidates, key=lambda c: (round(c.calls, 9), -c.at(0.0, own), c.usd)):
+        most = candidate.at(0.0, own) - SAME
+        if not any(one.at(0.0, own) >= most and one.usd <= candidate.usd + SAME for one in kept):
             kept.append(candidate)
     return kept
 

@@ -100,10 +100,15 @@ def judge(question: LabelledQuestion, outcome: str, text: str) -> Verdict:
 
 
 def utility(
-    verdict: Verdict, outcome: str, calls: int, weights: UtilitySettings, supported: float | None = None
+    verdict: Verdict,
+    outcome: str,
+    calls: int,
+    weights: UtilitySettings,
+    supported: float | None = None,
+    usd: float = 0.0,
 ) -> float:
     """Correct earns `correct`; wrong, or without one claim `supported` by what it cites, `wrong`; a partial answer its
-    share of the facts, a needless refusal `missed`; each model call costs `call`."""
+    share of the facts, a needless refusal `missed`; each model call costs `call`, each US dollar `usd`."""
     if verdict.wrong or supported == 0:
         worth = weights.wrong
     elif verdict.correct:
@@ -112,7 +117,7 @@ def utility(
         worth = weights.correct * verdict.fact_share
     else:
         worth = weights.missed
-    return worth - weights.call * calls
+    return worth - weights.call * calls - weights.usd * usd
 
 
 def grade(
@@ -154,7 +159,7 @@ def grade(
         correct=int(verdict.correct),
         partial=int(verdict.partial),
         wrong=int(verdict.wrong),
-        utility=utility(verdict, answer.outcome, answer.usage.calls, weights, held),
+        utility=utility(verdict, answer.outcome, answer.usage.calls, weights, held, answer.usage.usd),
         answer=answer.text,
         path=answer.trace.path,
         metrics=metrics,

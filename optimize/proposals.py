@@ -83,9 +83,10 @@ class Proposals:
         return {d.name: _coarse(d, found[d.name]) for d in self._space}
 
     def _light(self, trial: FrozenTrial) -> FrozenTrial:
-        """The trial over distributions that all share: Optuna copies them with every trial otherwise."""
+        """The trial's utility, over distributions that all share: Optuna copies them with every trial otherwise."""
         light = copy(trial)
         light.distributions = self._distributions
+        light.values = trial.values[:1]
         return light
 
     def _step(self, complete: Sequence[Trial], rng: np.random.Generator) -> Setting:

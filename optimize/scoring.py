@@ -16,7 +16,7 @@ from optimize.dataset import LabelledQuestion
 from optimize.metrics import judge, routing, supported, utility
 from optimize.paths import NONE
 from optimize.replay import Replay
-from optimize.scores import CREDIT, Floats, Scores
+from optimize.scores import CREDIT, UNKNOWN, Floats, Scores, Values
 from optimize.spending import Spending
 from program.answer import Answer
 from program.parameters import Setting, Turning
@@ -39,7 +39,7 @@ class Scoring:
         self._weights = weights
         self._places = [(a, q) for a, arm in enumerate(arms) for q in range(len(arm.questions))]
         self._known: dict[tuple[Any, ...], tuple[float, float]] = {}
-        self._grades: dict[tuple[int, int], tuple[float, float, float]] = {}  # by place and run
+        self._grades: dict[tuple[int, int], Values] = {}  # by place and run
         self._setting: Setting = {}
         questions = [question for arm in arms for question in arm.questions]
         self._ids = [question.id for question in questions]
@@ -152,20 +152,20 @@ class Scoring:
     def _text_of(self, passage: str) -> str:
         return self._texts.get(passage, "")
 
-    def _graded(self, question: LabelledQuestion, answer: Answer) -> tuple[float, float, float]:
-        """Utility, routing (NaN when no label tells), calls; a question whose grade raises is noted and left out."""
+    def _graded(self, question: LabelledQuestion, answer: Answer) -> Values:
+        """Utility, routing (NaN when no label tells), calls, dollars; a question whose grade raises is noted, left out."""
         if question.id in self.broken:
-            return np.nan, np.nan, np.nan
-        calls = answer.usage.calls
-        key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, answer.citations, calls)
+            return UNKNOWN
+        calls, usd = answer.usage.calls, answer.usage.usd
+        key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, answer.citations, calls, usd)
         known = self._known.get(key)
         if known is None:
             try:
                 verdict, held = judge(question, answer.outcome, answer.text), supported(answer, self._text_of)
-                worth = utility(verdict, answer.outcome, calls, self._weights, held)
+                worth = utility(verdict, answer.outcome, calls, self._weights, held, usd)
                 routed = routing(question, answer)
             except Exception as error:
                 self.broken[question.id] = f"{type(error).__name__}: {error}"
-                return np.nan, np.nan, np.nan
+                return UNKNOWN
             known = self._known[key] = (worth, np.nan if routed is None else routed)
-        return *known, float(calls)
+        return *known, float(calls), usd

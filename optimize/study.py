@@ -19,7 +19,7 @@ from optimize.proposals import Proposals, within
 from optimize.scores import Scores
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Spending
-from optimize.trials import Trial, best_first, distributions, thawed
+from optimize.trials import OBJECTIVES, Trial, best_first, distributions, thawed
 from program.errors import BudgetStop
 from program.parameters import Setting, space
 from program.settings import UtilitySettings
@@ -153,10 +153,12 @@ class Search:
         complete = [t for t in self._journal.trials() if t.state == TrialState.COMPLETE]
         if len(complete) < IMPORTANT_FROM:
             return {}
-        study = optuna.create_study(direction="maximize")
+        study = optuna.create_study(directions=[*OBJECTIVES.values()])
         study.add_trials(complete)
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        found: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator)
+        found: dict[str, float] = optuna.importance.get_param_importances(
+            study, evaluator=evaluator, target=lambda trial: trial.values[0]
+        )
         return found
 
     def scores(self, setting: Setting) -> Scores:
@@ -180,7 +182,7 @@ class Search:
         number = len(trials)
         if start:
             found = self._scoring(setting)
-            return Trial(number, setting, found.worth, found.calls, len(found.utility), start=start)
+            return Trial(number, setting, found.worth, found.calls, len(found.utility), start=start, usd=found.dollars)
         order = self._by_uncertainty()
         front = [trial.candidate for trial in trials if not trial.pruned]
         bounds = [(price, best(front, price, self._own).at(price, self._own)) for price in self._bends(front)]
@@ -192,8 +194,8 @@ class Search:
             seen = upto
             if seen < len(order) and all(self._scoring.most(scores, price) <= had for price, had in bounds):
                 worth = self._scoring.most(scores, self._own)
-                return Trial(number, setting, worth, scores.calls, seen, pruned=True, start=start)
-        return Trial(number, setting, scores.worth, scores.calls, seen, start=start)
+                return Trial(number, setting, worth, scores.calls, seen, True, start, scores.dollars)
+        return Trial(number, setting, scores.worth, scores.calls, seen, False, start, scores.dollars)
 
     def _bends(self, front: Sequence[Candidate]) -> list[float]:
         """Prices between which neither the best of a front nor what a setting can come to bends: a bound that holds at

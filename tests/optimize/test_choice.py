@@ -59,8 +59,8 @@ def test_what_is_known_of_a_part_bounds_what_the_whole_can_come_to(rows, known, 
     found = [worth_of(q, word, calls, weights) for (word, _, calls), q in zip(rows, QUESTIONS, strict=True)]
     worth, spent = np.array(found).T
     routed = np.array([r if q.route else np.nan for (_, r, _), q in zip(rows, QUESTIONS, strict=True)])
-    whole = Scores(worth, routed, spent)
-    part = Scores(*(np.where(np.arange(3) < known, column, np.nan) for column in (worth, routed, spent)))
+    whole = Scores(worth, routed, spent, np.zeros(3))
+    part = Scores(*(np.where(np.arange(3) < known, column, np.nan) for column in whole.columns))
     reached = whole.worth + (weights.call - price) * whole.calls
     assert scoring.most(part, price) >= reached - 1e-9
 

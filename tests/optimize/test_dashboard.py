@@ -35,6 +35,10 @@ def test_a_study_is_shown_to_be_looked_at_only(compiled):
         with urllib.request.urlopen(f"{root}/api/studies") as reply:
             shown = json.load(reply)
         assert [one["study_name"] for one in shown["study_summaries"]] == [names(project)[-1]]
+        with urllib.request.urlopen(f"{root}/api/studies/{address.rpartition('/')[2]}") as reply:
+            study = json.load(reply)
+        assert study["directions"] == ["maximize", "minimize"]
+        assert len(study["best_trials"]) > 1  # a front
         delete = urllib.request.Request(f"{root}/api/studies/0", method="DELETE")
         with pytest.raises(urllib.error.HTTPError, match="405"):
             urllib.request.urlopen(delete)

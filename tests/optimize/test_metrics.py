@@ -87,6 +87,11 @@ def test_what_was_computed_for_an_answer_has_no_text_to_be_held_against():
     assert found.utility == pytest.approx(0.99)
 
 
+def test_money_is_charged_at_the_rate_the_project_says():
+    answer = Answer("30 days, GBP 5.", Outcome.ANSWERED, usage=Usage(calls=2, usd=0.004))
+    assert grade(REFUND, answer, UtilitySettings(usd=50)).utility == pytest.approx(1 - 0.02 - 0.2)
+
+
 def test_a_label_that_is_not_there_is_not_counted():
     metrics = grade(VAGUE, Answer("Which?", Outcome.CLARIFY), WEIGHTS).metrics
     assert metrics["routing_accuracy"] is None

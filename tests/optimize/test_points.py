@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from optimize.cli.main import app
+from optimize.compiler import compile_project
 from optimize.dataset import read_labelled
 from optimize.front import SAME, Candidate, best, frontier, prices, spread, turning
 from optimize.journal import join
@@ -102,6 +103,33 @@ def test_ask_takes_a_point_by_name(compiled):
 def test_ask_takes_the_best_setting_of_at_most_so_many_calls(compiled):
     assert ask(compiled, "--calls-per-question", "1.2")["usage"]["calls"] == 1
     assert "Its frontier: utility" in str(ask(compiled, "--calls-per-question", "0.5"))
+
+
+def test_a_setting_can_be_chosen_by_the_money_a_question_may_cost(paid_shop):
+    settings = paid_shop / "ragc.toml"
+    settings.write_text(settings.read_text() + "\n[utility]\nusd = 20.0\n")
+    done = compile_project(Project.open(paid_shop), trials=4)
+    root = paid_shop / "artifacts"
+    path = resolve(done.reference, root).path
+    cheapest = min(json.loads((path / "frontier.json").read_bytes()), key=lambda one: one["usd"])
+    assert cheapest["usd"] > 0
+    rag = load(done.reference, artifacts=root, usd_per_question=cheapest["usd"])
+    assert {name: read_setting(rag)[name] for name in cheapest["setting"]} == cheapest["setting"]
+    with pytest.raises(VersionError, match="fulfils that"):
+        load(done.reference, artifacts=root, usd_per_question=cheapest["usd"] / 2)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1))
+def test_on_the_frontier_no_setting_is_beaten_in_utility_calls_and_money_at_once(rows):
+    every = [Candidate({}, u / 4 - OWN * c, c / 2, m / 100) for u, c, m in rows]
+    front = frontier(every, OWN)
+    for one in every:
+        beaten = [
+            other for other in front
+            if other.at(0, OWN) >= one.at(0, OWN) - SAME and other.calls <= one.calls and other.usd <= one.usd
+        ]  # fmt: skip
+        assert beaten
+        assert one not in front or all(other == one for other in beaten)
 
 
 def test_ask_takes_the_setting_of_fewest_calls_with_at_least_a_utility(compiled):
