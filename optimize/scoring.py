@@ -153,7 +153,7 @@ class Scoring:
         return self._texts.get(passage, "")
 
     def _graded(self, question: LabelledQuestion, answer: Answer) -> Values:
-        """Utility, routing (NaN when no label tells), calls, dollars; a question whose grade raises is noted, left out."""
+        """Utility, routing (NaN when no label tells), calls, dollars; one whose grade raises is noted, left out."""
         if question.id in self.broken:
             return UNKNOWN
         calls, usd = answer.usage.calls, answer.usage.usd
