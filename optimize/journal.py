@@ -10,13 +10,14 @@ import logging
 import re
 import socket
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import optuna
 from filelock import FileLock
-from optuna.exceptions import DuplicatedStudyError, StorageInternalError
+from optuna.exceptions import DuplicatedStudyError, ExperimentalWarning, StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial
@@ -67,7 +68,9 @@ class Journal:
 
     def name_objectives(self) -> None:
         """Says what the two values of each trial are, for whoever looks at the study."""
-        _patiently(lambda: self._study.set_metric_names([*OBJECTIVES]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            _patiently(lambda: self._study.set_metric_names([*OBJECTIVES]))
 
     def note(self, key: str, value: Any) -> None:
         """Notes something of the study as a whole; JSON values."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 
 import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
 from optimize.front import prices
-from optimize.trials import Trial, best_first, distributions, plain
+from optimize.trials import Trial, best_first, by_utility, distributions, plain
 from program.parameters import Dimension, Setting
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
@@ -84,9 +83,8 @@ class Proposals:
 
     def _light(self, trial: FrozenTrial) -> FrozenTrial:
         """The trial's utility, over distributions that all share: Optuna copies them with every trial otherwise."""
-        light = copy(trial)
+        light = by_utility(trial)
         light.distributions = self._distributions
-        light.values = trial.values[:1]
         return light
 
     def _step(self, complete: Sequence[Trial], rng: np.random.Generator) -> Setting:

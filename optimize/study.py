@@ -19,7 +19,7 @@ from optimize.proposals import Proposals, within
 from optimize.scores import Scores
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Spending
-from optimize.trials import OBJECTIVES, Trial, best_first, distributions, thawed
+from optimize.trials import Trial, best_first, by_utility, distributions, thawed
 from program.errors import BudgetStop
 from program.parameters import Setting, space
 from program.settings import UtilitySettings
@@ -114,6 +114,8 @@ class Search:
                 found = self._judged(setting, trials, start)
                 self._journal.add(found.frozen(self._distributions, self._name))
                 live.done, live.calls = len(frozen) + 1, spending.calls
+                if found.start == 0:
+                    live.baseline = found.worth
                 if not found.pruned:
                     live.best = max(found.worth, live.best if live.best is not None else found.worth)
                 watch(live)
@@ -153,12 +155,10 @@ class Search:
         complete = [t for t in self._journal.trials() if t.state == TrialState.COMPLETE]
         if len(complete) < IMPORTANT_FROM:
             return {}
-        study = optuna.create_study(directions=[*OBJECTIVES.values()])
-        study.add_trials(complete)
+        study = optuna.create_study(direction="maximize")
+        study.add_trials([by_utility(trial) for trial in complete])
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        found: dict[str, float] = optuna.importance.get_param_importances(
-            study, evaluator=evaluator, target=lambda trial: trial.values[0]
-        )
+        found: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator)
         return found
 
     def scores(self, setting: Setting) -> Scores:

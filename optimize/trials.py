@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,13 @@ def thawed(frozen: FrozenTrial) -> Trial:
         frozen.user_attrs.get("start"),
         float(frozen.user_attrs["usd"]),
     )
+
+
+def by_utility(frozen: FrozenTrial) -> FrozenTrial:
+    """The trial with the first of its values alone, for what knows one objective."""
+    light = copy(frozen)
+    light.values = frozen.values[:1]
+    return light
 
 
 def best_first(trials: Sequence[Trial], price: float, own: float) -> list[Trial]:

@@ -38,6 +38,7 @@ def test_a_study_is_shown_to_be_looked_at_only(compiled):
         with urllib.request.urlopen(f"{root}/api/studies/{address.rpartition('/')[2]}") as reply:
             study = json.load(reply)
         assert study["directions"] == ["maximize", "minimize"]
+        assert study["objective_names"] == ["utility", "model calls a question"]
         assert len(study["best_trials"]) > 1  # a front
         delete = urllib.request.Request(f"{root}/api/studies/0", method="DELETE")
         with pytest.raises(urllib.error.HTTPError, match="405"):
