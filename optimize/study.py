@@ -39,7 +39,6 @@ class Live:
     done: int = 0
     of: int = 0
     best: float | None = None
-    baseline: float | None = None
     calls: int = 0
     started: float = field(default_factory=time.monotonic)
 
@@ -114,8 +113,6 @@ class Search:
                 found = self._judged(setting, trials, start)
                 self._journal.add(found.frozen(self._distributions, self._name))
                 live.done, live.calls = len(frozen) + 1, spending.calls
-                if found.start == 0:
-                    live.baseline = found.worth
                 if not found.pruned:
                     live.best = max(found.worth, live.best if live.best is not None else found.worth)
                 watch(live)

@@ -234,7 +234,6 @@ def _view(live: Live) -> Any:
     left = live.seconds_left
     view.add_row("stage", live.stage)
     view.add_row("done", f"{live.done}/{live.of}" if live.of else "")
-    view.add_row("uncompiled", "" if live.baseline is None else f"{live.baseline:.3f}")
     view.add_row("best so far", "" if live.best is None else f"{live.best:.3f}")
     view.add_row("model calls", f"{live.calls}")
     view.add_row("seconds left", "" if left is None else f"{left:.0f}")
