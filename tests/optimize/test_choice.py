@@ -1,11 +1,14 @@
 """Choosing: what beats the front, what a bound may prune, and which gains survive the folds."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optimize.bench import Table
 from optimize.dataset import LabelledQuestion
 from optimize.front import Candidate, frontier
 from optimize.scores import Scores
@@ -63,6 +66,32 @@ def test_what_is_known_of_a_part_bounds_what_the_whole_can_come_to(rows, known, 
     part = Scores(*(np.where(np.arange(3) < known, column, np.nan) for column in whole.columns))
     reached = whole.worth + (weights.call - price) * whole.calls
     assert scoring.most(part, price) >= reached - 1e-9
+
+
+def scored(values, calls=1.0):
+    values = np.array(values)
+    return Scores(values, np.full(len(values), np.nan), np.full(len(values), calls), np.zeros(len(values)))
+
+
+def test_a_setting_is_judged_on_a_topic_by_what_the_other_topics_say_of_it():
+    asked = [LabelledQuestion(id=f"q{n}", question=f"Q{n}?", topic=f"t{n}", outcome="answered") for n in range(4)]
+    bench = SimpleNamespace(questions=asked, held=list(range(4)))
+    lucky, steady = scored([1.0, 0.0, 0.0, 0.0]), scored([0.2, 0.2, 0.2, 0.2])
+    table = Table([{"a": 1}, {"a": 2}], [lucky, steady], OWN)
+    before = scored([0.0] * 4)
+    assert table.best(OWN) == 0  # all questions together
+    gains = table.out_of_fold(bench, OWN, before)
+    assert gains[0] == 0.2  # what the lucky one is worth there has no say
+    assert list(gains[1:]) == [0.0] * 3
+
+
+def test_where_a_call_is_dear_a_setting_of_fewer_calls_is_the_best_and_gains_by_them():
+    asked = [LabelledQuestion(id=f"q{n}", question=f"Q{n}?", topic=f"t{n}", outcome="answered") for n in range(4)]
+    bench = SimpleNamespace(questions=asked, held=list(range(4)))
+    table = Table([{"a": 1}, {"a": 2}], [scored([0.5] * 4, 3.0), scored([0.4] * 4, 1.0)], OWN)
+    assert (table.best(0.0), table.best(0.15)) == (0, 1)
+    gains = table.out_of_fold(bench, 0.15, scored([0.5] * 4, 3.0))
+    assert gains == pytest.approx([2 * (0.15 - OWN) - 0.1] * 4)
 
 
 def test_a_gain_on_one_topic_alone_does_not_survive_and_one_on_most_does():
