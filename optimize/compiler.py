@@ -163,12 +163,13 @@ def _finish(
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
     trials = len(search.trials)
     broken = {**search.broken, **dict.fromkeys(after.failed, "in the test")}
-    against_parent = paired(before.grades, after.grades)
+    against_parent, against_plain = paired(before.grades, after.grades), paired(plainly.grades, after.grades)
     story = Story(
         name=ready.project.name,
         parent=parent,
         verdict=direction("utility", against_parent),
         gain=against_parent,
+        over_plain=against_plain,
         plain=plainly,
         before=before,
         after=after,
@@ -204,7 +205,7 @@ def _finish(
         plain=plainly,
         before=before,
         against_parent=against_parent,
-        against_plain=paired(plainly.grades, after.grades),
+        against_plain=against_plain,
         trials=trials,
         seconds=spending.seconds,
         calls=spending.calls,
@@ -212,6 +213,7 @@ def _finish(
         study=journal.name,
         stopped_by=stopped_by,
         looks=looks,
+        points=choice.named,
         survived=choice.survived,
         broken=broken,
     )

@@ -10,6 +10,7 @@ import logging
 import re
 import socket
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,13 +18,14 @@ from uuid import uuid4
 
 import optuna
 from filelock import FileLock
-from optuna.exceptions import DuplicatedStudyError, StorageInternalError
+from optuna.exceptions import DuplicatedStudyError, ExperimentalWarning, StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from optimize.store import unopenable
+from optimize.trials import OBJECTIVES
 from program.errors import RecordError, StudyError
 from program.settings import Project
 
@@ -74,6 +76,12 @@ class Journal:
         found: Mapping[str, Any] = _patiently(lambda: self._study.user_attrs)
         return found
 
+    def name_objectives(self) -> None:
+        """Says what the two values of each trial are, for whoever looks at the study."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            _patiently(lambda: self._study.set_metric_names([*OBJECTIVES]))
+
     def note(self, key: str, value: Any) -> None:
         """Notes something of the study as a whole; JSON values."""
         _patiently(lambda: self._study.set_user_attr(key, value))
@@ -118,10 +126,11 @@ def create(project: Project, identity: Mapping[str, Any], notes: Mapping[str, An
         name = f"{project.name}-{n}"
         try:
             storage = _storage(project, name, new=True)
-            _patiently(lambda: optuna.create_study(study_name=name, storage=storage, direction="maximize"))  # noqa: B023
+            _patiently(lambda: optuna.create_study(study_name=name, storage=storage, directions=[*OBJECTIVES.values()]))  # noqa: B023
         except (DuplicatedStudyError, FileExistsError):
             continue  # another compile took the name this very moment
         journal = Journal(name, storage)
+        journal.name_objectives()
         for key, value in {**(notes or {}), IDENTITY: dict(identity)}.items():  # with its identity it is whole
             journal.note(key, value)
         return journal

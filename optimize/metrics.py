@@ -99,18 +99,25 @@ def judge(question: LabelledQuestion, outcome: str, text: str) -> Verdict:
     return Verdict(share == 1.0, False, share)
 
 
-def utility(verdict: Verdict, outcome: str, calls: int, weights: UtilitySettings) -> float:
-    """Correct earns `correct`, wrong `wrong`; a partial answer its share of the facts, a needless refusal
-    `missed`; each model call costs `call`."""
-    if verdict.correct:
-        worth = weights.correct
-    elif verdict.wrong:
+def utility(
+    verdict: Verdict,
+    outcome: str,
+    calls: int,
+    weights: UtilitySettings,
+    supported: float | None = None,
+    usd: float = 0.0,
+) -> float:
+    """Correct earns `correct`; wrong, or without one claim `supported` by what it cites, `wrong`; a partial answer its
+    share of the facts, a needless refusal `missed`; each model call costs `call`, each US dollar `usd`."""
+    if verdict.wrong or supported == 0:
         worth = weights.wrong
+    elif verdict.correct:
+        worth = weights.correct
     elif outcome == Outcome.ANSWERED:
         worth = weights.correct * verdict.fact_share
     else:
         worth = weights.missed
-    return worth - weights.call * calls
+    return worth - weights.call * calls - weights.usd * usd
 
 
 def grade(
@@ -125,6 +132,7 @@ def grade(
     `cascade` says that a dearer model might have been asked."""
     verdict = judge(question, answer.outcome, answer.text)
     answered = answer.outcome == Outcome.ANSWERED
+    held = supported(answer, text_of) if text_of else None
     metrics: dict[str, float | None] = {
         "outcome_accuracy": None if question.outcome is None else float(answer.outcome == question.outcome),
         "route_accuracy": None if question.route is None else float(answer.route == question.route),
@@ -134,7 +142,7 @@ def grade(
         "context_recall": _recall(question.evidence, answer.retrieved) if question.evidence else None,
         "context_precision": _precision(question.evidence, answer.retrieved) if question.evidence else None,
         "fact_recall": verdict.fact_share if question.facts else None,
-        "supported": _supported(answer, text_of) if answered and answer.citations and text_of else None,
+        "supported": held,
         "answer_relevancy": similarity(question.question, answer.text) if answered and similarity else None,
         "model_calls": float(answer.usage.calls),
         "tokens": float(answer.usage.tokens_in + answer.usage.tokens_out),
@@ -151,7 +159,7 @@ def grade(
         correct=int(verdict.correct),
         partial=int(verdict.partial),
         wrong=int(verdict.wrong),
-        utility=utility(verdict, answer.outcome, answer.usage.calls, weights),
+        utility=utility(verdict, answer.outcome, answer.usage.calls, weights, held, answer.usage.usd),
         answer=answer.text,
         path=answer.trace.path,
         metrics=metrics,
@@ -195,12 +203,19 @@ def _precision(evidence: Sequence[str], retrieved: Sequence[str]) -> float:
     return len(set(evidence) & set(retrieved)) / len(set(retrieved)) if retrieved else 0.0
 
 
-def _supported(answer: Answer, text_of: Callable[[str], str]) -> float:
-    """The share of claims whose numbers and names all stand in the passages they cite."""
-    by_number = {c.n: f"{c.title} {text_of(c.id)}" for c in answer.citations}
-    stated = claims(answer.text)
-    held = 0
-    for claim in stated:
-        cited = " ".join(by_number.get(n, "") for n in claim.cites).lower()
-        held += bool(claim.cites) and all(token.lower() in cited for token in _CHECKABLE.findall(claim.bare))
-    return held / len(stated) if stated else 1.0
+def supported(answer: Answer, text_of: Callable[[str], str]) -> float | None:
+    """The share of an answer's claims whose numbers and names all stand in the passages they cite.
+
+    A claim that cites a passage without a text (computed or fetched for this answer) is not counted; None when there
+    is none to count, or the answer cites nothing.
+    """
+    if answer.outcome != Outcome.ANSWERED or not answer.citations:
+        return None
+    texts = {c.n: (c.title, text_of(c.id)) for c in answer.citations}
+    held = []
+    for claim in claims(answer.text):
+        cited = [texts[n] for n in claim.cites if n in texts]
+        if all(text for _, text in cited):
+            told = " ".join(f"{title} {text}" for title, text in cited).lower()
+            held.append(bool(cited) and all(token.lower() in told for token in _CHECKABLE.findall(claim.bare)))
+    return sum(held) / len(held) if held else None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optimize.comparison import direction
 from optimize.evaluation import Evaluation
+from optimize.front import Candidate
 from optimize.metrics import Grade
 from optimize.stats import PairedResult, paired_test
 
@@ -17,7 +18,8 @@ class Compiled:
     """A finished compile: the new version, its scores beside plain RAG's and the parent's, and the verdict.
 
     `stopped_by` names the cap that ended the search early; `looks` counts how often this test split was looked at;
-    `broken` are training questions that could not be graded.
+    `points` has what each operating point came to on train (out of fold) and dev, and `survived` those whose gain
+    survived the folds; `broken` are training questions that could not be graded.
     """
 
     reference: str
@@ -34,7 +36,8 @@ class Compiled:
     study: str = ""
     stopped_by: str = ""
     looks: int = 1
-    survived: bool = True
+    points: Mapping[str, Candidate] = field(default_factory=dict)
+    survived: Collection[str] = ()
     broken: Mapping[str, str] = field(default_factory=dict)
 
     @property

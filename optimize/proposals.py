@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 
 import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
-from optimize.trials import Trial, best_first, distributions, plain
+from optimize.front import prices
+from optimize.trials import Trial, best_first, by_utility, distributions, plain
 from program.parameters import Dimension, Setting
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
@@ -28,15 +28,14 @@ BEST_KEPT = 60
 class Proposals:
     """Proposes settings of a space. The same trials, seed and worker give the same proposal.
 
-    `starts` come first, the very first of them last; `prices` are what a call may cost at the points a search is for,
-    `own` what it does cost.
+    `starts` come first, the very first of them last; `own` is what a call costs. Steps are made from what is best at
+    the price of a named point, each as often as another.
     """
 
     def __init__(
         self,
         space: Sequence[Dimension],
         starts: Sequence[Setting],
-        prices: Sequence[float],
         own: float,
         seed: int,
         worker: int,
@@ -44,7 +43,6 @@ class Proposals:
         self._space = space
         self._distributions = distributions(space)
         self._starts = starts
-        self._prices = prices
         self._own = own
         self._seed = seed
         self._worker = worker
@@ -84,14 +82,15 @@ class Proposals:
         return {d.name: _coarse(d, found[d.name]) for d in self._space}
 
     def _light(self, trial: FrozenTrial) -> FrozenTrial:
-        """The trial over distributions that all share: Optuna copies them with every trial otherwise."""
-        light = copy(trial)
+        """The trial's utility, over distributions that all share: Optuna copies them with every trial otherwise."""
+        light = by_utility(trial)
         light.distributions = self._distributions
         return light
 
     def _step(self, complete: Sequence[Trial], rng: np.random.Generator) -> Setting:
         """One of the best settings with one or a few of its values moved, or put back to what they were."""
-        price = self._prices[int(rng.integers(len(self._prices)))]
+        at = prices([trial.candidate for trial in complete], self._own)
+        price = list(at.values())[int(rng.integers(len(at)))]
         ranked = best_first(complete, price, self._own)
         setting = dict(ranked[min(int(rng.geometric(0.4)) - 1, len(ranked) - 1)].setting)
         # Decisions are read anew from recorded evidence; most knobs open branches, which cost a hundred times as much.

@@ -56,7 +56,7 @@ class Sealing:
         """The reference of the uncompiled program: the latest version when that holds just this, else a new one."""
         if (found := self._already(program, len(scores.grades))) is not None:
             return found
-        as_it_is = Choice({"balanced": read(program)}, [], False, 0.0)
+        as_it_is = Choice({"balanced": read(program)}, [], (), 0.0)
         return self._publish(program, scores, plain, as_it_is, "", {"name": "none"}, {})
 
     def compiled(

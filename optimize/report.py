@@ -39,6 +39,7 @@ class Story:
     parent: str
     verdict: str
     gain: PairedResult
+    over_plain: PairedResult
     plain: Evaluation
     before: Evaluation
     after: Evaluation
@@ -68,7 +69,9 @@ def render(story: Story) -> bytes:
         verdict=story.verdict.replace("_", " "),
         gain=story.gain,
         p=shown_p(story.gain.p),
-        survived=story.choice.survived,
+        over_plain=story.over_plain,
+        p_plain=shown_p(story.over_plain.p),
+        survived="balanced" in story.choice.survived,
         looks=story.looks,
         metrics=_metrics([story.plain, story.before, story.after]),
         frontier=Markup(_frontier(story.choice)),

@@ -1,4 +1,4 @@
-"""A setting's scores, one number a question: utility, routing, calls."""
+"""A setting's scores, one number a question: utility, routing, calls, US dollars."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ CREDIT = 0.1
 """What routing a question right is worth in a search, so that ties fall to the better router."""
 
 Floats = NDArray[np.float64]
+Values = tuple[float, float, float, float]
+"""One question's utility, routing, calls and US dollars."""
+UNKNOWN = (np.nan, np.nan, np.nan, np.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +24,16 @@ class Scores:
     utility: Floats
     routing: Floats
     spent: Floats
+    usd: Floats
 
     @classmethod
     def none(cls, n: int) -> Scores:
-        return cls(np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan))
+        return cls(*(np.full(n, np.nan) for _ in UNKNOWN))
 
-    def put(self, place: int, values: tuple[float, float, float]) -> None:
-        """Notes one question's utility, routing and calls."""
-        self.utility[place], self.routing[place], self.spent[place] = values
+    def put(self, place: int, values: Values) -> None:
+        """Notes one question's values."""
+        for column, value in zip(self.columns, values, strict=True):
+            column[place] = value
 
     def take(self, other: Scores, places: Sequence[int]) -> None:
         """Notes the other's at these places."""
@@ -37,8 +42,8 @@ class Scores:
             own[at] = column[at]
 
     @property
-    def columns(self) -> tuple[Floats, Floats, Floats]:
-        return self.utility, self.routing, self.spent
+    def columns(self) -> tuple[Floats, Floats, Floats, Floats]:
+        return self.utility, self.routing, self.spent, self.usd
 
     def joined(self, other: Scores) -> Scores:
         """These, and the other's where these have none."""
@@ -49,9 +54,14 @@ class Scores:
         """These questions and the other's."""
         return Scores(*(np.concatenate(pair) for pair in zip(self.columns, other.columns, strict=True)))
 
-    def at(self, price: float, own: float) -> float:
-        """The worth when a call costs `price` instead of the project's `own`."""
-        return self.worth + (own - price) * self.calls
+    def at(self, price: float, own: float) -> Floats:
+        """The utilities were a call to cost `price` instead of the project's `own`."""
+        return self.utility + (own - price) * self.spent
+
+    @property
+    def outcome(self) -> bytes:
+        """Equal for settings that come to the same on every question, in utility and calls."""
+        return np.round([self.utility, self.spent], 9).tobytes()
 
     @property
     def worth(self) -> float:
@@ -63,3 +73,8 @@ class Scores:
     def calls(self) -> float:
         """Model calls a question."""
         return float(np.nanmean(self.spent))
+
+    @property
+    def dollars(self) -> float:
+        """US dollars a question."""
+        return float(np.nanmean(self.usd))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,10 +13,10 @@ import numpy as np
 
 from optimize.abreast import Abreast
 from optimize.dataset import LabelledQuestion
-from optimize.metrics import judge, routing, utility
+from optimize.metrics import judge, routing, supported, utility
 from optimize.paths import NONE
 from optimize.replay import Replay
-from optimize.scores import CREDIT, Floats, Scores
+from optimize.scores import CREDIT, UNKNOWN, Floats, Scores, Values
 from optimize.spending import Spending
 from program.answer import Answer
 from program.parameters import Setting, Turning
@@ -39,7 +39,7 @@ class Scoring:
         self._weights = weights
         self._places = [(a, q) for a, arm in enumerate(arms) for q in range(len(arm.questions))]
         self._known: dict[tuple[Any, ...], tuple[float, float]] = {}
-        self._grades: dict[tuple[int, int], tuple[float, float, float]] = {}  # by place and run
+        self._grades: dict[tuple[int, int], Values] = {}  # by place and run
         self._setting: Setting = {}
         questions = [question for arm in arms for question in arm.questions]
         self._ids = [question.id for question in questions]
@@ -127,8 +127,15 @@ class Scoring:
             first += len(runs)
 
     def ceiling(self, price: float) -> Floats:
-        """The most each question can be worth when a call costs `price`: one labelled as answered takes a call."""
-        return np.asarray(self._weights.correct - price * self._answered)
+        """The most each question can be worth when a call costs `price`: an answer, which takes a call where the label
+        says that there is one, or a refusal, which need not take any."""
+        answered = max(self._weights.correct, self._weights.wrong) - price * self._answered
+        return np.maximum(answered, self._weights.missed)
+
+    @property
+    def bends(self) -> list[float]:
+        """The prices at which `ceiling` bends: a refusal is worth more than an answer from there on."""
+        return [max(self._weights.correct, self._weights.wrong) - self._weights.missed]
 
     def most(self, scores: Scores, price: float) -> float:
         """The most that a setting scored on some questions can come to on all of them, a call costing `price`."""
@@ -138,19 +145,27 @@ class Scoring:
         routed = np.where(asked, scores.routing, 1.0)[self._routed & ~self._broken]
         return total + (CREDIT * float(np.nanmean(routed)) if len(routed) else 0.0)
 
-    def _graded(self, question: LabelledQuestion, answer: Answer) -> tuple[float, float, float]:
-        """Utility, routing (NaN when no label tells), calls; a question whose grade raises is noted and left out."""
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        return {p.id: p.text for p in self._arms[0].replay.program.runtime.library.passages()}
+
+    def _text_of(self, passage: str) -> str:
+        return self._texts.get(passage, "")
+
+    def _graded(self, question: LabelledQuestion, answer: Answer) -> Values:
+        """Utility, routing (NaN when no label tells), calls, dollars; one whose grade raises is noted, left out."""
         if question.id in self.broken:
-            return np.nan, np.nan, np.nan
-        calls = answer.usage.calls
-        key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, calls)
+            return UNKNOWN
+        calls, usd = answer.usage.calls, answer.usage.usd
+        key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, answer.citations, calls, usd)
         known = self._known.get(key)
         if known is None:
             try:
-                worth = utility(judge(question, answer.outcome, answer.text), answer.outcome, calls, self._weights)
+                verdict, held = judge(question, answer.outcome, answer.text), supported(answer, self._text_of)
+                worth = utility(verdict, answer.outcome, calls, self._weights, held, usd)
                 routed = routing(question, answer)
             except Exception as error:
                 self.broken[question.id] = f"{type(error).__name__}: {error}"
-                return np.nan, np.nan, np.nan
+                return UNKNOWN
             known = self._known[key] = (worth, np.nan if routed is None else routed)
-        return *known, float(calls)
+        return *known, float(calls), usd

@@ -13,13 +13,13 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from optimize.front import prices
+from optimize.front import Candidate, best, frontier, prices, spread, turning
 from optimize.journal import Journal, host
 from optimize.proposals import Proposals, within
 from optimize.scores import Scores
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Spending
-from optimize.trials import Trial, best_first, distributions, thawed
+from optimize.trials import Trial, best_first, by_utility, distributions, thawed
 from program.errors import BudgetStop
 from program.parameters import Setting, space
 from program.settings import UtilitySettings
@@ -27,6 +27,7 @@ from program.settings import UtilitySettings
 IMPORTANT_FROM = 20  # complete trials under which nothing can be said of importances
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """A trial is judged on growing parts of the questions, the most uncertain first."""
+NEAR = 6  # of the finalists, how many at least are the best at the project's own price, wherever they lie
 
 
 @dataclass(slots=True)
@@ -37,8 +38,8 @@ class Live:
     study: str = ""
     done: int = 0
     of: int = 0
-    best: float | None = None
     baseline: float | None = None
+    best: float | None = None
     calls: int = 0
     started: float = field(default_factory=time.monotonic)
 
@@ -72,13 +73,12 @@ class Search:
         self._arms = arms
         self._scoring = Scoring(arms, weights)
         self._own = weights.call
-        self._prices = sorted(set(prices(weights.call).values()))
         self._name = f"{host()}:{os.getpid()}"
         self._journal = journal
         found = space(arms[0].replay.program)
         self._distributions = distributions(found)
         self._starts = [within(found, start) for start in starts]
-        self._proposals = Proposals(found, self._starts, self._prices, self._own, seed, worker)
+        self._proposals = Proposals(found, self._starts, self._own, seed, worker)
         self._order: list[int] = []
         self._trials: dict[int, Trial] = {}
         optuna.logging.set_verbosity(logging.ERROR)
@@ -137,14 +137,17 @@ class Search:
         return list({tuple(sorted(t.setting.items())): t for t in reversed(ranked)}.values())[::-1]
 
     def finalists(self, most: int) -> list[Trial]:
-        """The best at each price of a call, in turn, `most` in all."""
+        """Those along the frontier, and the best at the project's own price: `most` in all, best first.
+
+        No two do the same on the training questions.
+        """
         complete = self.complete()
-        ranked = [best_first(complete, price, self._own) for price in self._prices]
-        chosen: dict[int, Trial] = {}
-        for turn in zip(*ranked, strict=True):
-            for trial in turn:
-                if len(chosen) < most:
-                    chosen.setdefault(trial.number, trial)
+        trials = {id(trial.setting): trial for trial in complete}
+        front = spread(frontier([trial.candidate for trial in complete], self._own), self._own, most - NEAR)
+        chosen: dict[bytes, Trial] = {}
+        for trial in [*(trials[id(one.setting)] for one in front), *best_first(complete, self._own, self._own)]:
+            if len(chosen) < most:
+                chosen.setdefault(self.scores(trial.setting).outcome, trial)
         return sorted(chosen.values(), key=lambda t: (-t.worth, t.number))
 
     def importances(self) -> dict[str, float]:
@@ -153,7 +156,7 @@ class Search:
         if len(complete) < IMPORTANT_FROM:
             return {}
         study = optuna.create_study(direction="maximize")
-        study.add_trials(complete)
+        study.add_trials([by_utility(trial) for trial in complete])
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         found: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator)
         return found
@@ -174,25 +177,32 @@ class Search:
         return [self._trials[trial.number] for trial in frozen]
 
     def _judged(self, setting: Setting, trials: Sequence[Trial], start: int | None) -> Trial:
-        """The setting on growing parts of the questions, given up when it can be best at no price any more."""
+        """The setting on growing parts of the questions, given up when it can be best at no price of a call any more,
+        from nothing to that of the economy point."""
         number = len(trials)
         if start:
             found = self._scoring(setting)
-            return Trial(number, setting, found.worth, found.calls, len(found.utility), start=start)
+            return Trial(number, setting, found.worth, found.calls, len(found.utility), start=start, usd=found.dollars)
         order = self._by_uncertainty()
-        front = [trial for trial in trials if not trial.pruned]
-        best = [best_first(front, price, self._own)[0].candidate.at(price, self._own) for price in self._prices]
+        front = [trial.candidate for trial in trials if not trial.pruned]
+        bounds = [(price, best(front, price, self._own).at(price, self._own)) for price in self._bends(front)]
         scores = Scores.none(len(order))
         seen = 0
         for share in SHARES:
             upto = max(seen + 1, round(share * len(order)))
             scores = scores.joined(self._scoring(setting, order[seen:upto]))
             seen = upto
-            most = [self._scoring.most(scores, price) for price in self._prices]
-            if seen < len(order) and all(can <= had for can, had in zip(most, best, strict=True)):
+            if seen < len(order) and all(self._scoring.most(scores, price) <= had for price, had in bounds):
                 worth = self._scoring.most(scores, self._own)
-                return Trial(number, setting, worth, scores.calls, seen, pruned=True, start=start)
-        return Trial(number, setting, scores.worth, scores.calls, seen, start=start)
+                return Trial(number, setting, worth, scores.calls, seen, True, start, scores.dollars)
+        return Trial(number, setting, scores.worth, scores.calls, seen, False, start, scores.dollars)
+
+    def _bends(self, front: Sequence[Candidate]) -> list[float]:
+        """Prices between which neither the best of a front nor what a setting can come to bends: a bound that holds at
+        all of these holds at every price between."""
+        dearest = prices(front, self._own)["economy"]
+        inside = [price for price in (*turning(front, self._own), *self._scoring.bends) if 0 < price < dearest]
+        return [0.0, *inside, dearest]
 
     def _by_uncertainty(self) -> list[int]:
         """The questions, those on which the starts that were judged in full disagree or lose most in front."""

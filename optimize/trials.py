@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,12 @@ from optuna.trial import FrozenTrial, TrialState
 from optimize.front import Candidate
 from program.parameters import Dimension, Setting
 
+OBJECTIVES = {"utility": "maximize", "model calls a question": "minimize"}
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A setting and what it was worth: mean utility (routing credit included), and mean calls a question.
+    """A setting and what it was worth: mean utility (routing credit included), mean calls and US dollars a question.
 
     `judged_on` counts the questions it was tried on; `pruned` when it was given up on them because it could be best at
     no price of a call any more: `worth` is then the most it could have come to. `start` is its place among the
@@ -31,19 +34,20 @@ class Trial:
     judged_on: int
     pruned: bool = False
     start: int | None = None
+    usd: float = 0.0
 
     @property
     def candidate(self) -> Candidate:
-        return Candidate(self.setting, self.worth, self.calls)
+        return Candidate(self.setting, self.worth, self.calls, self.usd)
 
     def frozen(self, space: Distributions, worker: str) -> FrozenTrial:
-        """As Optuna keeps it, by whom it was judged noted."""
-        noted = {"calls": self.calls, "worker": worker}
+        """As Optuna keeps it, with a value for each of OBJECTIVES; by whom it was judged is noted."""
+        noted = {"usd": self.usd, "worker": worker}
         return optuna.create_trial(
             state=TrialState.PRUNED if self.pruned else TrialState.COMPLETE,
             params=self.setting,
             distributions=space,
-            value=self.worth,
+            values=[self.worth, self.calls],
             intermediate_values={self.judged_on: self.worth},
             user_attrs=noted if self.start is None else {**noted, "start": self.start},
         )
@@ -55,11 +59,19 @@ def thawed(frozen: FrozenTrial) -> Trial:
         frozen.number,
         plain(frozen.params),
         float(frozen.values[0]),
-        float(frozen.user_attrs["calls"]),
+        float(frozen.values[1]),
         max(frozen.intermediate_values),
         frozen.state == TrialState.PRUNED,
         frozen.user_attrs.get("start"),
+        float(frozen.user_attrs["usd"]),
     )
+
+
+def by_utility(frozen: FrozenTrial) -> FrozenTrial:
+    """The trial with the first of its values alone, for what knows one objective."""
+    light = copy(frozen)
+    light.values = frozen.values[:1]
+    return light
 
 
 def best_first(trials: Sequence[Trial], price: float, own: float) -> list[Trial]:

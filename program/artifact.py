@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ def load(
     point: str | None = None,
     calls_per_question: float | None = None,
     min_utility: float | None = None,
+    usd_per_question: float | None = None,
     progress: Advance | None = None,
     follow: Literal[False] = False,
 ) -> AgenticRAG: ...
@@ -49,6 +51,7 @@ def load(
     point: str | None = None,
     calls_per_question: float | None = None,
     min_utility: float | None = None,
+    usd_per_question: float | None = None,
     progress: Advance | None = None,
     follow: Literal[True],
 ) -> Followed: ...
@@ -62,6 +65,7 @@ def load(
     point: str | None = None,
     calls_per_question: float | None = None,
     min_utility: float | None = None,
+    usd_per_question: float | None = None,
     progress: Advance | None = None,
     follow: bool = False,
 ) -> AgenticRAG | Followed:
@@ -69,8 +73,8 @@ def load(
 
     `artifacts` is where versions are kept (default: the environment's `RAGC_ARTIFACTS`, then `./artifacts`),
     `project` the project folder when it is not where it was at compile time, `point` an operating point. Instead of a
-    point, `calls_per_question` takes the best setting of at most so many model calls, `min_utility` the one of fewest
-    calls with at least that utility, as measured when it was compiled.
+    point, `calls_per_question` takes the best setting of at most so many model calls, `usd_per_question` of at most so
+    many US dollars, `min_utility` the one of fewest calls with at least that utility, as measured when it was compiled.
     With `follow`, an alias is followed: what is returned answers with whatever version it names by then.
     Raises `VersionError` for an unknown reference or point, or a wish nothing fulfils, `IntegrityError` when a byte
     of the artifact changed or it does not fit this code and project, `ModelError` when a model it needs cannot be
@@ -88,6 +92,7 @@ def load(
                 point=point,
                 calls_per_question=calls_per_question,
                 min_utility=min_utility,
+                usd_per_question=usd_per_question,
                 progress=progress,
             ),
         )
@@ -99,12 +104,12 @@ def load(
     check_knowledge(manifest, program)
     check_fit(manifest, program, orjson.loads((manifest.folder / STATE).read_bytes()))
     _restore(program, manifest)
-    if calls_per_question is None and min_utility is None:
+    if calls_per_question is None and min_utility is None and usd_per_question is None:
         apply(program, _named(manifest, point or DEFAULT_POINT))
     elif point is None:
-        apply(program, _wanted(manifest, calls_per_question, min_utility))
+        apply(program, _wanted(manifest, calls_per_question, min_utility, usd_per_question))
     else:
-        raise VersionError("Both a point and a wish were given.", "Give point, or calls_per_question and min_utility.")
+        raise VersionError("Both a point and a wish were given.", "Give one of them.")
     return program
 
 
@@ -114,6 +119,7 @@ def open_latest(
     point: str | None = None,
     calls_per_question: float | None = None,
     min_utility: float | None = None,
+    usd_per_question: float | None = None,
     progress: Advance | None = None,
 ) -> AgenticRAG:
     """The latest version of a project, as `load` gives it, when it has one; else its program before any compile.
@@ -130,6 +136,7 @@ def open_latest(
             point=point,
             calls_per_question=calls_per_question,
             min_utility=min_utility,
+            usd_per_question=usd_per_question,
             progress=progress,
         )
     wished = {"point": point, "calls_per_question": calls_per_question, "min_utility": min_utility}
@@ -196,11 +203,17 @@ def _named(manifest: Manifest, point: str) -> Mapping[str, float]:
     return points[point]
 
 
-def _wanted(manifest: Manifest, calls: float | None, utility: float | None) -> Mapping[str, float]:
+def _wanted(manifest: Manifest, calls: float | None, utility: float | None, usd: float | None) -> Mapping[str, float]:
     """The setting of the frontier within the wishes: of most utility, or of fewest calls when utility was asked for."""
     path = manifest.folder / FRONTIER
     stored = orjson.loads(path.read_bytes()) if path.is_file() else []
-    fit = [p for p in stored if (calls is None or p["calls"] <= calls) and (utility is None or p["utility"] >= utility)]
+    fit = [
+        p
+        for p in stored
+        if (calls is None or p["calls"] <= calls)
+        and (utility is None or p["utility"] >= utility)
+        and (usd is None or p.get("usd", math.inf) <= usd)  # versions of before did not note it
+    ]
     if not fit:
         reached = "; ".join(f"utility {p['utility']:.2f} at {p['calls']:.2f} calls" for p in stored)
         raise VersionError(

@@ -116,6 +116,7 @@ class UtilitySettings(_Section):
     wrong: float = -1.0
     missed: float = -0.3
     call: Annotated[float, Field(ge=0)] = 0.01
+    usd: Annotated[float, Field(ge=0)] = 0.0
 
 
 class LabelledSettings(_Section):

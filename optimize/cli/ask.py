@@ -32,12 +32,14 @@ def opened(
     quiet: bool,
     calls_per_question: float | None = None,
     min_utility: float | None = None,
+    usd_per_question: float | None = None,
 ) -> AgenticRAG:
     """The program a target names: a version, or a project's latest version, or the project uncompiled."""
     from program.artifact import load, open_latest
 
     wanted: dict[str, Any] = {"point": point or None}
     wanted |= {"calls_per_question": calls_per_question, "min_utility": min_utility}
+    wanted |= {"usd_per_question": usd_per_question}
     with progress("indexing", quiet) as advance:
         if (Path(target) / "ragc.toml").is_file() or (
             Path(target).is_dir() and "@" not in target and not (Path(target) / "manifest.json").is_file()
@@ -55,11 +57,12 @@ def ask(
     point: Point = "",
     calls_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many.")] = None,
     min_utility: Annotated[float | None, typer.Option(help="The setting of fewest calls with at least this.")] = None,
+    usd_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many dollars.")] = None,
     artifacts: Artifacts = "",
     json: Json = False,
 ) -> None:
     """One answer with its citations."""
-    rag = opened(target, artifacts, point, json, calls_per_question, min_utility)
+    rag = opened(target, artifacts, point, json, calls_per_question, min_utility, usd_per_question)
     if question is not None or sys.stdin.isatty():
         _answer(rag, question or "", trace, stream, json)
         return

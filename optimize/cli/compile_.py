@@ -13,6 +13,7 @@ from optimize.cli.show import Json, number, percent, print_json, print_table
 
 if TYPE_CHECKING:
     from optimize.outcome import Compiled
+    from optimize.stats import PairedResult
     from optimize.study import Live, Watch
     from program.settings import Project
 
@@ -112,7 +113,16 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "version": done.reference,
         "parent": done.parent,
         "verdict": done.verdict,
-        "gain": {"difference": done.against_parent.difference, "ci": list(done.against_parent.ci)},
+        "gain": _gain(done.against_parent),
+        "gain_over_plain": _gain(done.against_plain),
+        "points": {
+            name: {
+                "utility": round(one.utility, 6),
+                "calls": round(one.calls, 6),
+                "survived_folds": name in done.survived,
+            }
+            for name, one in done.points.items()
+        },
         "metrics": done.evaluation.metrics(),
         "plain": done.plain.metrics(),
         "before": done.before.metrics(),
@@ -123,9 +133,18 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "study": done.study,
         "stopped_by": done.stopped_by,
         "test_looks": done.looks,
-        "survived_folds": done.survived,
+        "survived_folds": "balanced" in done.survived,
         "not_graded": dict(done.broken),
     }
+
+
+def _gain(found: PairedResult) -> dict[str, Any]:
+    return {"difference": found.difference, "ci": list(found.ci), "p": found.p, "n": found.n, "topics": found.topics}
+
+
+def _over(found: PairedResult, what: str) -> str:
+    low, high = found.ci
+    return f"{found.difference:+.3f} [{low:+.3f}, {high:+.3f}] over {what}"
 
 
 def _table(done: Compiled) -> None:
@@ -140,14 +159,16 @@ def _table(done: Compiled) -> None:
         f"{done.reference} on {len(done.evaluation.grades)} test questions: percent or mean [95 % interval by topic]"
     )
     print_table(title, ["metric", "plain RAG", "parent", "compiled", "n"], rows)
-    gain = done.against_parent
+    parent, plain = _over(done.against_parent, done.parent), _over(done.against_plain, "plain RAG")
+    points = [f"{name} {one.utility:.3f} at {one.calls:.2f} calls" for name, one in done.points.items()]
     typer.echo(
-        f"utility {gain.difference:+.3f} [{gain.ci[0]:+.3f}, {gain.ci[1]:+.3f}] over {done.parent}: {done.verdict}\n"
+        f"utility, question by question: {parent}: {done.verdict}; {plain}\n"
+        f"On train and dev: {', '.join(points)}\n"
         f"{done.trials} settings tried in {done.seconds:.0f} s, {done.calls} model calls, ${done.usd:.2f}. "
         f"This test split was looked at {done.looks} time{'s' * (done.looks > 1)}.\n"
         f'Ask it: ragc ask {done.reference} "your question"'
     )
-    if not done.survived:
+    if "balanced" not in done.survived:
         typer.echo("No gain survived the folds over dev: the setting is as it was before the search.")
     if done.stopped_by:
         typer.echo(f"The search ended early: the cap on {done.stopped_by} was reached.")

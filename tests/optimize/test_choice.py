@@ -1,13 +1,16 @@
 """Choosing: what beats the front, what a bound may prune, and which gains survive the folds."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optimize.bench import Table
 from optimize.dataset import LabelledQuestion
-from optimize.front import Candidate, frontier, prices
+from optimize.front import Candidate, frontier
 from optimize.scores import Scores
 from optimize.scoring import Arm, Scoring
 from optimize.survival import survives
@@ -36,18 +39,59 @@ QUESTIONS = [
     LabelledQuestion(id="b", question="B?", outcome="abstain", route="simple"),
     LabelledQuestion(id="c", question="C?", facts=("x",)),
 ]
-answers = st.tuples(st.sampled_from([1.0, 0.5, -0.3, -1.0]), st.sampled_from([0.0, 1.0]), st.integers(1, 4))
+numbers = st.integers(-8, 8).map(lambda n: n / 4)
+weights_ = st.builds(
+    UtilitySettings, correct=st.integers(0, 8).map(lambda n: n / 4), wrong=numbers, missed=numbers, call=st.floats(0, 1)
+)
+answers = st.tuples(
+    st.sampled_from(["correct", "partial", "wrong", "refused"]), st.sampled_from([0.0, 1.0]), st.integers(0, 4)
+)
 
 
-@given(st.lists(answers, min_size=3, max_size=3), st.integers(0, 3), st.sampled_from(sorted(prices(OWN).values())))
-def test_what_is_known_of_a_part_bounds_what_the_whole_can_come_to(rows, known, price):
-    scoring = Scoring([Arm(None, QUESTIONS)], UtilitySettings(call=OWN))
-    worth = np.array([u - OWN * c for u, _, c in rows])
+def worth_of(question, word, calls, weights):
+    """What utility an answer of that word can have; a refusal alone, or an unlabelled answer, comes without a call."""
+    refused = word == "refused" or (word == "correct" and question.outcome == "abstain")
+    calls = calls if refused else max(calls, int(question.outcome == "answered"))
+    worth = {"correct": weights.correct, "wrong": weights.wrong, "refused": weights.missed}
+    return worth.get(word, weights.correct / 2) - weights.call * calls, float(calls)
+
+
+@given(st.lists(answers, min_size=3, max_size=3), st.integers(0, 3), st.floats(0, 3), weights_)
+def test_what_is_known_of_a_part_bounds_what_the_whole_can_come_to(rows, known, price, weights):
+    scoring = Scoring([Arm(None, QUESTIONS)], weights)
+    found = [worth_of(q, word, calls, weights) for (word, _, calls), q in zip(rows, QUESTIONS, strict=True)]
+    worth, spent = np.array(found).T
     routed = np.array([r if q.route else np.nan for (_, r, _), q in zip(rows, QUESTIONS, strict=True)])
-    whole = Scores(worth, routed, np.array([float(c) for *_, c in rows]))
-    part = Scores(*(np.where(np.arange(3) < known, column, np.nan) for column in (worth, routed, whole.spent)))
-    reached = whole.worth + (OWN - price) * whole.calls
+    whole = Scores(worth, routed, spent, np.zeros(3))
+    part = Scores(*(np.where(np.arange(3) < known, column, np.nan) for column in whole.columns))
+    reached = whole.worth + (weights.call - price) * whole.calls
     assert scoring.most(part, price) >= reached - 1e-9
+
+
+def scored(values, calls=1.0):
+    values = np.array(values)
+    return Scores(values, np.full(len(values), np.nan), np.full(len(values), calls), np.zeros(len(values)))
+
+
+def test_a_setting_is_judged_on_a_topic_by_what_the_other_topics_say_of_it():
+    asked = [LabelledQuestion(id=f"q{n}", question=f"Q{n}?", topic=f"t{n}", outcome="answered") for n in range(4)]
+    bench = SimpleNamespace(questions=asked, held=list(range(4)))
+    lucky, steady = scored([1.0, 0.0, 0.0, 0.0]), scored([0.2, 0.2, 0.2, 0.2])
+    table = Table([{"a": 1}, {"a": 2}], [lucky, steady], OWN)
+    before = scored([0.0] * 4)
+    assert table.best(OWN) == 0  # all questions together
+    gains = table.out_of_fold(bench, OWN, before)
+    assert gains[0] == 0.2  # what the lucky one is worth there has no say
+    assert list(gains[1:]) == [0.0] * 3
+
+
+def test_where_a_call_is_dear_a_setting_of_fewer_calls_is_the_best_and_gains_by_them():
+    asked = [LabelledQuestion(id=f"q{n}", question=f"Q{n}?", topic=f"t{n}", outcome="answered") for n in range(4)]
+    bench = SimpleNamespace(questions=asked, held=list(range(4)))
+    table = Table([{"a": 1}, {"a": 2}], [scored([0.5] * 4, 3.0), scored([0.4] * 4, 1.0)], OWN)
+    assert (table.best(0.0), table.best(0.15)) == (0, 1)
+    gains = table.out_of_fold(bench, 0.15, scored([0.5] * 4, 3.0))
+    assert gains == pytest.approx([2 * (0.15 - OWN) - 0.1] * 4)
 
 
 def test_a_gain_on_one_topic_alone_does_not_survive_and_one_on_most_does():
@@ -61,3 +105,8 @@ def test_a_gain_on_one_topic_alone_does_not_survive_and_one_on_most_does():
 def test_no_gain_survives_when_there_is_none():
     assert not survives([0.0] * 8, [f"t{n}" for n in range(8)])
     assert not survives([], [])
+
+
+def test_one_topic_alone_proves_nothing_however_large_its_gain():
+    assert not survives([1.0] * 9, ["t0"] * 9)
+    assert not survives([1.0, np.nan], ["t0", "t1"])

@@ -35,6 +35,11 @@ def test_a_study_is_shown_to_be_looked_at_only(compiled):
         with urllib.request.urlopen(f"{root}/api/studies") as reply:
             shown = json.load(reply)
         assert [one["study_name"] for one in shown["study_summaries"]] == [names(project)[-1]]
+        with urllib.request.urlopen(f"{root}/api/studies/{address.rpartition('/')[2]}") as reply:
+            study = json.load(reply)
+        assert study["directions"] == ["maximize", "minimize"]
+        assert study["objective_names"] == ["utility", "model calls a question"]
+        assert len(study["best_trials"]) > 1  # a front
         delete = urllib.request.Request(f"{root}/api/studies/0", method="DELETE")
         with pytest.raises(urllib.error.HTTPError, match="405"):
             urllib.request.urlopen(delete)
@@ -48,4 +53,6 @@ def test_a_compile_that_is_watched_says_where(own_shop, monkeypatch, capsys):
     monkeypatch.setattr("webbrowser.open", lambda url: visited.append(urllib.request.urlopen(url).status))
     assert run(monkeypatch, "compile", own_shop, "--trials", "1", "--watch") in {0, 3}
     assert visited == [200]
-    assert re.search(r"http://127\.0\.0\.1:\d+/dashboard", capsys.readouterr().err)
+    out, err = capsys.readouterr()
+    assert re.search(r"http://127\.0\.0\.1:\d+/dashboard", err)
+    assert re.search(r"over shop@v1: \w+; [+-].* over plain RAG\n", out)

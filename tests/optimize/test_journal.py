@@ -22,8 +22,8 @@ def trial(value):
     return optuna.create_trial(
         params={"a": 0.5, "n": 2, "w": 1.0},
         distributions=distributions(SPACE),
-        value=value,
-        user_attrs={"calls": 1.0, "pruned": False},
+        values=[value, 1.0],
+        user_attrs={"usd": 0.0},
     )
 
 

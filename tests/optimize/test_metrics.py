@@ -68,6 +68,30 @@ def test_a_grade_tells_each_part_its_labels_allow():
     assert metrics["model_calls"] == 1.0
 
 
+def cites(text, passage="billing/a.md#x"):
+    return Answer(text, Outcome.ANSWERED, (Citation(1, "billing", passage, "T"),), usage=Usage(calls=1))
+
+
+def test_an_answer_none_of_whose_claims_its_citations_hold_costs_what_a_wrong_one_does():
+    texts = {"billing/a.md#x": "Ask within 30 days, for GBP 5."}
+    worth = [
+        grade(REFUND, cites(text), WEIGHTS, lambda id_: texts.get(id_, "")).utility
+        for text in ("Within 30 days, for GBP 5. [1]", "Within 30 days, says Ann, for GBP 5. [1]")
+    ]
+    assert worth == [pytest.approx(0.99), pytest.approx(-1.01)]
+
+
+def test_what_was_computed_for_an_answer_has_no_text_to_be_held_against():
+    found = grade(REFUND, cites("30 days and GBP 5, as the table adds up. [1]", "sql:1"), WEIGHTS, lambda id_: "")
+    assert found.metrics["supported"] is None
+    assert found.utility == pytest.approx(0.99)
+
+
+def test_money_is_charged_at_the_rate_the_project_says():
+    answer = Answer("30 days, GBP 5.", Outcome.ANSWERED, usage=Usage(calls=2, usd=0.004))
+    assert grade(REFUND, answer, UtilitySettings(usd=50)).utility == pytest.approx(1 - 0.02 - 0.2)
+
+
 def test_a_label_that_is_not_there_is_not_counted():
     metrics = grade(VAGUE, Answer("Which?", Outcome.CLARIFY), WEIGHTS).metrics
     assert metrics["routing_accuracy"] is None

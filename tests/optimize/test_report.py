@@ -36,7 +36,14 @@ def test_the_page_needs_nothing_but_itself(page):
 
 
 def test_the_page_tells_the_gain_the_frontier_and_the_spend(page):
-    for told in ("over shop@v1", "Utility against model calls", "settings tried", "looked at 1 time", "What moved"):
+    for told in (
+        "over shop@v1",
+        "over plain RAG on the same questions",
+        "Utility against model calls",
+        "settings tried",
+        "looked at 1 time",
+        "What moved",
+    ):
         assert told in page
 
 
@@ -53,6 +60,13 @@ def test_the_page_names_the_points_on_the_frontier_the_oracle_the_tags_and_the_a
     assert {point for names in named for point in names.split(", ")} == {"quality", "balanced", "economy"}
     for told in ("question by question would reach", "By tag", "Won:", "Lost:", "model calls, $"):
         assert told in page
+
+
+def test_choosing_by_question_can_only_add_to_what_the_chosen_setting_reaches_on_the_same_questions(page):
+    oracle, reached = map(
+        float, re.search(r"would reach (-?[\d.]+); the one chosen reaches (-?[\d.]+)\.", page).groups()
+    )
+    assert oracle >= reached
 
 
 def test_what_an_answer_says_is_text_not_markup():

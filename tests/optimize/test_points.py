@@ -1,0 +1,145 @@
+"""Operating points: really different settings of one search, chosen by name or by what they may cost or must reach."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from optimize.cli.main import app
+from optimize.compiler import compile_project
+from optimize.dataset import read_labelled
+from optimize.front import SAME, Candidate, best, frontier, prices, spread, turning
+from optimize.journal import join
+from optimize.trials import thawed
+from program import load
+from program.errors import VersionError
+from program.manifest import read
+from program.parameters import read as read_setting
+from program.reference import resolve
+from program.settings import Project
+
+OWN = 0.01
+candidates = st.lists(
+    st.tuples(st.integers(-20, 20), st.integers(0, 30)).map(lambda pair: Candidate({}, pair[0] / 20, pair[1] / 10)),
+    min_size=1,
+)
+
+
+def stored(compiled):
+    return json.loads((resolve("shop@v2", compiled / "artifacts").path / "frontier.json").read_bytes())
+
+
+def calls_of(rag, compiled):
+    return [rag(question.question).usage.calls for question in read_labelled(Project.open(compiled).labelled)]
+
+
+def ask(compiled, *options):
+    question = "How many watts does the Wren draw?"
+    done = CliRunner().invoke(app, ["ask", str(compiled), question, "--json", *options])
+    return done.exception or json.loads(done.stdout)
+
+
+@given(candidates)
+def test_at_the_economy_point_something_of_fewer_calls_is_best_if_the_frontier_has_any(every):
+    at = prices(every, OWN)
+    balanced, economy = best(every, at["balanced"], OWN), best(every, at["economy"], OWN)
+    cheaper = [c for c in frontier(every, OWN) if c.calls < balanced.calls - SAME]
+    assert (economy.calls < balanced.calls) == bool(cheaper)
+    assert at["quality"] <= at["balanced"] < at["economy"]
+
+
+@given(candidates)
+def test_between_two_turning_prices_one_setting_is_the_best_all_the_way(every):
+    bends = [0.0, *turning(every, OWN), 1e4]
+    assert bends == sorted(bends)
+    for low, high in pairwise(bends):
+        middle = best(every, (low + high) / 2, OWN)
+        for price in (low, high):
+            assert middle.at(price, OWN) >= best(every, price, OWN).at(price, OWN) - 1e-6
+
+
+@given(candidates, st.integers(2, 6))
+def test_a_thinned_frontier_keeps_its_ends(every, most):
+    front = frontier(every, OWN)
+    kept = spread(front, OWN, most)
+    assert len(kept) == min(len(front), most)
+    assert (kept[0], kept[-1]) == (front[0], front[-1])
+
+
+def test_the_economy_point_is_another_setting_and_asks_fewer_calls(compiled):
+    points = read(resolve("shop@v2", compiled / "artifacts").path).section("points")
+    assert points["economy"] != points["balanced"]
+    root = compiled / "artifacts"
+    balanced, economy = (calls_of(load("shop@v2", artifacts=root, point=p), compiled) for p in ("balanced", "economy"))
+    assert sum(economy) < sum(balanced)
+
+
+def test_without_a_point_the_balanced_one_answers(compiled):
+    root = compiled / "artifacts"
+    assert calls_of(load("shop@v2", artifacts=root), compiled) == calls_of(
+        load("shop@v2", artifacts=root, point="balanced"), compiled
+    )
+
+
+def test_the_frontier_reaches_down_to_plain_rag_and_to_every_trial(compiled):
+    project = Project.open(compiled)
+    fewest = min(thawed(trial).calls for trial in join(project).trials())
+    front = stored(compiled)
+    assert len(front) > 1
+    assert front[0]["calls"] <= max(1.0, fewest)
+    assert front == sorted(front, key=lambda one: one["utility"])
+
+
+def test_ask_takes_a_point_by_name(compiled):
+    rag = load("shop@v2", artifacts=compiled / "artifacts", point="economy")
+    answer = ask(compiled, "--point", "economy")
+    assert answer["usage"]["calls"] == rag("How many watts does the Wren draw?").usage.calls
+    assert answer["usage"]["calls"] < ask(compiled, "--point", "balanced")["usage"]["calls"]
+
+
+def test_ask_takes_the_best_setting_of_at_most_so_many_calls(compiled):
+    assert ask(compiled, "--calls-per-question", "1.2")["usage"]["calls"] == 1
+    assert "Its frontier: utility" in str(ask(compiled, "--calls-per-question", "0.5"))
+
+
+def test_a_setting_can_be_chosen_by_the_money_a_question_may_cost(paid_shop):
+    settings = paid_shop / "ragc.toml"
+    settings.write_text(settings.read_text() + "\n[utility]\nusd = 20.0\n")
+    done = compile_project(Project.open(paid_shop), trials=4)
+    root = paid_shop / "artifacts"
+    path = resolve(done.reference, root).path
+    cheapest = min(json.loads((path / "frontier.json").read_bytes()), key=lambda one: one["usd"])
+    assert cheapest["usd"] > 0
+    rag = load(done.reference, artifacts=root, usd_per_question=cheapest["usd"])
+    assert {name: read_setting(rag)[name] for name in cheapest["setting"]} == cheapest["setting"]
+    with pytest.raises(VersionError, match="fulfils that"):
+        load(done.reference, artifacts=root, usd_per_question=cheapest["usd"] / 2)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1))
+def test_on_the_frontier_no_setting_is_beaten_in_utility_calls_and_money_at_once(rows):
+    every = [Candidate({}, u / 4 - OWN * c, c / 2, m / 100) for u, c, m in rows]
+    front = frontier(every, OWN)
+    for one in every:
+        beaten = [
+            other for other in front
+            if other.at(0, OWN) >= one.at(0, OWN) - SAME and other.calls <= one.calls and other.usd <= one.usd
+        ]  # fmt: skip
+        assert beaten
+        assert one not in front or all(other == one for other in beaten)
+
+
+def test_ask_takes_the_setting_of_fewest_calls_with_at_least_a_utility(compiled):
+    root, question = compiled / "artifacts", "How many watts does the Wren draw?"
+    low, high = stored(compiled)[0], stored(compiled)[-1]
+    assert low["setting"] != high["setting"]
+    for one in (low, high):
+        rag = load("shop@v2", artifacts=root, min_utility=one["utility"] - 0.001)
+        assert {name: read_setting(rag)[name] for name in one["setting"]} == one["setting"]
+        asked = ask(compiled, "--min-utility", str(one["utility"] - 0.001))
+        assert asked["text"] == rag(question).text
+    with pytest.raises(VersionError, match="fulfils that"):
+        load("shop@v2", artifacts=compiled / "artifacts", min_utility=high["utility"] + 0.01)
