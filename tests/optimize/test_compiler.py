@@ -15,6 +15,7 @@ from optimize.compiler import compile_project
 from optimize.starts import starts
 from program.errors import BudgetError, DataError, StudyError
 from program.manifest import read, verify
+from program.models.gateway import shared_gateway
 from program.reference import resolve
 from program.settings import Project
 
@@ -47,6 +48,7 @@ def test_another_host_on_the_same_database_pays_for_nothing_again(paid_shop, mod
     shutil.copytree(paid_shop, elsewhere)
     first = compile_(paid_shop)
     paid = len(model.calls)
+    shared_gateway.cache_clear()  # which another host would not share
     second = compile_(elsewhere)
     assert (second.calls, len(model.calls)) == (0, paid)
     assert digest_of(elsewhere, second) == digest_of(paid_shop, first)
@@ -223,12 +225,14 @@ def test_a_database_that_is_gone_for_ten_seconds_of_a_compile_costs_nothing(paid
     expected = digest_of(paid_shop, compile_(paid_shop))
     paid = len(model.calls)
     shutil.rmtree(paid_shop / "artifacts")
+    shared_gateway.cache_clear()  # which remembers what it was told
     settings = paid_shop / "ragc.toml"
     settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{paid_shop}/studies.db"\n')
-    gone = []
+    begun, gone = [], []
 
     def fails(n):
-        if n == paid + 20:
+        if n >= paid + 20 and not begun:
+            begun.append(n)
             file = sqlite3.connect(paid_shop / "studies.db", check_same_thread=False, isolation_level=None, timeout=60)
             file.execute("BEGIN EXCLUSIVE")
             threading.Timer(10, lambda: gone.append(file.execute("ROLLBACK"))).start()
