@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from optimize.metrics import METRICS, Grade
 from optimize.stats import PairedResult, shown_p
 from program.parameters import Setting, is_candidate
 
-MOST_SHOWN = 40
-LONGEST = 600
+LARGEST = 500_000  # bytes: the page is committed with its version
+SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
+"""Questions won and lost, tags and ungraded questions that are shown at most, and characters of each text: the first
+with which the page is not too large."""
+GIVEN = 10  # times as long a text a predictor was given may be
 IMPORTANT = 12
 PLAIN_NUMBERS = frozenset({"utility", "model_calls", "tokens", "usd", "answer_relevancy"})
 _TEMPLATES = Environment(
@@ -59,9 +63,17 @@ class Story:
 
 
 def render(story: Story) -> bytes:
-    """The page, UTF-8."""
+    """The page, UTF-8, of at most LARGEST bytes: where there is more to tell, less of each text is shown."""
+    for most, longest in SHOWN:
+        page = _page(story, most, longest)
+        if len(page) <= LARGEST:
+            break
+    return page
+
+
+def _page(story: Story, most: int, longest: int) -> bytes:
     chosen = story.chosen
-    won, lost = _flipped(story.before.grades, story.after.grades)
+    won, lost = _flipped(story.before.grades, story.after.grades, longest)
     top = sorted(story.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
     page = _TEMPLATES.get_template("report.html.j2").render(
         name=story.name,
@@ -84,19 +96,26 @@ def render(story: Story) -> bytes:
             for n, value in sorted(chosen.items())
             if n in story.started_from and abs(value - story.started_from[n]) > 1e-9 and not is_candidate(n)
         ],
-        given=story.given,
+        given={
+            name: {"kind": told["kind"], "text": _cut(told["text"], GIVEN * longest)}
+            for name, told in story.given.items()
+        },
         decisions=[_decision(one, story.started_from, chosen) for one in story.decisions],
-        tags=story.after.by_tag(),
+        tags={_cut(tag, longest): row for tag, row in islice(story.after.by_tag().items(), max(most, 1))},
         won=won,
         lost=lost,
-        most=MOST_SHOWN,
+        most=most,
         calls=story.calls,
         usd=story.usd,
         seconds=story.seconds,
         stopped_by=story.stopped_by,
-        broken=story.broken,
+        broken={_cut(id_, longest): _cut(why, longest) for id_, why in islice(story.broken.items(), max(most, 1))},
     )
     return page.encode()
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}..."
 
 
 def _metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
@@ -142,20 +161,22 @@ def _decision(one: Judged, was: Setting, now: Setting) -> dict[str, Any]:
     }
 
 
-def _flipped(before: Sequence[Grade], after: Sequence[Grade]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def _flipped(
+    before: Sequence[Grade], after: Sequence[Grade], longest: int
+) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Questions whose word changed for the better, and for the worse."""
     won: list[dict[str, str]] = []
     lost: list[dict[str, str]] = []
     for a, b in zip(before, after, strict=True):
         if abs(b.correct - b.wrong - a.correct + a.wrong) > 0:
             row = {
-                "question": b.question,
+                "question": _cut(b.question, longest),
                 "was": _word(a),
                 "now": _word(b),
-                "before": a.answer[:LONGEST],
-                "after": b.answer[:LONGEST],
-                "before_path": " > ".join(a.path)[:LONGEST],
-                "after_path": " > ".join(b.path)[:LONGEST],
+                "before": _cut(a.answer, longest),
+                "after": _cut(b.answer, longest),
+                "before_path": _cut(" > ".join(a.path), longest),
+                "after_path": _cut(" > ".join(b.path), longest),
             }
             (won if b.correct - b.wrong > a.correct - a.wrong else lost).append(row)
     return won, lost

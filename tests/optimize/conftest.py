@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -13,12 +14,16 @@ from tests.loopback import serving
 
 
 class Model(ThreadingHTTPServer):
-    """Answers each prompt by its content alone. Of equal prompts every one is counted; `fails` says which to refuse."""
+    """Answers each prompt by its content alone. Of equal prompts every one is counted; `fails` says which to refuse.
+
+    `log` has of each call the digest of its prompt, when it came in and when it was answered (`time.monotonic`).
+    """
 
     daemon_threads = True
 
     def __init__(self):
         self.calls = []
+        self.log = []
         self.fails = lambda n: False
         super().__init__(("127.0.0.1", 0), _Handler)
 
@@ -31,7 +36,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         content = "".join(str(m["content"]) for m in body["messages"])
-        self.server.calls.append(hashlib.sha256(content.encode()).hexdigest())
+        began, digest = time.monotonic(), hashlib.sha256(content.encode()).hexdigest()
+        self.server.calls.append(digest)
         refused = self.server.fails(len(self.server.calls))
         message = {"role": "assistant", "content": reply(body)}
         told = {
@@ -47,7 +53,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(sent)))
         self.end_headers()
-        self.wfile.write(sent)
+        try:
+            self.wfile.write(sent)
+        finally:  # whoever asked may have been killed
+            self.server.log.append((digest, began, time.monotonic()))
 
     def log_message(self, *arguments):
         pass

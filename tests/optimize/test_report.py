@@ -1,10 +1,18 @@
 """The report: one page, whole in itself, in which nothing a document says can run."""
 
+import html
 import re
 from html.parser import HTMLParser
 
 import pytest
 
+from optimize.calibration import Judged
+from optimize.choice import Choice
+from optimize.evaluation import Evaluation
+from optimize.front import Candidate
+from optimize.metrics import Grade
+from optimize.outcome import paired
+from optimize.report import Story, render
 from program import load
 from program.errors import VersionError
 from program.reference import resolve
@@ -84,3 +92,61 @@ def test_a_point_can_be_chosen_by_what_it_may_cost_or_must_reach(compiled):
         load("shop@v2", artifacts=root, min_utility=2.0)
     with pytest.raises(VersionError, match="Both"):
         load("shop@v2", artifacts=root, point="quality", calls_per_question=1)
+
+
+def graded(n, topic, worth, answer="It is 42.", question="How much?", tags=()):
+    right = worth > 0
+    return Grade(
+        id=f"q{n}", question=question, answer=answer, topic=topic, tags=tuple(tags), path=("search", "answer"),
+        outcome="answered", utility=worth, correct=int(right), partial=0, wrong=int(not right),
+    )  # fmt: skip
+
+
+def story(before, after, **changed):
+    rows = [Evaluation(tuple(grades), (0.1,) * len(grades)) for grades in (before, before, after)]
+    points = {"quality": Candidate({"policy.k": 9}, 0.75, 2.5), "balanced": Candidate({"policy.k": 5}, 0.5, 1.25)}
+    gain = paired(before, after)
+    told = {
+        "name": "shop", "parent": "shop@v1", "verdict": "better", "gain": gain,
+        "plain": rows[0], "before": rows[1], "after": rows[2],
+        "choice": Choice({}, list(points.values()), True, 0.25, 0.5, 0.875, points),
+        "chosen": {"policy.k": 5, "judge.relevance:relevant": 0.3}, "started_from": {"policy.k": 7, "judge.relevance:relevant": 0.3},
+        "decisions": [Judged("judge.relevance:relevant", True, [0.1, 0.2, 0.4, 0.9], [False, False, True, True])],
+        "given": {}, "importances": {"policy.k": 0.75}, "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
+    }  # fmt: skip
+    return Story(**{**told, **changed})
+
+
+def test_every_number_on_the_page_is_that_of_the_story():
+    topics = [f"t{n}" for n in range(12)]
+    before = [graded(n, topic, -1.0, tags=["hard"]) for n, topic in enumerate(topics)]
+    after = [graded(n, topic, 1.0 if n % 4 else -1.0, tags=["hard"]) for n, topic in enumerate(topics)]
+    told = story(before, after)
+    page = " ".join(html.unescape(render(told).decode()).split())
+    gain = told.gain
+    assert gain.difference == pytest.approx(1.5)
+    assert f"utility +1.500 [{gain.ci[0]:+.3f}, {gain.ci[1]:+.3f}] over shop@v1 on 12 test questions" in page
+    assert "looked at 3 times" in page and "Won: 9 questions" in page and "Lost: 0 questions" in page
+    assert "question by question would reach 0.875; the one chosen reaches 0.500" in page
+    assert "<td>policy.k</td><td>7</td><td>5</td>" in page and "<td>judge.relevance:relevant</td>" not in page
+    assert "4 cases; no above" in page and "full the cut now (0.30, right in 100 %)" in page
+    assert "<td>hard</td><td>12</td><td>75 %</td><td>25 %</td>" in page
+    assert "33 settings tried, 1234 model calls, $0.5678, 90 s" in page
+    assert "<td>utility</td><td>-1.000 " in page and "<td>0.500 [" in page
+
+
+def test_the_points_of_the_frontier_are_drawn_where_they_lie():
+    page = render(story([graded(0, "t", -1.0)], [graded(0, "t", 1.0)])).decode()
+    circles = re.findall(r'<circle class="named" cx="([\d.]+)" cy="([\d.]+)"[^>]*/><text[^>]*>(\w+)</text>', page)
+    places = {name: (float(x), float(y)) for x, y, name in circles}
+    assert places["balanced"][0] < places["quality"][0] and places["balanced"][1] > places["quality"][1]
+
+
+def test_however_much_there_is_to_tell_the_page_stays_small():
+    long = "Why & how? " * 3000
+    before = [graded(n, f"t{n}", -1.0, long, long, [f"tag {n} {long}"]) for n in range(300)]
+    after = [graded(n, f"t{n}", 1.0, long, long, [f"tag {n} {long}"]) for n in range(300)]
+    given = {f"predictor{n}": {"kind": "another", "text": long} for n in range(12)}
+    page = render(story(before, after, given=given, broken={f"q{n}": long for n in range(400)}))
+    assert len(page) <= 500_000
+    assert b"Won: 300 questions" in page
