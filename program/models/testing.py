@@ -122,12 +122,8 @@ class Provider:
         if fault in _STATUS:
             served.status = _STATUS[fault]
             headers = {"Retry-After": str(script.retry_after)} if fault == "rate_limited" else {}
-            said = (
-                f"Incorrect API key provided: {request.headers.get('Authorization', '')}"
-                if served.status == 401
-                else ""
-            )
-            error = {"error": {"message": said or f"scripted: {fault}", "type": fault}}
+            quoted = request.headers.get("Authorization", "") if fault == "unauthorized" else ""
+            error = {"error": {"message": f"scripted: {fault} {quoted}", "type": fault}}
             return web.json_response(error, status=served.status, headers=headers)
         if "response_format" in body:
             self.formed += 1
