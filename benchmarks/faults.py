@@ -60,19 +60,37 @@ def faults(provider: ProviderApart, folder: Path, n: int, names: tuple[str, ...]
     """Each fault at `SHARE` in turn, then all at once at `ALL_AT_ONCE`."""
     mixes: dict[str, Mapping[str, float]] = {name: {name: SHARE} for name in names}
     mixes["all at once"] = dict.fromkeys(FAULTS, ALL_AT_ONCE / len(FAULTS))
-    return [f for name, mix in mixes.items() for f in under(provider, folder / name.replace(" ", "-"), name, mix, n)]
+    found = []
+    for name, mix in mixes.items():
+        place = folder / name.replace(" ", "-")
+        found += under(provider, place, name, mix, n)
+        found += under(provider, place / "streamed", f"{name}, streamed", mix, n, streamed=True)
+    return found
 
 
-def under(provider: ProviderApart, folder: Path, name: str, mix: Mapping[str, float], n: int) -> list[Figure]:
-    """n questions to a server with these faults."""
+def under(
+    provider: ProviderApart, folder: Path, name: str, mix: Mapping[str, float], n: int, streamed: bool = False
+) -> list[Figure]:
+    """n questions to a server with these faults; or to plain RAG, whose every request is a streamed text."""
     provider.follow(Script())
-    rag = program_at(provider.url, folder, provider="call_seconds = 2\nretries = 2")
+    rag = program_at(
+        provider.url,
+        folder,
+        provider="call_seconds = 2\nretries = 2",
+        models='decide = "local/minilm"\nwrite = "openai/stand-in"' if streamed else "",
+    )
+    rag = rag.plain() if streamed else rag
     rag(question(-1))  # loads what is loaded once
     provider.follow(Script(mix, seed=n))
-    tally = asyncio.run(ask_all(rag, range(n), AT_ONCE))
+    tally = asyncio.run(ask_all(rag, range(n), AT_ONCE, streamed=streamed))
     for error in tally.errors[:3]:
         print(f"{name}: {error}", file=sys.stderr)
-    return tally.figures(name, n, provider.books())
+    books = provider.books()
+    befell = sum(books.faults.values())
+    figures = tally.figures(name, n, books)
+    if streamed and "huge" in mix:  # the rest of it is not waited for, so that only the server knows what it sent
+        figures = [f for f in figures if "tokens" not in f["figure"]]
+    return [*figures, figure(f"{name}: faults that befell requests", befell, ">= 1", books.calls)]
 
 
 def dead(provider: ProviderApart, folder: Path, n: int, seconds: float) -> list[Figure]:

@@ -79,7 +79,9 @@ class Tally:
         ]
 
 
-async def ask_all(rag: AgenticRAG, numbers: range, at_once: int, seconds: float = SECONDS) -> Tally:
+async def ask_all(
+    rag: AgenticRAG, numbers: range, at_once: int, seconds: float = SECONDS, streamed: bool = False
+) -> Tally:
     """Asks the questions, so many at once."""
     tally, free = Tally(), asyncio.Semaphore(at_once)
 
@@ -87,7 +89,8 @@ async def ask_all(rag: AgenticRAG, numbers: range, at_once: int, seconds: float 
         async with free:
             began = time.perf_counter()
             try:
-                answer = await rag.aask(question(n))
+                asked = question(n)
+                answer = [e async for e in rag.stream(asked)][-1] if streamed else await rag.aask(asked)
             except Exception as error:
                 tally.errors.append(f"{type(error).__name__}: {error}")
                 return

@@ -30,7 +30,7 @@ from program.models.tokens import count_messages, count_text
 
 PATIENCE = 20.0  # seconds for the server to begin or to end
 THOUGHT = 2_000  # tokens that a model with the fault `thought` needs before its first word
-_STATUS = {"rate_limited": 429, "server_error": 500, "overloaded": 529}
+_STATUS = {"rate_limited": 429, "server_error": 500, "unauthorized": 401, "overloaded": 529}
 
 
 class Provider:
@@ -122,7 +122,8 @@ class Provider:
         if fault in _STATUS:
             served.status = _STATUS[fault]
             headers = {"Retry-After": str(script.retry_after)} if fault == "rate_limited" else {}
-            error = {"error": {"message": f"scripted: {fault}", "type": fault}}
+            quoted = request.headers.get("Authorization", "") if fault == "unauthorized" else ""
+            error = {"error": {"message": f"scripted: {fault} {quoted}", "type": fault}}
             return web.json_response(error, status=served.status, headers=headers)
         if "response_format" in body:
             self.formed += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from program.models.provider import arguments, introduce, library
 from program.models.tokens import count_messages, count_text, reported
 from program.models.turns import Turn
 
+LONGEST_STREAM = 16_000
 _REFUSALS = (429, 502, 503, 529)
 _NOT_ANSWERED = (400, 401, 403, 404, 405, 413, 415, 422)  # asking again gets the same
 
@@ -89,9 +91,11 @@ async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
 async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator[str | Reply]:
     """The pieces of the reply as they come, the whole `Reply` last. Raises `CallFailed`, perhaps amid the pieces.
 
-    `seconds` bounds the time to the first piece and between two.
+    `seconds` bounds the time to the first piece and between two. A text of more than `LONGEST_STREAM` characters is
+    left there, as one that was cut off.
     """
     pieces: list[str] = []
+    length = 0
     usage: dict[str, Any] = {}
     finish = None
     try:
@@ -111,7 +115,13 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
                 finish = choice.get("finish_reason") or finish
                 if piece := _sound((choice.get("delta") or {}).get("content")):
                     pieces.append(piece)
+                    length += len(piece)
                     yield piece
+            if length > LONGEST_STREAM:
+                finish = "length"
+                with suppress(Exception):
+                    await source.aclose()
+                break
     except Exception as error:
         raise (crowded(call, error, turn) or failure_of(call, error, "".join(pieces))) from None
     text = "".join(pieces)

@@ -1,6 +1,8 @@
 """A project from a stranger: its `ragc.toml` reads nothing outside its folder, and no key is written anywhere."""
 
 import json
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -100,7 +102,7 @@ def test_a_model_that_would_run_here_or_is_unknown_cannot_be_named(name):
 @pytest.mark.xdist_group("provider")
 def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, caplog, capfd):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    faults = {"rate_limited": 0.2, "server_error": 0.2, "wrong_type": 0.1, "cut_body": 0.1}
+    faults = {"rate_limited": 0.2, "server_error": 0.1, "unauthorized": 0.2, "wrong_type": 0.1, "cut_body": 0.1}
     with serve(Script(faults, seed=3), obliging) as provider:
         monkeypatch.setenv(key_variable(provider.url), SECRET)
         text = (own_shop / FILE).read_text()
@@ -116,6 +118,23 @@ def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, 
     files = [path for path in own_shop.rglob("*") if path.is_file()]
     assert SECRET not in shown and "failed" in shown
     assert files and not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.xdist_group("provider")
+@pytest.mark.parametrize("command", ["ask", "eval", "doctor"])
+def test_no_key_is_in_what_a_command_prints_though_the_provider_quotes_it(own_shop, monkeypatch, command):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with serve(Script({"unauthorized": 1.0}), obliging) as provider:
+        monkeypatch.setenv(key_variable(provider.url), SECRET)
+        text = (own_shop / FILE).read_text()
+        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nretries = 0\nfallback = false\n'
+        (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
+        ordered = [command, str(own_shop)]
+        ordered += ["How much water does the Merle hold?", "--debug"] if command == "ask" else []
+        told = subprocess.run([sys.executable, "-m", "optimize.cli.main", *ordered], capture_output=True, timeout=120)
+        assert f"Bearer {SECRET}" in provider.authorizations
+    assert SECRET.encode() not in told.stdout + told.stderr and told.stdout + told.stderr
+    assert not [path for path in own_shop.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
 @pytest.mark.xdist_group("provider")

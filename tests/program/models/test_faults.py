@@ -35,6 +35,11 @@ def test_whatever_fails_every_question_ends_in_time_and_the_books_agree(provider
     assert holds(under(provider, tmp_path, fault, {fault: 0.3}, 3))
 
 
+@pytest.mark.parametrize("fault", ["dropped", "cut_body", "tool_call", "no_choices", "huge", "cut_off", "wrong_type"])
+def test_whatever_befalls_a_streamed_text_the_question_ends_in_time_and_the_books_agree(provider, tmp_path, fault):
+    assert holds(under(provider, tmp_path, fault, {fault: 0.3}, 3, streamed=True))
+
+
 def test_all_faults_at_once_lose_no_question_and_no_token(provider, tmp_path):
     assert holds(under(provider, tmp_path, "all", dict.fromkeys(FAULTS, 0.5 / len(FAULTS)), 6))
 
