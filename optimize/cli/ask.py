@@ -162,6 +162,7 @@ def evaluate(
                 "metrics": metrics,
                 "plain": control,
                 "by_tag": found.by_tag(),
+                "plain_by_tag": plain.by_tag(),
             }
         )
         return
