@@ -24,7 +24,7 @@ from program.writing import draft_request, write
 __all__ = ["DEPTH", "Ask", "Find", "Program", "Reply", "Request", "StepFailed", "Steps", "steps"]
 
 DIRECT_CONFIDENCE = 0.9
-SURELY_DIRECT = 0.6  # on the example's train and dev questions no vague one is as surely direct; labels as before
+SURELY_DIRECT = 0.6  # no question that is labelled vague, in the example's train and dev splits, is as surely direct
 COMPUTED = Plan("direct", (), ())
 """The plan for a question that holds all it takes to compute its answer."""
 
