@@ -24,6 +24,7 @@ from program.writing import draft_request, write
 __all__ = ["DEPTH", "Ask", "Find", "Program", "Reply", "Request", "StepFailed", "Steps", "steps"]
 
 DIRECT_CONFIDENCE = 0.9
+SURELY_DIRECT = 0.6  # no question that is labelled vague, in the example's train and dev splits, is as surely direct
 COMPUTED = Plan("direct", (), ())
 """The plan for a question that holds all it takes to compute its answer."""
 
@@ -62,7 +63,7 @@ def _agentic(state: State) -> Steps:
         state.path.append("computable")
     else:
         yield from _first_look(state)
-    if state.plan.vague:
+    if state.plan.vague and not _surely_direct(state.plan):
         state.path.append(f"clarify ({share(state.plan.vagueness)})")
         state.kept = first_look(state.pool or ())
         state.ranked[state.strategy.name, question] = state.kept
@@ -91,6 +92,11 @@ def _agentic(state: State) -> Steps:
             return answer
         state.path.append("unsure")
     return (yield from _rounds(state))
+
+
+def _surely_direct(plan: Plan) -> bool:
+    """True when no look-up is needed, which is likelier than that the question is vague: what is there to ask back?"""
+    return plan.route == "direct" and plan.confidence >= SURELY_DIRECT and plan.confidence > plan.vagueness
 
 
 def _first_look(state: State) -> Part:

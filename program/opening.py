@@ -25,7 +25,9 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     embedder.remember_in(project.private)
     documents, extra = folders(project), others(project, embedder)
     bring_up_to_date(project, progress)
-    return open_bases(project, documents, project.private / INDEX, embedder, extra)
+    library = open_bases(project, documents, project.private / INDEX, embedder, extra)
+    library.remember_in(project.private)
+    return library
 
 
 def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:

@@ -7,6 +7,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from optimize.corpus import Corpus, read_corpus
 from optimize.datacheck import check
 from optimize.dataset import LabelledQuestion, read_labelled, splits
@@ -57,6 +59,29 @@ def test_the_division_is_the_published_one() -> None:
     tags = {name: Counter(tag for q in part for tag in q.tags) for name, part in parts.items()}
     for tag in ("stale", "variant", "contradiction", "jargon", "table"):
         assert all(counted[tag] >= 3 for counted in tags.values()), tag
+
+
+KINDS = {
+    "single-fact": 0.25,
+    "multi-part": 0.20,
+    "cross-base": 0.10,
+    "relational": 0.10,
+    "table": 0.08,
+    "time-sensitive": 0.07,
+    "direct": 0.08,
+    "underspecified": 0.06,
+    "unanswerable": 0.06,
+}
+"""The shares of kinds of question that the example is meant to have."""
+
+
+def test_questions_are_of_every_kind_in_the_shares_meant_and_every_fourth_has_a_rival_value() -> None:
+    tags = Counter(tag for q in questions() for tag in q.tags)
+    n = len(questions())
+    assert n >= 320
+    assert {kind: tags[kind] / n for kind in KINDS} == pytest.approx(KINDS, abs=0.015)
+    assert all(set(q.tags) & set(KINDS) for q in questions())
+    assert sum(bool(q.not_facts) for q in questions()) >= n / 4
 
 
 def test_the_knowledge_is_read_without_a_complaint() -> None:

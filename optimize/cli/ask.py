@@ -168,6 +168,7 @@ def evaluate(
                 "plain": control,
                 "by_tag": found.by_tag(),
                 "looks": looks,
+                "plain_by_tag": plain.by_tag(),
             }
         )
         return

@@ -17,6 +17,7 @@ from program.knowledge.embedder import Embedder
 from program.knowledge.fusion import GRAPH, RRF_K, WEIGHT, Method, fuse
 from program.knowledge.generation import Index
 from program.knowledge.index import SERVER_ABOVE, IndexReport, build_index, open_index
+from program.knowledge.poolfile import PoolFile
 from program.knowledge.rerank import Reranker
 from program.knowledge.source import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
 from program.knowledge.vectors import ArrayVectors
@@ -56,6 +57,11 @@ class Library:
             self.sources[source.name] = source
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[object, ...], tuple[Passage, ...]] = OrderedDict()
+        self._file: PoolFile | None = None
+
+    def remember_in(self, folder: Path) -> None:
+        """Keeps what searches find in a file there, too, so that another process need not search again."""
+        self._file = PoolFile(folder / "searched.sqlite")
 
     @classmethod
     def open(
@@ -217,21 +223,37 @@ class Library:
 
     def _candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         source = self.sources[name]
-        if not isinstance(source, Documents):  # a source made elsewhere may change under us
+        digest = self._fixed(name)
+        if not digest:  # it may change under us
             return source.candidates(query, depth, filters)
-        key = (query, name, depth, filters, graph, self.index_digest)
+        key = (query, name, depth, filters, graph, digest, self.embedder.digest, self._reranked_by(name))
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = tuple(source.candidates(query, depth, filters, graph=graph))
-        if self.reranker is not None:
-            found = tuple(self.reranker.rerank(query, found))
+        found = self._file.get(key, self.index) if self._file else None
+        if found is None:
+            found = self._found(source, query, depth, filters, graph)
+            if self._file:
+                self._file.put(key, found, self.index)
         with self._lock:
             self._kept[key] = found
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return found
+
+    def _found(self, source: Source, query: str, depth: int, filters: Filters, graph: bool) -> tuple[Passage, ...]:
+        if not isinstance(source, Documents):
+            return tuple(source.candidates(query, depth, filters))
+        found = tuple(source.candidates(query, depth, filters, graph=graph))
+        return tuple(self.reranker.rerank(query, found)) if self.reranker is not None else found
+
+    def _fixed(self, name: str) -> str:
+        """Identifies all that a source holds for as long as this library is open; empty when that may change."""
+        return self.index_digest if name in self._indexed else str(getattr(self.sources[name], "loaded", ""))
+
+    def _reranked_by(self, name: str) -> str:
+        return self.reranker.name if self.reranker is not None and name in self._indexed else ""
 
 
 _NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"

@@ -62,6 +62,8 @@ class Tables:
         # An in-memory database lives in one connection, which threads must take in turn.
         self._turn = nullcontext() if url else threading.Lock()
         self._engine = _database(url) if url else _folder(Path(place))
+        self.loaded = "" if url else self.digest
+        """Identifies the rows of CSV files, which were read just now; empty for a database, whose rows may change."""
         with self._connected() as connection:
             self.schema: Schema = read_schema(connection)
         if not self.schema.tables:

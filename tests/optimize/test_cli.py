@@ -99,7 +99,7 @@ def test_eval_json_has_the_promised_shape(ragc, compiled):
     code, out, _ = ragc("eval", compiled, "--json")
     found = json.loads(out)
     assert code == 0
-    assert set(found) == {"version", "split", "n", "metrics", "plain", "by_tag", "looks"}
+    assert set(found) == {"version", "split", "n", "metrics", "plain", "by_tag", "plain_by_tag", "looks"}
     for name in (
         "correct",
         "wrong",
@@ -111,6 +111,18 @@ def test_eval_json_has_the_promised_shape(ragc, compiled):
     ):
         assert set(found["metrics"][name]) == {"value", "ci", "n"}
         assert name in found["plain"]
+
+
+def test_eval_tells_of_each_tag_what_plain_rag_does_beside_it(ragc, own_shop):
+    lines = (own_shop / "labelled.jsonl").read_text().splitlines()
+    tagged = [{**json.loads(line), "tags": ["money" if "refunds" in line else "kettle"]} for line in lines]
+    (own_shop / "tagged.jsonl").write_text("".join(json.dumps(q) + "\n" for q in tagged))
+    found = json.loads(ragc("eval", own_shop, "--questions", own_shop / "tagged.jsonl", "--json")[1])
+    assert set(found["by_tag"]) == set(found["plain_by_tag"]) == {"money", "kettle"}
+    of_plain = found["plain_by_tag"]
+    assert sum(tag["n"] * tag["correct"] for tag in of_plain.values()) == pytest.approx(
+        6 * found["plain"]["correct"]["value"]
+    )
 
 
 def test_offline_comparison_reads_the_stored_scores(ragc, compiled):

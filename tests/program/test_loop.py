@@ -169,6 +169,14 @@ def test_a_vague_question_is_asked_back_whatever_its_route():
     assert answer.outcome is Outcome.CLARIFY
 
 
+@pytest.mark.parametrize(
+    ("sure", "vague", "outcome"), [(0.8, 0.6, "answered"), (0.55, 0.51, "clarify"), (0.8, 0.85, "clarify")]
+)
+def test_a_question_that_is_surely_direct_is_not_asked_back_about(sure, vague, outcome):
+    program = Scripted({"classifier.route": route("direct", vague=vague, sure=sure)})
+    assert program("Write me a haiku.").outcome.value == outcome
+
+
 def test_a_draft_that_misses_the_question_is_withheld():
     answer = Scripted({"grounder.responsive": {"responsive": noul(0.2)}})("What does it cost?")
     assert answer.outcome is Outcome.ABSTAIN
