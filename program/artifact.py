@@ -139,7 +139,12 @@ def open_latest(
             usd_per_question=usd_per_question,
             progress=progress,
         )
-    wished = {"point": point, "calls_per_question": calls_per_question, "min_utility": min_utility}
+    wished = {
+        "point": point,
+        "calls_per_question": calls_per_question,
+        "min_utility": min_utility,
+        "usd_per_question": usd_per_question,
+    }
     for name, value in wished.items():
         if value is not None:
             raise VersionError(
