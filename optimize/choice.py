@@ -55,7 +55,8 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
     on it: for each fold the best setting is chosen without it and judged on it against "as it is". The choice is made
     only if those gains, and those of what is then sealed, are positive and exceed their standard error, taken by
     topic. What is chosen is rid of every value that does no good. Else `balanced` stays as it is, but that a decider
-    without demonstrations is given those labelled, and another point is what `balanced` is. A program holds one
+    without demonstrations is given those labelled, and that of a program never compiled is plain RAG where that does
+    better: there is nothing to leave as it is. Another point is then what `balanced` is. A program holds one
     instruction and one set of demonstrations for each predictor: those of `balanced`, with which the whole frontier
     is scored anew.
     """
@@ -70,7 +71,7 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
     choosing = _Choosing(bench, as_it_is, before, own)
     first, gains = choosing.point(table, own, search.fitted, lambda scores: scores.worth)
     survived = [] if first is None else [BALANCED]
-    balanced = as_it_is if first is None else first
+    balanced = choosing.simplest(ready) if first is None else first
 
     front = choosing.front(balanced, [as_it_is, *finalists])
     points = {}
@@ -119,6 +120,11 @@ class _Choosing:
             if len(found) and self._bench.survives(found[0] - self._before.at(price, self._own)):
                 return setting, gains
         return None, gains
+
+    def simplest(self, ready: Preparation) -> Setting:
+        """The setting as it is; before a first compile plain RAG, if it is worth more."""
+        two = self.scored([self._as_it_is, *([] if ready.origin else ready.starts[-1:])])
+        return two.settings[two.best(self._own)] if two.settings else self._as_it_is
 
     def front(self, balanced: Setting, settings: Sequence[Setting]) -> Table:
         """All settings with the instructions and demonstrations of `balanced`, which is the first of them."""

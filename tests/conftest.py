@@ -9,6 +9,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)  # tests do not time things
+settings.load_profile("untimed")
 
 TOML = """name = "shop"
 artifacts = "artifacts"

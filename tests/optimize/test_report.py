@@ -107,9 +107,9 @@ def story(before, after, **changed):
     points = {"quality": Candidate({"policy.k": 9}, 0.75, 2.5), "balanced": Candidate({"policy.k": 5}, 0.5, 1.25)}
     gain = paired(before, after)
     told = {
-        "name": "shop", "parent": "shop@v1", "verdict": "better", "gain": gain,
+        "name": "shop", "parent": "shop@v1", "verdict": "better", "gain": gain, "over_plain": gain,
         "plain": rows[0], "before": rows[1], "after": rows[2],
-        "choice": Choice({}, list(points.values()), True, 0.25, 0.5, 0.875, points),
+        "choice": Choice({}, list(points.values()), list(points), 0.25, 0.5, 0.875, points),
         "chosen": {"policy.k": 5, "judge.relevance:relevant": 0.3}, "started_from": {"policy.k": 7, "judge.relevance:relevant": 0.3},
         "decisions": [Judged("judge.relevance:relevant", True, [0.1, 0.2, 0.4, 0.9], [False, False, True, True])],
         "given": {}, "importances": {"policy.k": 0.75}, "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
