@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.plugin import pytest_xdist_auto_num_workers as one_for_each_core
 
 settings.register_profile("untimed", deadline=None)  # tests do not time things
 settings.load_profile("untimed")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: many tests wait for a server, a kill or a lock."""
+    return int(one_for_each_core(config)) + 1
+
 
 TOML = """name = "shop"
 artifacts = "artifacts"

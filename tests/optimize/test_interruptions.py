@@ -16,7 +16,7 @@ from program.manifest import read
 from program.reference import resolve, versions
 from program.settings import Project
 
-KILLS = int(os.environ.get("RAGC_KILLS", "6"))  # all of them happen; a hundred take minutes
+KILLS = int(os.environ.get("RAGC_KILLS", "4"))  # all of them happen; a hundred take minutes
 TO_BE_WRITTEN = 1.0  # seconds in which a reply that was sent is surely on disk
 TRIALS = 8
 processes = multiprocessing.get_context("forkserver")
