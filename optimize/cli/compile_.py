@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -62,7 +64,13 @@ def compile_(
 
     opened = Project.open(project)
     try:
-        with _live(quiet=json) as told, _shown(opened, watch) as shown:
+        with _Interruption() as interruption, _live(quiet=json) as told, _shown(opened, watch) as shown:
+
+            def progress(live: Live) -> None:
+                interruption.check()
+                shown(live)
+                told(live)
+
             done = compile_project(
                 opened,
                 trials=trials,
@@ -74,7 +82,7 @@ def compile_(
                 study=study,
                 origin=origin,
                 processes=processes,
-                watch=lambda live: (shown(live), told(live))[1],
+                watch=progress,
             )
     except KeyboardInterrupt:
         typer.echo(f"stopped; nothing is lost. Go on with: ragc compile {project} --resume", err=True)
@@ -89,6 +97,32 @@ def compile_(
         _table(done)
     if not done.improved:
         raise typer.Exit(3)
+
+
+class _Interruption:
+    """Ctrl-C, said again by `check`: Python drops a KeyboardInterrupt that falls into a finalizer."""
+
+    def __init__(self) -> None:
+        self._noted = False
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def check(self) -> None:
+        """Raises `KeyboardInterrupt` when there was one."""
+        if self._noted:
+            raise KeyboardInterrupt
+
+    def _note(self, *_: object) -> None:
+        self._noted = True
+        raise KeyboardInterrupt
 
 
 def worker(

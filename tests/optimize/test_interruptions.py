@@ -141,6 +141,35 @@ def test_a_worker_adds_trials_to_the_study_and_the_compile_goes_on_with_them(pai
     assert len(model.calls) == len(set(model.calls))
 
 
+class Finalized:
+    """Something whose finalizer Ctrl-C falls into: Python prints that it was ignored, and goes on."""
+
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_in_a_finalizer_is_not_lost(paid_shop, model, capsys, monkeypatch):
+    import sys
+
+    from optimize import study
+    from optimize.cli.main import main
+
+    judged = study.Search._judged
+
+    def finalizing(*given):
+        Finalized()
+        return judged(*given)
+
+    monkeypatch.setattr(study.Search, "_judged", finalizing)
+    monkeypatch.setattr(sys, "argv", ["ragc", "compile", str(paid_shop), "--trials", "4", "--processes", "1"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130
+    assert "--resume" in capsys.readouterr().err
+
+
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(paid_shop, model, capsys, monkeypatch):
     import sys
 
