@@ -9,7 +9,6 @@ import contextlib
 import logging
 import re
 import socket
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,13 +23,11 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from optimize.store import unopenable
+from optimize.store import patiently, unopenable
 from optimize.trials import OBJECTIVES
 from program.errors import RecordError, StudyError
 from program.settings import Project
 
-PATIENCE = 60.0  # seconds for which a database that is away is tried again
-PAUSE = 0.5
 SUFFIX = ".journal"
 IDENTITY = "identity"
 FINISHED = "finished"
@@ -229,17 +226,11 @@ def _database(url: str) -> RDBStorage:
 
 
 def _patiently(action: Callable[[], T]) -> T:
-    """The action's result; while the database is away it is tried again, up to PATIENCE."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return action()
-        except (StorageInternalError, DBAPIError) as error:
-            if time.monotonic() > end:
-                raise _unusable(error) from error
-            time.sleep(PAUSE)
-        except OSError as error:
-            raise _unusable(error) from error
+    """The action's result; while the database is away it is tried again. Raises `RecordError` when that is too long."""
+    try:
+        return patiently(action, lambda error: isinstance(error, StorageInternalError | DBAPIError))
+    except (StorageInternalError, DBAPIError, OSError) as error:
+        raise _unusable(error) from error
 
 
 def _unusable(error: Exception) -> RecordError:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from program.errors import RecordError, SettingsError
 
@@ -207,25 +208,38 @@ class Store:
 
     def _do(self, action: Callable[[sa.Connection], T]) -> T:
         """The action's result, in a transaction of its own."""
-        end = time.monotonic() + PATIENCE
-        while True:
+
+        def whole() -> T:
             try:
                 with self._engine.begin() as connection:
                     return action(connection)
-            except DBAPIError as error:
+            except DBAPIError:
                 self.close()
-                if not self._passes(error) or time.monotonic() > end:
-                    raise RecordError(
-                        f"The record of calls {self._name} cannot be used: {error.orig}.",
-                        "Free space or mend access to it, then go on with: ragc compile PROJECT --resume",
-                    ) from error
-                time.sleep(PAUSE)
+                raise
 
-    def _passes(self, error: DBAPIError) -> bool:
+        try:
+            return patiently(whole, self._passes)
+        except DBAPIError as error:
+            raise RecordError(
+                f"The record of calls {self._name} cannot be used: {error.orig}.",
+                "Free space or mend access to it, then go on with: ragc compile PROJECT --resume",
+            ) from error
+
+    def _passes(self, error: BaseException) -> bool:
         """True for what time may mend. Two that make the same tables at once trip over each other, once."""
+        if not isinstance(error, DBAPIError):
+            return False
         if self._engine.dialect.name == "sqlite":
             return any(word in str(error.orig) for word in _PASSING)
         return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError | IntegrityError)
+
+
+def patiently(action: Callable[[], T], passes: Callable[[BaseException], bool]) -> T:
+    """The action's result; after an error that `passes` it is tried again, up to PATIENCE. Raises its last error."""
+    tries = Retrying(
+        retry=retry_if_exception(passes), stop=stop_after_delay(PATIENCE), wait=wait_fixed(PAUSE), reraise=True
+    )
+    return tries(action)
 
 
 def unopenable(error: Exception) -> SettingsError:

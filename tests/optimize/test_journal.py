@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
-from optimize import journal
+from optimize import store
 from optimize.journal import create, join, names
 from optimize.trials import distributions
 from program.errors import SettingsError, StudyError
@@ -83,7 +83,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_the_study_goes_on(own_shop):
 
 
 def test_a_database_that_is_away_for_a_while_is_waited_for(own_shop, monkeypatch):
-    monkeypatch.setattr(journal, "PAUSE", 0.1)
+    monkeypatch.setattr(store, "PAUSE", 0.1)
     study = create(in_database(own_shop), {})
     away = sqlite3.connect(own_shop / "studies.db", check_same_thread=False, isolation_level=None)
     away.execute("BEGIN EXCLUSIVE")

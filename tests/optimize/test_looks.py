@@ -36,24 +36,15 @@ def test_looks_at_other_questions_do_not_count(own_shop):
     assert compile_(own_shop).looks == 1
 
 
-def test_a_compile_killed_in_its_test_has_looked_once(own_shop, monkeypatch):
+@pytest.mark.parametrize(("resume", "looks"), [(False, 2), (True, 1)])
+def test_a_compile_killed_in_its_test_has_looked_once_resumed_or_not(own_shop, monkeypatch, resume, looks):
     def killed(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(compiler, "side_by_side", killed)
         compile_(own_shop)
-    assert compile_(own_shop).looks == 2
-
-
-def test_a_compile_killed_in_its_test_and_resumed_has_looked_once(own_shop, monkeypatch):
-    def killed(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(compiler, "side_by_side", killed)
-        compile_(own_shop)
-    assert compile_(own_shop, resume=True).looks == 1
+    assert compile_(own_shop, resume=resume).looks == looks
 
 
 def test_a_question_changed_does_not_begin_the_count_anew(own_shop):
