@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optimize.dataset import LabelledQuestion
 from optimize.front import Candidate
-from optimize.preparation import Preparation, topics_apart
+from optimize.preparation import Preparation, copy_of, topics_apart
 from optimize.scores import Floats, Scores
 from optimize.scoring import Arm, Scoring
+from optimize.spending import Spending
 from optimize.study import Search
 from optimize.survival import survives
 from program.errors import BudgetStop
@@ -31,8 +33,15 @@ class Bench:
         self._search = search
         self._train = [question for arm in ready.arms for question in arm.questions]
         self._dev = list(ready.parts["dev"])
-        self._scoring = Scoring([Arm(ready.replay(final), self._dev)], ready.project.settings.utility)
+        half = len(self._dev) // 2  # an arm for each of two processes
+        parts = [(final, self._dev[:half]), (copy_of(final), self._dev[half:])]
+        arms = [Arm(ready.replay(program), questions) for program, questions in parts]
+        self._scoring = Scoring(arms, ready.project.settings.utility)
         self.own = ready.project.settings.utility.call
+
+    def abreast(self, spending: Spending) -> AbstractContextManager[None]:
+        """Inside, the questions of dev are scored by two processes."""
+        return self._scoring.abreast(spending)
 
     def __call__(self, setting: Setting) -> Scores:
         """Every question under a setting. Raises `BudgetStop` when a cap is reached on what is not known."""

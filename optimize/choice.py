@@ -16,7 +16,6 @@ from optimize.simplify import simplified
 from optimize.study import Search
 from program.errors import BudgetStop
 from program.parameters import Setting, is_candidate
-from program.rag import AgenticRAG
 
 FINALISTS = 14
 BALANCED = "balanced"
@@ -48,7 +47,7 @@ class Choice:
         )
 
 
-def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
+def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
     """Chooses among the finalists on train (out of fold) and dev together, for each named point at its price of a call.
 
     By cross-validation over the topics of dev, or of train too where dev is missing, has one topic or a cap is reached
@@ -65,7 +64,6 @@ def choose(ready: Preparation, search: Search, final: AgenticRAG) -> Choice:
     finalists = [trial.setting for trial in search.finalists(FINALISTS)]
     if not finalists:
         return Choice(dict.fromkeys(prices([], own), as_it_is), [], (), 0.0)
-    bench = Bench(ready, search, final)
     rows, before = bench.all(finalists, as_it_is)
     table = Table(finalists, rows, own)
     choosing = _Choosing(bench, as_it_is, before, own)

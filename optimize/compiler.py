@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from optimize.abreast import answers_here, can_share
+from optimize.bench import Bench
 from optimize.calibration import judged
 from optimize.choice import choose
 from optimize.comparison import direction
@@ -35,6 +36,7 @@ TRIALS_ASKED = 150
 SEARCH_SHARE = 0.6
 """Of each cap, what the search may use up; the rest is for choosing and for the test."""
 CHOICE_SHARE = 0.75
+KEPT_EVERY = 0.5  # seconds
 
 
 def compile_project(
@@ -91,9 +93,10 @@ def compile_project(
         ) from None
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
     stage("searching")
-    with search.abreast(spending) if processes > 1 and can_share(ready.first, ready.project, caps) else nullcontext():
+    shared = processes > 1 and can_share(ready.first, ready.project, caps)
+    with search.abreast(spending) if shared else nullcontext():
         stopped_by = search.run(target, told, live, spending)
-        return _finish(ready, search, journal, caps, stopped_by, stage, advance, live)
+        return _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
 
 
 def _check_priced(project: Project, caps: Caps) -> None:
@@ -134,14 +137,16 @@ def _finish(
     stopped_by: str,
     stage: Stage,
     advance: Advance,
-    live: Live,
+    shared: bool,
 ) -> Compiled:
-    """From the trials to a sealed version."""
+    """From the trials to a sealed version; `shared` between two processes."""
     weights, spending = ready.project.settings.utility, ready.spending
     stage("choosing on dev")
     spending.caps = caps.reduced(CHOICE_SHARE)
     final = ready.compiled()
-    choice = choose(ready, search, final)
+    bench = Bench(ready, search, final)
+    with bench.abreast(spending) if shared else nullcontext():
+        choice = choose(ready, search, bench)
     chosen = choice.points["balanced"]
     apply(final, chosen)
     choice = choice.sealed()
@@ -250,12 +255,13 @@ def _told(watch: Watch, spending: Spending) -> tuple[Live, Watch, Stage, Advance
     live = Live()
 
     def told(live: Live) -> None:
-        spending.keep()
+        spending.keep(every=KEPT_EVERY)
         live.calls = spending.calls
         watch(live)
 
     def stage(name: str) -> None:
         live.stage, live.done, live.of, live.started = name, 0, 0, time.monotonic()
+        spending.keep()
         told(live)
 
     def advance(done: int, of: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from program.parameters import Setting
 
@@ -48,7 +48,7 @@ def best(candidates: Sequence[Candidate], price: float, own: float) -> Candidate
 
 def turning(candidates: Sequence[Candidate], own: float) -> list[float]:
     """The prices of a call, from nothing up, at each of which another candidate becomes the best."""
-    rest, found = frontier([replace(one, usd=0.0) for one in candidates], own), []
+    rest, found = frontier(candidates, own, money=False), []
     if rest:
         now = rest.pop()
     while rest:
@@ -59,14 +59,15 @@ def turning(candidates: Sequence[Candidate], own: float) -> list[float]:
     return found
 
 
-def frontier(candidates: Sequence[Candidate], own: float) -> list[Candidate]:
-    """Those that no other beats in utility, calls aside, without more calls or money; fewest calls first."""
-    kept: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda c: (round(c.calls, 9), -c.at(0.0, own), c.usd)):
-        most = candidate.at(0.0, own) - SAME
-        if not any(one.at(0.0, own) >= most and one.usd <= candidate.usd + SAME for one in kept):
-            kept.append(candidate)
-    return kept
+def frontier(candidates: Sequence[Candidate], own: float, money: bool = True) -> list[Candidate]:
+    """Those that no other beats in utility, calls aside, without more calls (or `money`); fewest calls first."""
+    kept: list[tuple[float, float, Candidate]] = []
+    worth = [(round(c.calls, 9), -c.at(0.0, own), c.usd if money else 0.0) for c in candidates]
+    for at in sorted(range(len(worth)), key=worth.__getitem__):
+        _, lost, usd = worth[at]
+        if not any(had >= -lost - SAME and paid <= usd + SAME for had, paid, _ in kept):
+            kept.append((-lost, usd, candidates[at]))
+    return [candidate for _, _, candidate in kept]
 
 
 def spread(front: Sequence[Candidate], own: float, most: int) -> list[Candidate]:

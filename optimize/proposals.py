@@ -46,6 +46,10 @@ class Proposals:
         self._own = own
         self._seed = seed
         self._worker = worker
+        self._open: list[tuple[str, float]] = [
+            (d.name, n) for d in space if d.nominal for n in range(int(d.low), int(d.high) + 1)
+        ]
+        self._looked_at = 0
 
     def next(self, trials: Sequence[Trial], frozen: Sequence[FrozenTrial]) -> tuple[int | None, Setting]:
         """The next setting, and which start it is. `frozen` are the same trials as Optuna has them."""
@@ -62,10 +66,10 @@ class Proposals:
 
     def _untried(self, trials: Sequence[Trial]) -> list[tuple[str, float]]:
         """The candidates that no trial had yet: a step would come upon one in hundreds."""
-        nominal = [d for d in self._space if d.nominal]
-        seen = {(d.name, trial.setting[d.name]) for trial in trials for d in nominal}
-        every = [(d.name, n) for d in nominal for n in range(int(d.low), int(d.high) + 1)]
-        return [one for one in every if one not in seen]
+        for trial in trials[self._looked_at :]:  # trials are only ever added
+            self._open = [(name, n) for name, n in self._open if trial.setting[name] != n]
+        self._looked_at = len(trials)
+        return self._open
 
     def _best(self, trials: Sequence[Trial]) -> Setting:
         """The best setting so far."""

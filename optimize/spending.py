@@ -56,6 +56,7 @@ class Spending:
     _leads: bool = False
     _before: float = 0.0  # seconds that the study took before this process joined it
     _timed: float = 0.0  # of this process's seconds, those that the study knows of
+    _kept: float = 0.0
     _unbooked: int = 0
 
     @property
@@ -68,11 +69,15 @@ class Spending:
         self._before = store.spent(study).seconds
         self.keep()
 
-    def keep(self) -> None:
-        """Adds to the study what it does not know of yet, and learns what its other processes have spent."""
-        if self._store is None:
+    def keep(self, every: float = 0.0) -> None:
+        """Adds to the study what it does not know of yet, and learns what its other processes have spent.
+
+        Not again within `every` seconds: what is paid for, and all that is capped, the study knows at once anyway.
+        """
+        if self._store is None or time.monotonic() - self._kept < every:
             return
         with self._changed:
+            self._kept = time.monotonic()
             own = time.monotonic() - self.started
             self._store.book(self._study, self._unbooked, 0.0, own - self._timed if self._leads else 0.0)
             self._unbooked, self._timed = 0, own
