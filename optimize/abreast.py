@@ -1,12 +1,15 @@
-"""Settings scored by two processes: each has every other arm, with all that was found for its questions."""
+"""Work shared with a second process: settings scored, each process every other arm; or any list, every other place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import orjson
 
+from optimize.record import Record
 from optimize.scores import Scores
 from optimize.spending import Caps, Spending
 from optimize.twin import Twin, TwinLost, can_fork
@@ -18,6 +21,10 @@ from program.settings import Project
 _UNCAPPED = Caps()
 
 Scored = Callable[[Setting, Sequence[int]], Scores]
+Work = Callable[[Sequence[int]], list[Any]]
+"""Tells a JSON value for each place."""
+Share = Callable[[Work, int], list[Any]]
+"""Has work done for so many places, and tells what comes of it, in order."""
 
 
 class Abreast:
@@ -90,6 +97,41 @@ class Abreast:
         told = sorted({*known, *places})
         columns = [column[told].tolist() for column in scores.columns]
         return orjson.dumps([told, columns, self._broken, self._spending.calls - calls, self._spending.usd - usd])
+
+
+@contextmanager
+def forking(program: AgenticRAG, record: Record) -> Iterator[None]:
+    """Inside, nothing is open that a forked process must not inherit."""
+    record.close()  # opened anew by who needs it
+    with program.runtime.library.embedder.without_file():
+        yield
+
+
+def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
+    """Shares work with a second process, which does every other place; what that spends is added to `spending`."""
+
+    def share(work: Work, n: int) -> list[Any]:
+        def serve(message: bytes) -> bytes:
+            calls, usd = spending.calls, spending.usd
+            return orjson.dumps([work(range(1, n, 2)), spending.calls - calls, spending.usd - usd])
+
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+        with threadpool_limits(1):
+            with forking(program, record):
+                twin = Twin(serve)
+            try:
+                twin.send(b"begin")
+                near = work(range(0, n, 2))
+                far, calls, usd = orjson.loads(twin.receive())
+                spending.add(calls, usd)
+            except TwinLost:
+                return work(range(n))
+            finally:
+                twin.close()
+        return [(near, far)[place % 2][place // 2] for place in range(n)]
+
+    return share
 
 
 def can_share(program: AgenticRAG, project: Project, caps: Caps) -> bool:

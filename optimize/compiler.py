@@ -10,12 +10,12 @@ from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
-from optimize.abreast import answers_here, can_share
+from optimize.abreast import answers_here, can_share, in_two
 from optimize.bench import Bench
 from optimize.calibration import judged
 from optimize.choice import choose
 from optimize.comparison import direction
-from optimize.evaluation import Asked, side_by_side
+from optimize.evaluation import Asked, alone, side_by_side
 from optimize.heads import fit_heads
 from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
 from optimize.outcome import Compiled, paired
@@ -158,8 +158,13 @@ def _finish(
     spending.caps = caps
     plain = ready.first.plain()
     programs = [plain, ready.parent, final]
+    replays = [ready.replay(program) for program in programs]
     evaluations = side_by_side(
-        [Asked(program, ready.replay(program)) for program in programs], ready.parts["test"], weights, advance
+        [Asked(*pair) for pair in zip(programs, replays, strict=True)],
+        ready.parts["test"],
+        weights,
+        advance,
+        in_two(plain, ready.record, spending) if shared else alone,
     )
 
     stage("sealing")

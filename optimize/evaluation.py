@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from optimize.abreast import Share, Work
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import METRICS, Grade, grade, value
 from optimize.stats import mean_interval
@@ -95,38 +96,55 @@ class Asked:
     ask: Callable[[str], Answer]
 
 
+def alone(work: Work, n: int) -> list[Any]:
+    """Does all the work here."""
+    return work(range(n))
+
+
 def side_by_side(
     programs: Sequence[Asked],
     questions: Sequence[LabelledQuestion],
     weights: UtilitySettings | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
+    share: Share = alone,
 ) -> list[Evaluation]:
     """Several programs on the same questions, one evaluation each.
 
     A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
     questions not answered by all. No model's reply is remembered from one program for the next: each pays for its
-    own. Raises `DataError` when there is no question.
+    own. With `share` another process may do a part. Raises `DataError` when there is no question.
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
     graders = [Grader(asked.program, weights or UtilitySettings()) for asked in programs]
-    rows: list[list[tuple[Grade, float]]] = []
-    failed: list[str] = []
+
+    def told(places: Sequence[int]) -> list[Any]:
+        rows: list[Any] = []
+        try:
+            for place in places:
+                rows.append(_row(programs, graders, questions[place]))
+                progress(len(rows), len(places))
+        except BudgetStop:
+            pass  # what was answered so far is sealed; its number is told with every metric
+        return rows
+
+    rows = share(told, len(questions))
+    columns = list(zip(*(row for row in rows if not isinstance(row, str)), strict=True)) or [() for _ in programs]
+    failed = tuple(row for row in rows if isinstance(row, str))
+    return [
+        Evaluation(tuple(Grade.of(g) for g, _ in column), tuple(s for _, s in column), failed) for column in columns
+    ]
+
+
+def _row(programs: Sequence[Asked], graders: Sequence[Grader], question: LabelledQuestion) -> str | list[Any]:
+    """What each program's answer to a question is graded and how many seconds it took; or why it was not graded."""
+    with afresh():
+        answers = [asked.ask(question.question) for asked in programs]
     try:
-        for done, question in enumerate(questions, 1):
-            with afresh():
-                answers = [asked.ask(question.question) for asked in programs]
-            try:
-                graded = [grader(question, answer) for grader, answer in zip(graders, answers, strict=True)]
-            except Exception as error:
-                failed.append(f"{question.id} ({type(error).__name__}: {error})")
-                continue
-            rows.append([(g, answer.usage.seconds) for g, answer in zip(graded, answers, strict=True)])
-            progress(done, len(questions))
-    except BudgetStop:
-        pass  # what was answered so far is sealed; its number is told with every metric
-    columns = list(zip(*rows, strict=True)) or [() for _ in programs]
-    return [Evaluation(tuple(g for g, _ in c), tuple(s for _, s in c), tuple(failed)) for c in columns]
+        graded = [grader(question, answer) for grader, answer in zip(graders, answers, strict=True)]
+    except Exception as error:
+        return f"{question.id} ({type(error).__name__}: {error})"
+    return [[asdict(g), answer.usage.seconds] for g, answer in zip(graded, answers, strict=True)]
 
 
 class Grader:

@@ -52,6 +52,11 @@ class Grade:
     path: tuple[str, ...]
     metrics: Mapping[str, float | None] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Grade:
+        """The grade whose fields are told, as JSON has them."""
+        return cls(**{**told, "tags": tuple(told["tags"]), "path": tuple(told["path"])})
+
     def row(self) -> dict[str, Any]:
         """The line of `scores.jsonl`."""
         return {

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optimize.abreast import Abreast
+from optimize.abreast import Abreast, forking
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import judge, routing, supported, utility
 from optimize.paths import NONE
@@ -75,10 +75,9 @@ class Scoring:
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         far = [number % 2 == 1 for number, _ in self._places]
-        first = self._arms[0].replay
-        first.record.close()  # one for all arms; opened anew by who needs it
+        first = self._arms[0].replay  # all arms have one record
         with threadpool_limits(1):
-            with first.program.runtime.library.embedder.without_file():
+            with forking(first.program, first.record):
                 self._abreast = Abreast(self._scored, far, self.broken, spending)
             try:
                 yield

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from optimize.abreast import in_two
 from optimize.compiler import compile_project
 from optimize.journal import create
 from optimize.preparation import open_project, prepare
@@ -62,6 +63,25 @@ def test_scores_are_the_same_alone_abreast_and_after_the_other_process_was_kille
     for one, other in zip(alone, together, strict=True):
         for name in ("utility", "routing", "spent"):
             assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True)
+
+
+def test_work_in_two_is_told_in_order_and_done_here_once_the_other_process_is_lost(own_shop):
+    spending, here = Spending(), os.getpid()
+    ready = open_project(Project.open(own_shop), 0, "", spending, lambda stage: None, lambda done, of: None)
+    share = in_two(ready.first, ready.record, spending)
+
+    def work(places):
+        spending.add(len(places), 0.0)
+        return [[place, os.getpid() == here] for place in places]
+
+    def lost(places):
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work(places)
+
+    assert share(work, 5) == [[0, True], [1, False], [2, True], [3, False], [4, True]]
+    assert spending.calls == 5
+    assert share(lost, 5) == [[place, True] for place in range(5)]
 
 
 def children(pid):
