@@ -3,10 +3,10 @@
     python benchmarks/cascade.py [--quick] [--json] [--split dev|test]
 
 The stand-in server answers from the labels, through LiteLLM and HTTP, so asking it always is the best there is. The
-doubts are chosen on the development split for utility as `ragc compile` counts it, less the project's price of each
-call, and scored on the test split; with `--split dev` they are chosen on half of its topics and scored on the others.
-Then what the calls of a question come to when language models do everything: decisions one by one, as a model without
-`together` is asked, and those of a step in one call.
+doubts are chosen on the development split, the least that leave as many outcomes right there as asking always does, and
+scored on the test split; with `--split dev` they are chosen on half of its topics and scored on the others. Then what
+the calls of a question come to when language models do everything: decisions one by one, as a model without `together`
+is asked, and those of a step in one call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from figures import Figure, figure, show
 from perfect import Perfect
 
 from optimize.dataset import LabelledQuestion, read_labelled, splits
-from optimize.metrics import judge, utility
+from optimize.metrics import judge
 from optimize.replay import Record, Replay
 from program import Answer, load, open_program
 from program.budget import Budget
@@ -45,7 +45,6 @@ EXAMPLE = ROOT / "data" / "tallowgate"
 MODEL = "openai/perfect"
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 ALWAYS = 1.0
-PASSES = 2  # over all doubts, one at a time
 AMPLE = Budget(max_seconds=600.0, max_tokens=10**9, max_usd=1e9)
 QUICK = 10
 
@@ -146,26 +145,23 @@ def correct(asked: Sequence[LabelledQuestion], answers: Sequence[Answer]) -> flo
 
 
 def chosen(program: AgenticRAG, asked: Sequence[LabelledQuestion], perfect: Perfect) -> dict[str, float]:
-    """From always asking, each kind's doubt in turn becomes the one of most utility, the least of equals; by replay."""
-    weights = Project.open(EXAMPLE).settings.utility
+    """Each kind's doubt in turn becomes the least at which as many outcomes are right as when the second model is
+    always asked; by replay."""
     names = [n for n, p in program.named_parameters() if isinstance(p, Knob) and n.startswith("doubt.")]
     replay = Replay(program, Record())
 
-    def worth(doubts: Mapping[str, float]) -> float:
+    def right(doubts: Mapping[str, float]) -> float:
         turned(program, doubts)
-        total = 0.0
+        answers = []
         for question in asked:
             perfect.asked = question
-            answer = replay(question.question)
-            verdict = judge(question, answer.outcome, answer.text)
-            total += utility(verdict, answer.outcome, answer.usage.calls, weights)
-        return total
+            answers.append(replay(question.question))
+        return accuracy(asked, answers)
 
     doubts = dict.fromkeys(names, ALWAYS)
-    for _ in range(PASSES):
-        for name in names:
-            found = {value: round(worth({**doubts, name: value}), 9) for value in GRID}
-            doubts[name] = max(GRID, key=found.__getitem__)
+    least = right(doubts)
+    for name in names:
+        doubts[name] = next(value for value in GRID if right({**doubts, name: value}) >= least)
     return doubts
 
 
