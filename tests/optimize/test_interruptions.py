@@ -22,16 +22,9 @@ KILLS = int(os.environ.get("RAGC_KILLS", "4"))  # all of them happen; a hundred 
 TO_BE_WRITTEN = 1.0  # seconds in which a reply that was sent is surely on disk
 TRIALS = 8
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(  # what a compile imports on its way: a kill is to fall into its work
-    [
-        "optimize.compiler",
-        "litellm",
-        "program.models.decider",
-        "statsmodels.regression.linear_model",
-        "pint",
-        "xdist.plugin",
-        "hypothesis",
-    ]
+# What a compile imports on its way, so that a kill falls into its work:
+processes.set_forkserver_preload(
+    ["optimize.compiler", "litellm", "program.models.decider", "pint", "xdist.plugin", "hypothesis"]
 )
 
 
