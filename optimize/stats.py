@@ -125,12 +125,7 @@ def one_sided_limits(values: Sequence[float], groups: Sequence[Hashable] | None 
     data = _finite(values)
     mean, n = float(data.mean()), len(data)
     error, freedom, _ = _standard_error(data, groups)
-    if error == 0:
-        reach = (1 - ALPHA ** (1 / n)) * max(1.0, abs(mean))
-    else:
-        from scipy.stats import t
-
-        reach = float(t.ppf(1 - ALPHA, freedom)) * error
+    reach = _quantile(1 - ALPHA, freedom) * error if error else (1 - ALPHA ** (1 / n)) * max(1.0, abs(mean))
     return mean - reach, mean + reach
 
 
@@ -196,28 +191,32 @@ def _standard_error(
     sums: NDArray[np.float64] = np.bincount(codes, weights=data).astype(np.float64)
     if alone == 0:
         return 0.0, count - 1, sums
-    from statsmodels.regression.linear_model import OLS
-
-    fit = OLS(data, np.ones((n, 1))).fit(cov_type="cluster", cov_kwds={"groups": codes}, use_t=True)
-    return max(alone, float(fit.bse[0])), count - 1, sums
+    # Liang and Zeger (1986), of a mean: statsmodels has it too, and takes seconds to import.
+    strayed = np.bincount(codes, weights=data - data.mean())
+    return max(alone, math.sqrt(count / (count - 1) * float(strayed @ strayed)) / n), count - 1, sums
 
 
 def _t(freedom: int) -> float:
     """The two-sided 95 % quantile of Student's t."""
-    from scipy.stats import t
+    return _quantile(1 - ALPHA / 2, freedom)
 
-    return float(t.ppf(1 - ALPHA / 2, freedom))
+
+def _quantile(share: float, freedom: int) -> float:
+    """Of Student's t. Not by `scipy.stats`, which takes a second to import."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, share))
 
 
 def _clopper_pearson(mean: float, n: int, error: float, freedom: int) -> tuple[float, float]:
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
     effective = min(float(n), mean * (1 - mean) / error**2) if error > 0 else float(n)
     if 0 < freedom < n - 1:
         effective *= (_t(n - 1) / _t(freedom)) ** 2
     hits, misses = effective * mean, effective * (1 - mean)
-    low = float(beta.ppf(ALPHA / 2, hits, misses + 1)) if hits > 0 else 0.0
-    high = float(beta.ppf(1 - ALPHA / 2, hits + 1, misses)) if misses > 0 else 1.0
+    low = float(betaincinv(hits, misses + 1, ALPHA / 2)) if hits > 0 else 0.0
+    high = float(betaincinv(hits + 1, misses, 1 - ALPHA / 2)) if misses > 0 else 1.0
     return low, high
 
 

@@ -21,6 +21,28 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return int(one_for_each_core(config)) + 1
 
 
+LONG = (
+    "test_interruptions.py",
+    "test_compiler.py",
+    "test_candidates.py",
+    "test_safety.py",
+    "test_faults.py",
+    "test_fanout.py",
+    "test_offline.py",
+    "test_registry_crashes.py",
+    "test_cli_compile.py",
+    "test_looks.py",
+    "test_cli.py",
+    "test_processes.py",
+)
+"""The files that take longest, longest first: one that began last would be waited for by every other worker."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
+
+
 TOML = """name = "shop"
 artifacts = "artifacts"
 

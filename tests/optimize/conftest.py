@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -82,6 +83,13 @@ def reply(body):
 @pytest.fixture
 def model():
     """The model, serving; what this process remembers of one before it is forgotten."""
+    with listening() as server:
+        yield server
+
+
+@contextmanager
+def listening():
+    """The model, as long as the block lasts, for a fixture of any scope."""
     shared_gateway.cache_clear()
     server = Model()
     with serving(server):
@@ -91,17 +99,22 @@ def model():
 @pytest.fixture
 def paid_shop(own_shop, model, monkeypatch):
     """A project all of whose decisions and texts come from the model on loopback, as from a paid one."""
+    return paid(own_shop, model, monkeypatch)
+
+
+def paid(folder, model, patch):
+    """The project, everything in it decided and written by the model as long as the patch holds."""
     import dspy
 
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it is looked for on the network
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("OPENAI_API_BASE", model.url)
-    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it is looked for on the network
+    patch.setenv("OPENAI_API_KEY", "none")
+    patch.setenv("OPENAI_API_BASE", model.url)
+    patch.setenv("OPENAI_BASE_URL", model.url)
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-    settings = own_shop / "ragc.toml"
+    settings = folder / "ragc.toml"
     named = '[models]\ndecide = "openai/gpt-4o-mini"\nwrite = "openai/gpt-4o-mini"\n\n[knowledge.product]'
     settings.write_text(settings.read_text().replace("[knowledge.product]", named, 1))
-    return own_shop
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,6 @@ def helped(tmp_path_factory):
         yield folder, done, provider
 
 
-@pytest.mark.xdist_group("helped")
 def test_an_instruction_that_helps_is_proposed_found_and_sealed(helped):
     folder, done, _ = helped
     assert instruction(folder, done.reference) == GOOD
@@ -106,7 +105,6 @@ def test_an_instruction_that_helps_is_proposed_found_and_sealed(helped):
     assert not any(is_candidate(name) for point in points.values() for name in point)
 
 
-@pytest.mark.xdist_group("helped")
 def test_what_was_proposed_is_not_paid_twice_and_a_warm_compile_ends_in_the_same_program(helped):
     folder, first, provider = helped
     paid = provider.calls
@@ -116,7 +114,6 @@ def test_what_was_proposed_is_not_paid_twice_and_a_warm_compile_ends_in_the_same
     assert digests[0] == digests[1]
 
 
-@pytest.mark.xdist_group("helped")
 def test_a_compile_from_a_version_starts_with_its_instruction(helped):
     folder, first, _ = helped
     second = compiled_(folder, origin=first.reference, trials=2)

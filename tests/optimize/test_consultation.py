@@ -11,7 +11,6 @@ from program.models.testing import serve
 from program.parameters import apply, read
 from program.settings import FILE
 
-pytestmark = pytest.mark.xdist_group("provider")
 QUESTIONS = [
     "How much water does the Merle kettle hold?",
     "How many days do I have to get my money back and how many watts does the Wren draw?",

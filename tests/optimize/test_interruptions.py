@@ -15,12 +15,17 @@ from optimize.starts import starts
 from program.manifest import read
 from program.reference import resolve, versions
 from program.settings import Project
+from tests.conftest import write_shop
+from tests.optimize.conftest import listening, paid
 
 KILLS = int(os.environ.get("RAGC_KILLS", "4"))  # all of them happen; a hundred take minutes
 TO_BE_WRITTEN = 1.0  # seconds in which a reply that was sent is surely on disk
 TRIALS = 8
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["optimize.compiler", "sentence_transformers", "litellm", "program.models.decider"])
+# What a compile imports on its way, so that a kill falls into its work:
+processes.set_forkserver_preload(
+    ["optimize.compiler", "litellm", "program.models.decider", "pint", "xdist.plugin", "hypothesis"]
+)
 
 
 def run(folder, resume, url):
@@ -58,14 +63,14 @@ def cleared(folder, model):
     model.log.clear()
 
 
-@pytest.fixture
-def undisturbed(paid_shop, model):
-    """What a compile that nothing interrupts ends in, and what it pays; the project is then as before it."""
-    compile_project(Project.open(paid_shop), trials=TRIALS)
-    found, paid = digests(paid_shop)[-1], len(model.calls)
-    assert len(set(model.calls)) == paid
-    cleared(paid_shop, model)
-    return found, paid
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What a compile that nothing interrupts ends in, and what it pays, wherever the project lies."""
+    with pytest.MonkeyPatch.context() as patch, listening() as model:
+        folder = paid(write_shop(tmp_path_factory.mktemp("undisturbed") / "shop"), model, patch)
+        compile_project(Project.open(folder), trials=TRIALS)
+        assert len(set(model.calls)) == len(model.calls)
+        return digests(folder)[-1], len(model.calls)
 
 
 def lost(log, kills):

@@ -61,7 +61,6 @@ def test_a_call_on_its_way_may_leave_room_for_the_next():
     assert spending.calls == 2
 
 
-@pytest.mark.xdist_group("provider")
 @pytest.mark.parametrize("fault", ["refusal", "server_error"])
 def test_what_is_asked_again_counts_and_no_request_is_sent_past_the_cap(own_shop, fault):
     with serve(Script({fault: 1.0}), obliging) as provider:
@@ -80,7 +79,6 @@ def test_what_is_asked_again_counts_and_no_request_is_sent_past_the_cap(own_shop
         assert provider.calls == 3
 
 
-@pytest.mark.xdist_group("provider")
 def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_lost():
     with serve(Script(delay=0.02)) as provider:
         lane = shared_gateway().lane("openai/x", provider.url, Terms(usd_in=1.0, usd_out=1.0))
@@ -96,7 +94,6 @@ def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_
         assert spending.usd == pytest.approx((provider.tokens_in + provider.tokens_out) / 1e6)
 
 
-@pytest.mark.xdist_group("provider")
 def test_a_call_that_a_cap_forbids_is_left_to_whoever_may_make_it(own_shop):
     with serve(None, obliging) as provider:
         text = (own_shop / FILE).read_text()

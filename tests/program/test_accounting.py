@@ -18,7 +18,6 @@ from program.models.spending import Spending
 from program.models.testing import serve
 from program.models.transport import Call
 
-pytestmark = pytest.mark.xdist_group("provider")
 MODEL = "openai/stand-in"
 WRITTEN = (1, 10, 5)  # calls and tokens of a text of the staged writer
 

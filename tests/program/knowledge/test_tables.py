@@ -56,7 +56,6 @@ class TestConformance(SourceConformance):
         return "How many members live in York?"
 
 
-@pytest.mark.xdist_group("tables")
 @pytest.mark.parametrize(
     ("name", "question", "gold"),
     [(name, question, gold) for name in NAMES for question, gold in EXAMPLES[f"{name}_QUESTIONS"]],
@@ -77,7 +76,6 @@ def _rows(content: str | dict[str, str], sql: str, folder: Path) -> list[tuple[A
     return [tuple(row) for row in source._engine.connect().exec_driver_sql(sql)]
 
 
-@pytest.mark.xdist_group("tables")
 @pytest.mark.parametrize("question", EXAMPLES["ELSEWHERE"])
 def test_a_question_about_something_else_gets_nothing(databases: dict[str, Tables], question: str) -> None:
     assert all(source.search(question, 3) == [] for source in databases.values())

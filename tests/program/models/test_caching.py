@@ -14,7 +14,6 @@ from program.models.testing import serve
 from program.models.transport import Call
 from tests.loopback import serving
 
-pytestmark = pytest.mark.xdist_group("provider")
 MESSAGES = [{"role": "system", "content": "Decide."}, {"role": "user", "content": "Hello."}]
 REPLY = {
     "id": "1",

@@ -17,7 +17,6 @@ from program.models.testing import serve
 from program.parameters import space
 from program.settings import FILE
 
-pytestmark = pytest.mark.xdist_group("provider")
 QUESTION = "How much water does the Merle kettle hold?"
 DOUBTS = ("route", "relevance", "sufficiency", "contradiction", "support", "responsive")
 

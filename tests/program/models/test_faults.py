@@ -17,8 +17,6 @@ from faults import dead, torture, under
 from goods import OBLIGING, write_project
 from load import crowd
 
-pytestmark = pytest.mark.xdist_group("provider")  # LiteLLM takes seconds to import: once is enough
-
 
 @pytest.fixture(scope="module")
 def provider():

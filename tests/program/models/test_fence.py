@@ -18,7 +18,6 @@ from program.models.testing import serve
 from program.settings import ModelSettings, ProviderSettings
 from program.signatures import Excerpt, Generate, Missing, Relevance
 
-pytestmark = pytest.mark.xdist_group("provider")
 ATTACKS = [json.loads(line) for line in (Path(__file__).parent / "attacks.jsonl").read_text().splitlines()]
 MODEL = "openai/stand-in"
 DATA = re.compile(r"<(passage|question|claim|answer|sub_queries|sentences|strict)\b[^>]*>\n.*?\n</\1>", re.DOTALL)

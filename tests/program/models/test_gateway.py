@@ -17,7 +17,6 @@ from program.models.spending import Spending, afresh, current
 from program.models.testing import serve
 from program.models.transport import Call, CallFailed, Reply
 
-pytestmark = pytest.mark.xdist_group("provider")
 MODEL = "openai/stand-in"
 
 

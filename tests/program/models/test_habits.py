@@ -14,7 +14,6 @@ from program.models.testing import serve
 from program.models.transport import Call, CallFailed
 from program.settings import FILE
 
-pytestmark = pytest.mark.xdist_group("provider")
 MODEL = "openai/stand-in"
 FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "properties": {}}}}
 

@@ -10,7 +10,6 @@ from program.models.testing import serve
 from program.models.transport import CallFailed
 from program.settings import Project
 
-pytestmark = pytest.mark.xdist_group("provider")
 MODEL = "openai/stand-in"
 
 

@@ -20,7 +20,6 @@ from program.models.together import Part, composed, read_parts
 from program.requests import Ask, Find
 from program.settings import FILE
 
-pytestmark = pytest.mark.xdist_group("provider")
 QUESTION = "How much water does the Merle kettle hold?"
 RELEVANT = {"relevant": {"type": "noul", "instructions": "The passage helps."}}
 ENOUGH = {"sufficient": {"type": "noul", "instructions": "Nothing lacks."}}
