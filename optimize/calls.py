@@ -73,13 +73,24 @@ class Calls:
         if local and is_direct(first.model) and decides(self._program.predictor(first.request.predictor)):
             return self._kept(asked, self._decided(first.model, [ask for put, _ in asked for ask in put.asks]))
         if local:
-            return [self._called(put, digest) for put, digest in asked]
+            return self._written(asked)
         pool = ThreadPoolExecutor(ABREAST)
         try:
             futures = [pool.submit(contextvars.copy_context().run, self._called, put, digest) for put, digest in asked]
             return [future.result() for future in futures]
         finally:
             pool.shutdown(cancel_futures=True)  # after a stop, calls on their way are waited for, and none is begun
+
+    def _written(self, asked: Asked) -> list[Performed]:
+        """Of a model in this process: kept together, however far a cap lets them come."""
+        made: list[Performed] = []
+        try:
+            for put, _ in asked:
+                made.append(self._made(put, None))
+        finally:
+            pairs = zip(asked, made, strict=False)
+            self._record.write({d: e for (_, d), e in pairs if d is not None and isinstance(e, Entry)})
+        return made
 
     def _kept(self, asked: Asked, found: Sequence[Performed]) -> list[Performed]:
         self._record.performed += len(asked)
@@ -114,9 +125,8 @@ class Calls:
         return [Entry(found, seconds) for found in evidence]
 
     def _called(self, put: Put, digest: bytes | None) -> Performed:
-        """One call to a model that writes, or decides for money; kept the moment it is back."""
-        paid = digest is not None and not put.model.model.startswith(LOCAL)
-        if not paid or digest is None:
+        """One call to a model that may cost money; kept the moment it is back."""
+        if digest is None:
             return self._made(put, digest)
         if (others := self._record.begin(digest)) is not None:
             return others

@@ -34,6 +34,7 @@ def prices(candidates: Sequence[Candidate], own: float) -> dict[str, float]:
     as it takes until something of fewer calls is the best.
     """
     dear = max(DEAR, 2 * own)
+    candidates = frontier(candidates, own, money=False)
     if candidates and best(candidates, dear, own).calls >= best(candidates, own, own).calls - SAME:
         turns = [price for price in turning(candidates, own) if price > dear]
         dear = (turns[0] + (turns[1] if len(turns) > 1 else 2 * turns[0])) / 2 if turns else dear

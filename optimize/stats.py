@@ -191,9 +191,10 @@ def _standard_error(
     sums: NDArray[np.float64] = np.bincount(codes, weights=data).astype(np.float64)
     if alone == 0:
         return 0.0, count - 1, sums
-    # Liang and Zeger (1986), of a mean: statsmodels has it too, and takes seconds to import.
-    strayed = np.bincount(codes, weights=data - data.mean())
-    return max(alone, math.sqrt(count / (count - 1) * float(strayed @ strayed)) / n), count - 1, sums
+    from statsmodels.regression.linear_model import OLS
+
+    fit = OLS(data, np.ones((n, 1))).fit(cov_type="cluster", cov_kwds={"groups": codes}, use_t=True)
+    return max(alone, float(fit.bse[0])), count - 1, sums
 
 
 def _t(freedom: int) -> float:

@@ -184,7 +184,7 @@ class Search:
             found = self._scoring(setting)
             return Trial(number, setting, found.worth, found.calls, len(found.utility), start=start, usd=found.dollars)
         order = self._by_uncertainty()
-        front = [trial.candidate for trial in trials if not trial.pruned]
+        front = frontier([trial.candidate for trial in trials if not trial.pruned], self._own, money=False)
         bounds = [(price, best(front, price, self._own).at(price, self._own)) for price in self._bends(front)]
         scores = Scores.none(len(order))
         seen = 0

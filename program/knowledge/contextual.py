@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -28,7 +29,7 @@ HEAD_SHARE = 0.25  # of a window, at most, is given to the head
 ANYWHERE = ""  # the weight of a token that no counted text holds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tokens:
     """The tokens of some pieces of text, one piece after another.
 
@@ -63,6 +64,11 @@ class Tokens:
     def __len__(self) -> int:
         """How many pieces."""
         return len(self.starts)
+
+    @cached_property
+    def held(self) -> Mapping[str, int]:
+        """By name of a token, how many pieces hold it."""
+        return Counter(name for piece in self for name in set(piece.names))
 
     def __iter__(self) -> Iterator[Tokens]:
         """Each piece by itself."""
@@ -113,17 +119,23 @@ def read(model: TokenModel, passages: Sequence[Passage]) -> list[Tokens]:
     ]
 
 
-def rarity(pieces: Tokens) -> Mapping[str, float]:
+def rarity(parts: Sequence[Tokens]) -> Mapping[str, float]:
     """The weight of each token: ln(1 + pieces / pieces that hold it); `ANYWHERE` has that of a token in none."""
-    counts = Counter(name for piece in pieces for name in set(piece.names))
-    return {name: math.log(1 + len(pieces) / n) for name, n in counts.items()} | {ANYWHERE: math.log(1 + len(pieces))}
+    counts, n = Counter[str](), sum(len(part) for part in parts)
+    for part in parts:
+        counts.update(part.held)
+    return {name: math.log(1 + n / held) for name, held in counts.items()} | {ANYWHERE: math.log(1 + n)}
 
 
-def max_sim(query: Tokens, pieces: Tokens, weights: Mapping[str, float]) -> NDArray[np.float64]:
-    """Shape (pieces,), in [-1, 1]: the mean, by weight, over the query's tokens of the best cosine in each piece."""
-    weight = np.array([weights.get(name, weights[ANYWHERE]) for name in query.names])
-    alike = query.vectors.astype(np.float32) @ pieces.vectors.astype(np.float32).T
-    best = np.maximum.reduceat(alike, pieces.starts, axis=1).astype(np.float64)
+def alike(query: Tokens, pieces: Tokens) -> NDArray[np.float64]:
+    """Shape (tokens of the query, pieces), in [-1, 1]: the best cosine of each token in each piece."""
+    cosines = query.vectors.astype(np.float32) @ pieces.vectors.astype(np.float32).T
+    return np.maximum.reduceat(cosines, pieces.starts, axis=1).astype(np.float64)
+
+
+def max_sim(names: Sequence[str], best: NDArray[np.float64], weights: Mapping[str, float]) -> NDArray[np.float64]:
+    """Shape (pieces,), in [-1, 1]: the mean, by weight, over a query's tokens of their `best` cosine in each piece."""
+    weight = np.array([weights.get(name, weights[ANYWHERE]) for name in names])
     return np.asarray(weight @ best / weight.sum())
 
 

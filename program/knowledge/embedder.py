@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from program.errors import ModelError
-from program.knowledge.contextual import Passage, Tokens, read
+from program.knowledge.contextual import Passage, Tokens, alike, read
 from program.knowledge.minilm import MiniLM
 from program.knowledge.minilm_graph import DIMENSION
 from program.knowledge.sentencemodel import SentenceModel
@@ -28,6 +28,7 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 MEMORY = 4_096  # vectors kept in memory: 6 MB of 384 floats
 FEW = 8  # texts that are embedded along with those of another thread
 READ = 1024  # passages kept in memory as tokens: about 0.1 MB each
+COMPARED = 16_384  # pairs of a text and a passage, token by token: about 1 kB each
 
 
 Item = TypeVar("Item")
@@ -48,6 +49,7 @@ class Embedder:
         self._waiting: set[str] = set()  # texts that threads want while others are computed
         self._kept: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._read: OrderedDict[Passage, Tokens] = OrderedDict()
+        self._alike: OrderedDict[tuple[str, Passage], NDArray[np.float64]] = OrderedDict()
         self._file: VectorFile | None = None
 
     def remember_in(self, folder: Path) -> None:
@@ -103,6 +105,22 @@ class Embedder:
             while len(self._read) > READ:
                 self._read.popitem(last=False)
         return found
+
+    def alike(self, text: str, passages: Sequence[Passage]) -> NDArray[np.float64]:
+        """Shape (tokens of the text, pieces of all passages): the best cosine of each token in each piece.
+
+        Kept by text and passage: a question is written about with one passage more or less many times.
+        """
+        with self._lock:
+            had = {passage: self._alike[text, passage] for passage in passages if (text, passage) in self._alike}
+        if new := [passage for passage in dict.fromkeys(passages) if passage not in had]:
+            query, *tokens = self.read([("", (text,)), *new])
+            had |= {passage: alike(query, pieces) for passage, pieces in zip(new, tokens, strict=True)}
+            with self._lock:
+                self._alike.update({(text, passage): had[passage] for passage in new})
+                while len(self._alike) > COMPARED:
+                    self._alike.popitem(last=False)
+        return np.concatenate([had[passage] for passage in passages], axis=1)
 
     def put(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
         """Remember vectors computed earlier (an index holds them), so that they are not computed again."""

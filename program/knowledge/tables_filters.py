@@ -11,9 +11,10 @@ from rapidfuzz import fuzz
 from program.knowledge.tables_query import Filter
 from program.knowledge.tables_reading import Reading
 from program.knowledge.tables_schema import Column, Table
-from program.knowledge.tables_words import NEGATORS, Word, alike, squash, stem
+from program.knowledge.tables_words import NEGATORS, alike, squash, stem
 
 CLOSE_SPELLING = 86.0
+MOST_INITIALS = 5
 _DEMONYM = re.compile(r".{2,}(?:ish|ch|an|ese|ss)s?")
 Near = Callable[[str, Sequence[str]], Sequence[float]]
 """Cosines of a text with several others."""
@@ -64,7 +65,9 @@ def values(reading: Reading, columns: Sequence[Column], near: Near) -> Iterator[
     short = [(c, v) for c in columns if c.kind == "text" and not c.prose for v in c.values]
     for at, word in list(reading.free()):
         letters = squash(word.text)
-        hits = [(c, v) for c, v in short if _initials(v, word, letters)] or _partly(reading, at, short)
+        brief = word.content and len(letters) <= MOST_INITIALS
+        hits = [(c, v) for c, v in short if letters in _initials(v)] if brief else []
+        hits = hits or _partly(reading, at, short)
         if hits:
             reading.use(at, at + 1, strong=True)
             yield _filter(reading, hits, at)
@@ -119,10 +122,12 @@ def _stemmed(value: str) -> str:
     return "".join(squash(stem(w.lower())) for w in re.findall(r"[^\W_]+(?:['’][^\W_]+)?", value)) or value.lower()
 
 
-def _initials(value: str, word: Word, letters: str) -> bool:
+@lru_cache(maxsize=20_000)
+def _initials(value: str) -> tuple[str, ...]:
+    """How a value of several capitalised words may be shortened."""
     parts = [p for p in value.split() if p[:1].isupper()]
     initials = "".join(p[0] for p in parts).lower()
-    return len(parts) >= 2 and word.content and letters in (initials, initials + "a") and len(letters) <= 5
+    return (initials, initials + "a") if len(parts) >= 2 else ()
 
 
 def _partly(reading: Reading, at: int, short: Sequence[tuple[Column, str]]) -> list[tuple[Column, str]]:

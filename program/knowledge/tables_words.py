@@ -120,6 +120,7 @@ def squash(text: str) -> str:
 _ENDINGS = frozenset({"s", "e", "r", "er", "or", "ed", "d", "ing", "i", "y", "ly", "al", "ion", "ment", "ian", "n"})
 
 
+@lru_cache(maxsize=65_536)
 def alike(one: str, other: str) -> bool:
     """True when two stems are one word in two forms: `own` and `owner`, `month` and `monthly`."""
     if one == other:

@@ -36,10 +36,20 @@ _ANGLE = re.compile("[<＜﹤]")  # and what a model may take for one
 HELD = 400  # characters of a stream held back for what may become a link
 
 
+class _Seen(dict[int, int | None]):
+    """For `str.translate`: of a code point itself, None where no reader sees it; each is looked up once."""
+
+    def __missing__(self, code: int) -> int | None:
+        hidden = unicodedata.category(chr(code)) in {"Cf", "Cc", "Cs", "Co", "Cn"}
+        return self.setdefault(code, None if hidden and chr(code) not in "\n\t" else code)
+
+
+_SEEN = _Seen()
+
+
 def clean(text: str) -> str:
     """The text without what no reader sees: zero-width and direction marks, tag characters, control characters."""
-    kept = (c for c in text if c in "\n\t" or unicodedata.category(c) not in {"Cf", "Cc", "Cs", "Co", "Cn"})
-    return "".join(kept)
+    return text.translate(_SEEN)
 
 
 def fenced(mark: str, text: str, **attributes: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from program.knowledge.contextual import Passage, Tokens, max_sim
+from program.knowledge.contextual import Passage, max_sim
 from program.knowledge.contextual import rarity as token_rarity
 from program.knowledge.embedder import Embedder
 from program.models.units import Unit, split_sentences
@@ -31,12 +31,15 @@ OTHER_KIND = 1.3  # it holds a value of a less likely kind
 
 def score(question: str, queries: Sequence[str], found: Sequence[Unit], embedder: Embedder) -> NDArray[np.float64]:
     """Shape (queries, units): log-odds, up to a constant, that a unit holds what a query asks for."""
-    pieces = Tokens.joined(embedder.read([_readable(list(units)) for _, units in groupby(found, lambda unit: unit.n)]))
-    weights, means = token_rarity(pieces), pieces.means.astype(np.float64)
+    passages = [_readable(list(units)) for _, units in groupby(found, lambda unit: unit.n)]
     texts = list(dict.fromkeys((question, *queries)))
+    parts, asked = embedder.read(passages), embedder.read([("", (text,)) for text in texts])
+    weights = token_rarity(parts)
+    means = np.concatenate([part.means for part in parts]).astype(np.float64)
     near = {
-        text: SIMILAR * (means @ asked.means[0].astype(np.float64)) + MATCHED * max_sim(asked, pieces, weights)
-        for text, asked in zip(texts, embedder.read([("", (text,)) for text in texts]), strict=True)
+        text: SIMILAR * (means @ told.means[0].astype(np.float64))
+        + MATCHED * max_sim(told.names, embedder.alike(text, passages), weights)
+        for text, told in zip(texts, asked, strict=True)
     }
     return np.stack([(near[question] + near[query]) / 2 for query in queries]) + _lexical(queries, found)
 
@@ -59,13 +62,13 @@ def _lexical(queries: Sequence[str], found: Sequence[Unit]) -> NDArray[np.float6
     framing = [set(stems(unit.context)) - own for unit, own in zip(found, said, strict=True)]
     points = np.zeros((len(queries), len(found)))
     for i, (query, ask) in enumerate(zip(queries, asks, strict=True)):
-        asked = set(stems(ask)) or set(stems(query))
+        asked = dict.fromkeys(stems(ask) or stems(query))  # in order: a sum's last bits depend on it
         total = sum(weights.get(word, weights[""]) for word in asked) or 1.0
         wanted, given = expected(ask), quantities(query)
         for j, unit in enumerate(found):
             points[i, j] = (
-                COVERED * sum(weights[word] for word in asked & said[j])
-                + FRAMED * sum(weights.get(word, weights[""]) for word in asked & framing[j])
+                COVERED * sum(weights[word] for word in asked if word in said[j])
+                + FRAMED * sum(weights.get(word, weights[""]) for word in asked if word in framing[j])
             ) / total + _kind(wanted, unit, given)
     return points
 

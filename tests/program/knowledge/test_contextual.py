@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from program.knowledge.contextual import ANYWHERE, Tokens, max_sim, rarity
+from program.knowledge.contextual import ANYWHERE, Tokens, alike, max_sim, rarity
 from program.knowledge.embedder import Embedder, shared_embedder
 
 PIECES = ("It lasts nine months.", "It lasts nine months.")
@@ -51,7 +51,7 @@ def test_a_model_that_does_not_say_where_its_tokens_lie_is_read_word_by_word(tmp
     plain = Embedder(str(tmp_path))
     pieces, asked = plain.read([("nine lives", ("the  price", "nine euro")), ("", ("price",))])
     assert [piece.names for piece in pieces] == [("the", "price"), ("nine", "euro")]
-    assert max_sim(asked, pieces, {ANYWHERE: 1.0}) == pytest.approx([1.0, 0.0], abs=1e-6)
+    assert max_sim(asked.names, alike(asked, pieces), {ANYWHERE: 1.0}) == pytest.approx([1.0, 0.0], abs=1e-6)
 
 
 def same(one: Tokens, other: Tokens) -> bool:
@@ -95,6 +95,13 @@ def test_a_piece_without_tokens_has_one_vector_of_zeros(embedder: Embedder) -> N
 _unit = arrays(np.float32, st.tuples(st.integers(1, 4), st.just(5)), elements=st.floats(-1, 1, width=32))
 
 
+def test_what_is_alike_is_the_same_for_a_passage_alone_and_among_others():
+    embedder, passages = Embedder(), [("Battery", PIECES), ("Returns", ("Send it back within 30 days.",))]
+    one, other = (embedder.alike("how long have I got?", [passage]) for passage in passages)
+    assert np.array_equal(Embedder().alike("how long have I got?", passages), np.concatenate([one, other], axis=1))
+    assert np.array_equal(embedder.alike("how long have I got?", passages[::-1]), np.concatenate([other, one], axis=1))
+
+
 @settings(max_examples=60, deadline=None)
 @given(_unit, st.lists(_unit, min_size=1, max_size=4))
 def test_max_sim_is_the_weighted_mean_of_each_tokens_best_cosine(asked: np.ndarray, texts: list[np.ndarray]) -> None:
@@ -102,7 +109,8 @@ def test_max_sim_is_the_weighted_mean_of_each_tokens_best_cosine(asked: np.ndarr
         return Tokens.of([f"t{n}" for n in range(len(vectors))], vectors)
 
     query, pieces = tokens(asked), Tokens.joined([tokens(text) for text in texts])
-    weights = rarity(pieces)
+    weights = rarity([pieces])
+    assert rarity([*pieces]) == weights
     share = np.array([weights.get(name, weights[ANYWHERE]) for name in query.names])
     by_hand = [
         sum(
@@ -112,5 +120,5 @@ def test_max_sim_is_the_weighted_mean_of_each_tokens_best_cosine(asked: np.ndarr
         / share.sum()
         for piece in pieces
     ]
-    assert max_sim(query, pieces, weights) == pytest.approx(by_hand, abs=1e-5)
+    assert max_sim(query.names, alike(query, pieces), weights) == pytest.approx(by_hand, abs=1e-5)
     assert same(Tokens.from_bytes(pieces.to_bytes()), pieces)
