@@ -17,9 +17,10 @@ from program.knowledge.source import Passage
 from program.models.fence import addresses, unlinked
 from program.modules import Classifier, LookUp, Plan
 from program.requests import Find
-from program.strategy import ALL, Strategy
+from program.strategy import ALL, Strategy, ordered
 
 UNJUDGED = Verdict(True, 1.0, 0)
+DIRECT = "direct"
 FOUND_NOTHING = "I could not find this in the knowledge I have."
 
 Key = tuple[str, str]
@@ -105,6 +106,19 @@ class State:
         return tuple(name for name in sources if name in self.plan.bases) or sources
 
     @property
+    def chosen(self) -> str:
+        """The strategy that the plan puts first: `direct` where nothing need be looked up, empty without a plan."""
+        if self.plan.route == DIRECT:
+            return DIRECT
+        return self.promising[0].name if self.plan.likely else ""
+
+    @property
+    def promising(self) -> tuple[Strategy, ...]:
+        """The program's strategies, the most promising first."""
+        lift = self.tuning.recency if self.need.timely else 0.0
+        return ordered(self.program.strategies, dict(self.plan.likely), self.need.timely, lift)
+
+    @property
     def progress(self) -> Progress:
         """Where the loop stands, as `decide` reads it."""
         tried = {name for name, _ in self.ranked}
@@ -143,6 +157,7 @@ class State:
             stopped_by=stopped_by,
             route=self.plan.route,
             sources=self.plan.bases,
+            strategy=self.chosen,
             retrieved=ids(self.kept),
             found=ids(self.found),
             supported=supported,
