@@ -34,6 +34,8 @@ class Program(Protocol):
     sources: tuple[str, ...]
     strategies: tuple[Strategy, ...]
     links: tuple[str, ...]
+    vouches: bool
+    """An unjudged draft may be put to the question: that costs no call."""
 
     def tuning(self) -> Tuning: ...
 
