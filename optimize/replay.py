@@ -54,9 +54,9 @@ class Replay:
     """Answers questions as `program` would, from the record where it can.
 
     Reads the program's thresholds and knobs anew for each question, so a search may turn them between
-    questions; its instructions and demonstrations may be exchanged for others. Without `vouches` no unjudged draft is put to the
-    question: answers are the same but for their confidence, which no search goes by. Raises `BudgetStop` when a call that is
-    needed would pass a cap.
+    questions; its instructions and demonstrations may be exchanged for others. Without `vouches` no unjudged
+    draft is put to the question: answers are the same but for their confidence, which no search goes by. Raises
+    `BudgetStop` when a call that is needed would pass a cap.
     """
 
     def __init__(

@@ -22,20 +22,24 @@ def search_plan(state: State) -> Part:
         return
     state.queries = [look_up.query for look_up in state.look_ups]
     bases = {look_up.query: look_up.base for look_up in state.look_ups}
-    waiting = list(range(len(state.look_ups)))
+    after = [look_up.after if look_up.after and state.tuning.follow else () for look_up in state.look_ups]
+    waiting = list(range(len(after)))
     done: set[int] = set()
     while waiting and (not done or state.tripped() is None):
-        ready = [n for n in waiting if done.issuperset(state.look_ups[n].after)]
-        dependent = [n for n in ready if state.look_ups[n].after]
+        ready = [n for n in waiting if done.issuperset(after[n])]
+        dependent = [n for n in ready if after[n]]
         if dependent:
             replies = yield [_follow(state, n) for n in dependent]
             state.path.append(f"follow({len(dependent)})")
             for n, reply in zip(dependent, replies, strict=True):
-                state.queries[n] = reply["query"].strip() or state.queries[n]
-                bases[state.queries[n]] = state.look_ups[n].base
+                written = reply["query"].strip() or state.queries[n]
+                bases.setdefault(written, state.look_ups[n].base)
+                state.followed |= {written} - set(state.queries)
+                state.queries[n] = written
         yield from search(state, [state.queries[n] for n in ready], bases, count=not done)
         done.update(ready)
         waiting = [n for n in waiting if n not in done]
+    state.queries = list(dict.fromkeys(state.queries))
 
 
 def search(state: State, queries: Sequence[str], bases: Mapping[str, str] | None = None, count: bool = True) -> Part:

@@ -47,8 +47,8 @@ class State:
     """One question on its way.
 
     `pool` is what the question's own first look found, `pools` what each later search found; `new` holds the
-    searches that no judge has seen yet; `missing` is what a judge last said is. `foresees` is true when the driver
-    can have several things answered at once.
+    searches that no judge has seen yet, `followed` the queries that were written from what others found; `missing` is
+    what a judge last said is. `foresees` is true when the driver can have several things answered at once.
     """
 
     question: str
@@ -65,6 +65,7 @@ class State:
     pools: dict[Find, Sequence[Passage]] = field(default_factory=dict)
     look_ups: list[LookUp] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
+    followed: set[str] = field(default_factory=set)
     ranked: dict[Key, list[Passage]] = field(default_factory=dict)
     new: list[Key] = field(default_factory=list)
     relevant: dict[str, float] = field(default_factory=dict)

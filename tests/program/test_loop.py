@@ -228,6 +228,17 @@ def test_judged_evidence_says_how_sure_an_unchecked_answer_is():
     assert "grounder.responsive" not in program.asked
 
 
+def test_what_a_dependent_look_up_finds_stands_beside_its_parents_evidence_and_takes_no_room_from_it():
+    changed = {
+        "classifier.route": route("complex"),
+        "decomposer.split": {"sub_queries": ["a?", "a?"], "details": [Detail(n=2, after=[1])]},
+        "decomposer.follow": {"query": "b?"},
+    }
+    found = {query: [passage(f"product/{query[0]}{n}", dense=0.9 - n / 10) for n in range(5)] for query in ("a?", "b?")}
+    program = Scripted(changed, pool=lambda find: found.get(find.query, []), judge=0, ground=0, k=2, keep_at_most=2)
+    assert [id[-2:] for id in program("How big is it?").retrieved] == ["a0", "b0", "a1", "b1"]
+
+
 @pytest.mark.parametrize("failing", ["classifier.route", "judge.relevance", "judge.sufficiency", "grounder.support"])
 def test_a_failed_step_ends_as_plain_rag(failing):
     program = Scripted()
