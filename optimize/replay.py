@@ -54,9 +54,8 @@ class Replay:
     """Answers questions as `program` would, from the record where it can.
 
     Reads the program's thresholds and knobs anew for each question, so a search may turn them between
-    questions; its instructions and demonstrations may be exchanged for others. Without `vouches` no unjudged
-    draft is put to the question: answers are the same but for their confidence, which no search goes by. Raises
-    `BudgetStop` when a call that is needed would pass a cap.
+    questions; its instructions and demonstrations may be exchanged for others. Without `vouches` the
+    confidence of unjudged drafts is not asked for. Raises `BudgetStop` when a call that is needed would pass a cap.
     """
 
     def __init__(
@@ -70,8 +69,7 @@ class Replay:
         predictors = dict(program.named_predictors())
         deciders = {name: predictor for name, predictor in predictors.items() if decides(predictor)}
         self._cascaded = {name for name, p in deciders.items() if len(tiers(program, p, {})) > 1}
-        self._foresees = takes_several(program)
-        self._vouches = vouches and program.vouches
+        self._foresees, self._vouches = takes_several(program), vouches and program.vouches
         self._failed: dict[Hashable, StepFailed] = {}
         self._parameters = Parameters(program, deciders)
         self._paths = Paths(self._parameters)
