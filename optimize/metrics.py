@@ -19,6 +19,7 @@ METRICS = (
     "outcome_accuracy",
     "routing_accuracy",
     "route_accuracy",
+    "strategy_accuracy",
     "source_f1",
     "retrieval_recall",
     "context_recall",
@@ -141,6 +142,7 @@ def grade(
     metrics: dict[str, float | None] = {
         "outcome_accuracy": None if question.outcome is None else float(answer.outcome == question.outcome),
         "route_accuracy": None if question.route is None else float(answer.route == question.route),
+        "strategy_accuracy": _strategy(question, answer),
         "routing_accuracy": routing(question, answer),
         "source_f1": _source_f1(question.sources, answer.sources) if question.sources else None,
         "retrieval_recall": _recall(question.evidence, answer.found) if question.evidence else None,
@@ -193,6 +195,11 @@ def routing(question: LabelledQuestion, answer: Answer) -> float | None:
     if question.route == "direct" or not question.sources:
         return 1.0
     return float(set(answer.sources) == set(question.sources))
+
+
+def _strategy(question: LabelledQuestion, answer: Answer) -> float | None:
+    """1 when the labelled strategy was put first; None without a label, or where the program puts none first."""
+    return float(answer.strategy == question.strategy) if question.strategy and answer.strategy else None
 
 
 def _source_f1(wanted: Sequence[str], chosen: Sequence[str]) -> float:

@@ -86,8 +86,8 @@ class Preparation:
     routing: Routing = field(default_factory=Routing)
 
     def replay(self, program: AgenticRAG) -> Replay:
-        """The program's runs, through the project's record and under its caps."""
-        return Replay(program, self.record, self.spending)
+        """The program's runs but for confidence, through the project's record and under its caps."""
+        return Replay(program, self.record, self.spending, vouches=False)
 
     def join(self, journal: Journal, leads: bool) -> None:
         """Spends with the study; the process that `leads` keeps its time."""

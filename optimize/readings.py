@@ -68,7 +68,8 @@ class Readings:
 class Watched:
     """A program as the loop reads it; every reading of a parameter is noted."""
 
-    def __init__(self, program: AgenticRAG, readings: Readings) -> None:
+    def __init__(self, program: AgenticRAG, readings: Readings, vouches: bool = False) -> None:
+        self.vouches = vouches
         self.classifier = program.classifier
         self.sources = program.sources
         self.strategies = program.strategies

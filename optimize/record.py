@@ -19,6 +19,7 @@ from uuid import uuid4
 import orjson
 
 from optimize.store import LEASE, Store
+from program.decisions import jsonable
 from program.errors import RecordError
 
 POLL = 0.05
@@ -72,7 +73,7 @@ class Record:
             [
                 {
                     "key": key,
-                    "value": orjson.dumps(entry.value, option=orjson.OPT_SERIALIZE_NUMPY),
+                    "value": orjson.dumps(entry.value, default=jsonable, option=orjson.OPT_SERIALIZE_NUMPY),
                     "seconds": entry.seconds,
                     "tokens_in": entry.tokens_in,
                     "tokens_out": entry.tokens_out,

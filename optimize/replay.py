@@ -54,11 +54,13 @@ class Replay:
     """Answers questions as `program` would, from the record where it can.
 
     Reads the program's thresholds and knobs anew for each question, so a search may turn them between
-    questions; its instructions and demonstrations may be exchanged for others. Raises `BudgetStop` when a call that is
-    needed would pass a cap.
+    questions; its instructions and demonstrations may be exchanged for others. Without `vouches` the
+    confidence of unjudged drafts is not asked for. Raises `BudgetStop` when a call that is needed would pass a cap.
     """
 
-    def __init__(self, program: AgenticRAG, record: Record, spending: Spending | None = None) -> None:
+    def __init__(
+        self, program: AgenticRAG, record: Record, spending: Spending | None = None, vouches: bool = True
+    ) -> None:
         self.program = program
         self.record = record
         self._packing = Packing(program.runtime.library)
@@ -67,7 +69,7 @@ class Replay:
         predictors = dict(program.named_predictors())
         deciders = {name: predictor for name, predictor in predictors.items() if decides(predictor)}
         self._cascaded = {name for name, p in deciders.items() if len(tiers(program, p, {})) > 1}
-        self._foresees = takes_several(program)
+        self._foresees, self._vouches = takes_several(program), vouches and program.vouches
         self._failed: dict[Hashable, StepFailed] = {}
         self._parameters = Parameters(program, deciders)
         self._paths = Paths(self._parameters)
@@ -134,7 +136,7 @@ class Replay:
 
     def _started(self, question: str, row: Sequence[float]) -> _Run:
         path: list[str] = []
-        watched = Watched(self.program, Readings(self._parameters, row))
+        watched = Watched(self.program, Readings(self._parameters, row), self._vouches)
         for name in self._parameters.unnoted:
             watched.readings.value(name)
         rounds = self.program.runtime.budget.max_rounds

@@ -82,7 +82,8 @@ class Answer:
     """The answer to one question.
 
     `confidence` is in [0, 1]. `retrieved` holds the ids of the passages the writer was given, `context` what
-    was found before judging; `route` and `sources` are what the classifier chose.
+    was found before judging; `route`, `strategy` and `sources` are what the classifier chose: `strategy` is the way of
+    looking up of the likeliest source, `direct` where none is needed, empty where nothing was classified.
     """
 
     text: str
@@ -92,6 +93,7 @@ class Answer:
     stopped_by: StoppedBy = StoppedBy.DONE
     route: str = ""
     sources: tuple[str, ...] = ()
+    strategy: str = ""
     retrieved: tuple[str, ...] = ()
     found: tuple[str, ...] = ()
     supported: float = 1.0

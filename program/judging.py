@@ -10,12 +10,13 @@ from program.answer import Round
 from program.consistency import Conflict, suspects
 from program.decide import Verdict, rounds_left, wants_query
 from program.decisions import undecided
-from program.evidence import keep
+from program.evidence import interleave, keep
 from program.freshness import freshness, is_stale, newest_of
 from program.knowledge.source import Passage
 from program.requests import Ask, Part, StepFailed
 from program.state import State, ids, share
 
+FOLLOWED = 3  # passages that look-ups written from others add to unjudged evidence
 HELPS = 0.5  # probability of relevance under which a model, by its own word, takes no notice of a passage
 
 
@@ -26,9 +27,8 @@ def judge(state: State) -> Part:
     passage, or the whole, unjudged.
     """
     tuning = state.tuning
-    found = state.found
     if not tuning.judge:
-        state.kept = found[: max(tuning.keep_at_most, tuning.k)] if tuning.route else found[: tuning.k]
+        state.kept = _unjudged(state, max(tuning.keep_at_most, tuning.k) if tuning.route else tuning.k)
         state.verdict = Verdict(True, 1.0, len(state.kept))
         state.rounds.append(Round(1.0, ids(state.kept)))
         return
@@ -61,6 +61,15 @@ def judge(state: State) -> Part:
     state.missing = verdict.missing or ("" if verdict.sufficient else state.missing)
     counts = verdict.relevance, verdict.completeness, verdict.freshness
     state.rounds.append(Round(verdict.sufficiency, ids(state.kept), *counts))
+
+
+def _unjudged(state: State, most: int) -> list[Passage]:
+    """The best of what was found; of what a look-up written from others found, the best beside theirs, not for it."""
+    own = [found for (_, query), found in state.ranked.items() if query not in state.followed]
+    kept = interleave(own)[:most]
+    known = set(ids(kept))
+    more = interleave(found for (_, query), found in state.ranked.items() if query in state.followed)
+    return interleave([kept, [passage for passage in more if passage.id not in known][:FOLLOWED]])
 
 
 def weigh(state: State, ahead: Sequence[Ask] = ()) -> Part:

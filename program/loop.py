@@ -18,7 +18,6 @@ from program.modules import Plan, look_ups
 from program.requests import DEPTH, Ask, Find, Part, Reply, Request, StepFailed, Steps
 from program.retrieval import search, search_newer, search_plan
 from program.state import Program, State, share
-from program.strategy import ordered
 from program.writing import draft_request, write
 
 __all__ = ["DEPTH", "Ask", "Find", "Program", "Reply", "Request", "StepFailed", "Steps", "steps"]
@@ -77,8 +76,7 @@ def _agentic(state: State) -> Steps:
         if not tuning.look_up_unknown:
             return state.abstention("", 0.5)
     if tuning.one_strategy:
-        likely = dict(state.plan.likely)
-        state.order = ordered(state.program.strategies, likely, state.need.timely, tuning.recency)
+        state.order = state.promising
         state.strategy = state.order[0]
     if tuning.decompose and state.plan.route == "complex":
         (reply,) = yield [Ask("decomposer.split", {"question": question})]

@@ -96,7 +96,8 @@ def look_ups(reply: Any) -> list[LookUp]:
     cannot go in circles.
     """
     texts = [(n, text) for n, text in enumerate(reply["sub_queries"], 1) if text.strip()][:MOST_LOOK_UPS]
-    details = {detail.n: detail for detail in reply.get("details") or ()}
+    told = [Detail.model_validate(detail) for detail in reply.get("details") or ()]  # a record has them in JSON values
+    details = {detail.n: detail for detail in told}
     texts.sort(key=lambda pair: (details.get(pair[0], Detail(n=0)).priority, pair[0]))
     place = {n: at for at, (n, _) in enumerate(texts)}
     plans = []

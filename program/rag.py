@@ -11,6 +11,7 @@ import dspy
 
 from program.answer import Answer
 from program.budget import Budget
+from program.deciding import runs_here, tiers
 from program.decisions import Requests
 from program.errors import QuestionError
 from program.knobs import Policy, Tuning
@@ -86,6 +87,11 @@ class AgenticRAG(dspy.Module):
         from program import drivers
 
         return drivers.stream(self.checked(question), self)
+
+    @property
+    def vouches(self) -> bool:
+        """True when an embedded model says whether a draft gives what was asked: that costs no call."""
+        return all(runs_here(model) for model in tiers(self, self.grounder.responsive, {}))
 
     @property
     def links(self) -> tuple[str, ...]:

@@ -31,11 +31,14 @@ def search_plan(state: State) -> Part:
             replies = yield [_follow(state, n) for n in dependent]
             state.path.append(f"follow({len(dependent)})")
             for n, reply in zip(dependent, replies, strict=True):
-                state.queries[n] = reply["query"].strip() or state.queries[n]
-                bases[state.queries[n]] = state.look_ups[n].base
+                written = reply["query"].strip() or state.queries[n]
+                bases.setdefault(written, state.look_ups[n].base)
+                state.followed |= {written} - set(state.queries)
+                state.queries[n] = written
         yield from search(state, [state.queries[n] for n in ready], bases, count=not done)
         done.update(ready)
         waiting = [n for n in waiting if n not in done]
+    state.queries = list(dict.fromkeys(state.queries))
 
 
 def search(state: State, queries: Sequence[str], bases: Mapping[str, str] | None = None, count: bool = True) -> Part:

@@ -17,9 +17,10 @@ from program.knowledge.source import Passage
 from program.models.fence import addresses, unlinked
 from program.modules import Classifier, LookUp, Plan
 from program.requests import Find
-from program.strategy import ALL, Strategy
+from program.strategy import ALL, Strategy, ordered
 
 UNJUDGED = Verdict(True, 1.0, 0)
+DIRECT = "direct"
 FOUND_NOTHING = "I could not find this in the knowledge I have."
 
 Key = tuple[str, str]
@@ -33,6 +34,8 @@ class Program(Protocol):
     sources: tuple[str, ...]
     strategies: tuple[Strategy, ...]
     links: tuple[str, ...]
+    vouches: bool
+    """An unjudged draft may be put to the question: that costs no call."""
 
     def tuning(self) -> Tuning: ...
 
@@ -44,8 +47,8 @@ class State:
     """One question on its way.
 
     `pool` is what the question's own first look found, `pools` what each later search found; `new` holds the
-    searches that no judge has seen yet; `missing` is what a judge last said is. `foresees` is true when the driver
-    can have several things answered at once.
+    searches that no judge has seen yet, `followed` the queries that were written from what others found; `missing` is
+    what a judge last said is. `foresees` is true when the driver can have several things answered at once.
     """
 
     question: str
@@ -62,6 +65,7 @@ class State:
     pools: dict[Find, Sequence[Passage]] = field(default_factory=dict)
     look_ups: list[LookUp] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
+    followed: set[str] = field(default_factory=set)
     ranked: dict[Key, list[Passage]] = field(default_factory=dict)
     new: list[Key] = field(default_factory=list)
     relevant: dict[str, float] = field(default_factory=dict)
@@ -105,6 +109,19 @@ class State:
         return tuple(name for name in sources if name in self.plan.bases) or sources
 
     @property
+    def chosen(self) -> str:
+        """The strategy that the plan puts first: `direct` where nothing need be looked up, empty without a plan."""
+        if self.plan.route == DIRECT:
+            return DIRECT
+        return self.promising[0].name if self.plan.likely else ""
+
+    @property
+    def promising(self) -> tuple[Strategy, ...]:
+        """The program's strategies, the most promising first."""
+        lift = self.tuning.recency if self.need.timely else 0.0
+        return ordered(self.program.strategies, dict(self.plan.likely), self.need.timely, lift)
+
+    @property
     def progress(self) -> Progress:
         """Where the loop stands, as `decide` reads it."""
         tried = {name for name, _ in self.ranked}
@@ -143,6 +160,7 @@ class State:
             stopped_by=stopped_by,
             route=self.plan.route,
             sources=self.plan.bases,
+            strategy=self.chosen,
             retrieved=ids(self.kept),
             found=ids(self.found),
             supported=supported,

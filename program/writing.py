@@ -15,6 +15,7 @@ from program.retrieval import CLAIM, search_claims
 from program.state import State, share
 
 MOST_CLAIMS = 2  # looked up again, of those without support
+UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 
 
 def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
@@ -23,7 +24,8 @@ def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[
     if not draft.strip():
         return None
     if not state.tuning.ground:
-        return _answered(state, draft, state.verdict.sufficiency, stopped_by)
+        confidence = yield from _confidence(state, draft, stopped_by)
+        return _answered(state, draft, confidence, stopped_by)
     stated, upheld, whole = yield from _checked(state, draft)
     if len(upheld) < len(stated):
         draft = yield from _draft(state, strict=True)
@@ -84,6 +86,22 @@ def _checked(state: State, draft: str) -> Generator[list[Request], list[Reply], 
     upheld = [claim for (claim, _), reply in zip(checked, replies, strict=True) if reply["supported"].value]
     state.path.append(f"ground {len(upheld)}/{len(stated)}")
     return stated, upheld, whole
+
+
+def _confidence(state: State, draft: str, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], float]:
+    """How probably a draft that is not checked claim by claim is right.
+
+    Judged evidence says it itself. Where nothing was judged, the draft of a routed question is put to it once, if that
+    costs no call; else it is given half of what the evidence was taken for, which is no calibrated figure.
+    """
+    if stopped_by is not StoppedBy.DONE or (state.tuning.judge and state.rounds):
+        return state.verdict.sufficiency
+    if not (state.tuning.route and state.program.vouches):
+        return UNVOUCHED * state.verdict.sufficiency
+    (reply,) = yield [_responsive(state, claims(draft))]
+    responsive = float(reply["responsive"].probability)
+    state.path.append(f"responsive {share(responsive)}")
+    return responsive
 
 
 def _responsive(state: State, stated: Sequence[Claim]) -> Ask:

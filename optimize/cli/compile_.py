@@ -26,6 +26,7 @@ SHOWN = (
     "outcome_accuracy",
     "routing_accuracy",
     "route_accuracy",
+    "strategy_accuracy",
     "source_f1",
     "retrieval_recall",
     "context_recall",

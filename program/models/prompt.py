@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dspy.lm15 import Request, TextPart
 
@@ -61,7 +62,7 @@ def read(request: Request) -> Prompt:
     return Prompt(fields(_last_turn(request), names), outputs, "Outputs will be a JSON object" in rest)
 
 
-def reply(prompt: Prompt, values: Mapping[str, str | Sequence[str]]) -> str:
+def reply(prompt: Prompt, values: Mapping[str, str | Sequence[Any]]) -> str:
     """The values as text that the adapter behind the prompt parses back to exactly these values."""
     if prompt.as_json:
         return json.dumps({name: values[name] for name in prompt.outputs}, ensure_ascii=False)
@@ -69,7 +70,7 @@ def reply(prompt: Prompt, values: Mapping[str, str | Sequence[str]]) -> str:
     return "\n\n".join([*parts, "[[ ## completed ## ]]\n"])
 
 
-def _plain(value: str | Sequence[str]) -> str:
+def _plain(value: str | Sequence[Any]) -> str:
     return value if isinstance(value, str) else json.dumps(list(value), ensure_ascii=False)
 
 

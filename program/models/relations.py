@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 LONGEST = 400  # characters of a clause that is looked at
-_ENTITY = (
+ENTITY = (
     r"(?:team|person|people|man|woman|company|firm|vendor|supplier|service"
     r"|department|office|desk|manager|lead|leader|head|boss|carrier|courier"
     r"|provider|group|unit|site|warehouse|workshop|engineer|officer|partner"
@@ -18,8 +19,8 @@ _ENTITY = (
 )
 _VERB = r"(?!(?:i|we|you|they|he|she|it)\b)[\w'-]+"
 _RELATIVE = re.compile(
-    rf"\b(?:the|that|a|an|whichever) (?P<noun>(?:[\w-]+ ){{0,2}}?{_ENTITY}) "
-    rf"(?:(?P<that>that|which|who) (?P<rest>.+)|(?P<link>[a-z]+ing|behind"
+    rf"\b(?:the|that|a|an|whichever) (?P<noun>(?:[\w-]+ ){{0,2}}?{ENTITY}) "
+    rf"(?:(?P<that>that|which|who|whose) (?P<rest>.+)|(?P<link>[a-z]+ing|behind"
     rf"|responsible for|in charge of|in which|where|by|from which|on which"
     rf"|to whom|with which) (?P<obj>.+))$",
     re.IGNORECASE,
@@ -60,6 +61,8 @@ def _inner(found: re.Match[str]) -> str:
     else:
         rest = f"is {found['link']} {found['obj']}"
     noun = found["noun"]
+    if (found["that"] or "").lower() == "whose":
+        return f"which {noun}'s {_first_relation(rest)}"
     wh = "who" if noun.lower() in {"person", "man", "woman", "people"} else f"which {noun}"
     return f"{wh} {_first_relation(rest)}"
 
@@ -68,3 +71,25 @@ def _first_relation(rest: str) -> str:
     """The relative clause without what belongs to the outer question: `..., and where`, `... report to`."""
     rest = re.split(r",\s|\s\breport(?:s|ing)? to$", rest)[0]
     return re.sub(r"\s+(?:report to|based|located|born|called|named)$", "", rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A question about something that it names by a relation alone.
+
+    `inner` is the look-up for that thing, `noun` what it is, `frame` the question with `{}` for its name.
+    """
+
+    inner: str
+    noun: str
+    frame: str
+
+
+def link(question: str) -> Link | None:
+    """`Who leads the team that runs payroll?` as `which team runs payroll`, `team` and `Who leads {}?`."""
+    bare = question.strip(" ?.!").replace("{", "(").replace("}", ")")
+    found = _RELATIVE.search(bare[:LONGEST])
+    if not found or not _OUTER.search(bare[: found.start()]):
+        return None
+    rest = found["rest"] or found["obj"]
+    return Link(_inner(found), found["noun"], f"{bare[: found.start()]}{{}}{rest[len(_first_relation(rest)) :]}?")

@@ -14,9 +14,9 @@ from program.errors import ModelError
 from program.knowledge.embedder import Embedder, shared_embedder
 from program.models.arithmetic import solve
 from program.models.extract import extract
+from program.models.follow import follow, planned
 from program.models.gaps import clarify, missing
 from program.models.prompt import Prompt, fields, read, reply
-from program.models.split import split
 
 MODEL = "local/extract-v1"
 SENTENCES = 3  # of an answer, when the prompt does not say
@@ -112,14 +112,15 @@ def _by_word(response: Response) -> Iterator[Any]:
             yield event
 
 
-def answer(prompt: Prompt, embedder: Embedder) -> dict[str, str | Sequence[str]]:
+def answer(prompt: Prompt, embedder: Embedder) -> dict[str, str | Sequence[Any]]:
     """The outputs that the prompt wants, by name. Raises `ModelError` when they are none it knows."""
     question = prompt.inputs.get("question", "")
     match prompt.outputs:
         case ("sub_queries", "details"):
-            return {"sub_queries": split(question), "details": ()}
+            queries, waits = planned(question)
+            return {"sub_queries": queries, "details": [one.model_dump() for one in waits]}
         case ("query",):
-            return {"query": missing(prompt.inputs.get("draft", question), prompt.excerpts(), embedder)[1]}
+            return {"query": follow(question, prompt.inputs.get("draft", question), prompt.excerpts(), embedder)}
         case ("missing", "next_query"):
             lacking, query = missing(question, prompt.excerpts(), embedder)
             return {"missing": lacking, "next_query": query}

@@ -68,6 +68,14 @@ def test_a_grade_tells_each_part_its_labels_allow():
     assert metrics["model_calls"] == 1.0
 
 
+@pytest.mark.parametrize(("label", "first", "right"), [("web", "web", 1.0), ("web", "vector", 0.0), ("web", "", None)])
+def test_the_strategy_put_first_is_held_against_the_label_where_there_are_both(label, first, right):
+    question = REFUND.model_copy(update={"strategy": label})
+    answer = Answer("30 days", Outcome.ANSWERED, strategy=first)
+    assert grade(question, answer, WEIGHTS).metrics["strategy_accuracy"] == right
+    assert grade(REFUND, answer, WEIGHTS).metrics["strategy_accuracy"] is None
+
+
 def cites(text, passage="billing/a.md#x"):
     return Answer(text, Outcome.ANSWERED, (Citation(1, "billing", passage, "T"),), usage=Usage(calls=1))
 

@@ -5,6 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optimize.replay import Record, Replay
+from program.loop import Ask
+from program.modules import look_ups
 from program.parameters import apply, read, space
 
 QUESTIONS = [
@@ -53,6 +55,13 @@ def test_a_question_seen_before_performs_nothing(rag):
     performed = record.performed
     assert program(QUESTIONS[0]).text
     assert record.performed == performed
+
+
+def test_a_plan_whose_look_ups_wait_for_each_other_is_read_back_from_the_file(rag, tmp_path):
+    ask = Ask("decomposer.split", {"question": "Who leads the team that packs the kettles?"})
+    made, read_back = (look_ups(Replay(rag.deepcopy(), Record(tmp_path / "record")).reply(ask)) for _ in range(2))
+    assert read_back == made
+    assert made[-1].after == (0,)
 
 
 def test_another_threshold_alone_performs_nothing(rag):

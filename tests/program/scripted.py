@@ -84,6 +84,7 @@ class Scripted:
         *,
         cards: Sequence[SourceCard] = CARDS,
         pool: Sequence[Passage] | Callable[[Find], Sequence[Passage]] = POOL,
+        vouches: bool = False,
         **knobs: float,
     ) -> None:
         self.replies = {**REPLIES, **(changed or {})}
@@ -91,6 +92,7 @@ class Scripted:
         self.sources = tuple(card.name for card in cards)
         self.strategies = offered(cards)
         self.links = ()
+        self.vouches = vouches
         self.pool = pool
         self.policy = Policy()
         self.policy.turn(**knobs)

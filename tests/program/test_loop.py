@@ -195,6 +195,50 @@ def test_plain_rag_is_one_search_and_one_text():
     assert answer.outcome is Outcome.ANSWERED
 
 
+@pytest.mark.parametrize(
+    ("likely", "knobs", "strategy"),
+    [
+        ({"shop": 0.9}, {}, "vector"),
+        ({"sales": 0.9}, {}, "tables"),
+        ({"name": "direct"}, {}, "direct"),
+        ({}, PLAIN, ""),
+    ],
+)
+def test_an_answer_tells_which_way_of_looking_up_its_plan_put_first(likely, knobs, strategy):
+    cards = [SourceCard("shop", "documents", "kettles"), SourceCard("sales", "tables", "orders")]
+    program = Scripted({"classifier.route": planned(**{"shop": 0.1, "sales": 0.1, **likely})}, cards=cards, **knobs)
+    assert program("How big is it?").strategy == strategy
+
+
+@pytest.mark.parametrize("knobs", [{"judge": 0}, {"judge": 1, "fast_above": 0.5}])
+def test_an_answer_that_nothing_was_checked_of_is_as_sure_as_it_answers_the_question(knobs):
+    changed = {"classifier.route": route(sure=0.99), "grounder.responsive": {"responsive": noul(0.23)}}
+    assert Scripted(changed, vouches=True, ground=0, **knobs)("How big is it?").confidence == 0.23
+
+
+def test_where_that_would_cost_a_call_it_is_not_asked_and_the_answer_given_half_of_what_is_hoped():
+    program = Scripted({"classifier.route": route(sure=0.9)}, ground=0, fast_above=0.5)
+    assert program("How big is it?").confidence == pytest.approx(0.45)
+    assert "grounder.responsive" not in program.asked
+
+
+def test_judged_evidence_says_how_sure_an_unchecked_answer_is():
+    program = Scripted(vouches=True, ground=0)
+    assert program("How big is it?").confidence == pytest.approx(0.9)
+    assert "grounder.responsive" not in program.asked
+
+
+def test_what_a_dependent_look_up_finds_stands_beside_its_parents_evidence_and_takes_no_room_from_it():
+    changed = {
+        "classifier.route": route("complex"),
+        "decomposer.split": {"sub_queries": ["a?", "a?"], "details": [Detail(n=2, after=[1])]},
+        "decomposer.follow": {"query": "b?"},
+    }
+    found = {query: [passage(f"product/{query[0]}{n}", dense=0.9 - n / 10) for n in range(5)] for query in ("a?", "b?")}
+    program = Scripted(changed, pool=lambda find: found.get(find.query, []), judge=0, ground=0, k=2, keep_at_most=2)
+    assert [id[-2:] for id in program("How big is it?").retrieved] == ["a0", "b0", "a1", "b1"]
+
+
 @pytest.mark.parametrize("failing", ["classifier.route", "judge.relevance", "judge.sufficiency", "grounder.support"])
 def test_a_failed_step_ends_as_plain_rag(failing):
     program = Scripted()
