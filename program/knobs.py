@@ -116,6 +116,7 @@ class Tuning:
     consistent: int = _switch(0, "look for contradictions in the evidence and settle them")
     clarify_above: float = _knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
     search_claims: int = _switch(0, "search once more for a claim that has no support")
+    follow: int = _switch(1, "write look-ups anew that wait for what others find")
     document_weight: float = _knob(0.0, 0.0, 0.8, step=0.2, meaning="share of a score from its document's best")
 
 

@@ -187,6 +187,13 @@ def test_when_the_time_to_judge_is_over_what_was_found_is_written_up_and_nobody_
     assert (answer.outcome, answer.stopped_by, answer.confidence) == (Outcome.ANSWERED, StoppedBy.SECONDS, 0.0)
 
 
+def test_parts_are_searched_as_they_were_planned_where_none_is_written_anew():
+    program = design({**split("a?", "b?", details=[Detail(n=2, after=[1])])}, follow=0)
+    program("Chain?")
+    assert "decomposer.follow" not in program.asked
+    assert [find.query for find in program.found][1:3] == ["a?", "b?"]
+
+
 def test_a_spent_budget_leaves_the_dependent_parts_unwritten():
     program = design({**split("a?", "b?", details=[Detail(n=2, after=[1])])})
     program("Chain?", tripped=lambda: StoppedBy.TOKENS)
