@@ -89,14 +89,25 @@ def warm(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
 
 
 def example(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
-    """The shipped example from an empty cache, by the command line."""
+    """The shipped example by the command line: from an empty cache, then with all of that in the record."""
     copy = shutil.copytree(EXAMPLE, folder / EXAMPLE.name, ignore=shutil.ignore_patterns(".ragc"))
     trials = 100 if quick else MANY
     command = [sys.executable, "-m", "optimize.cli.main", "compile", str(copy), "--json", "--trials", str(trials)]
-    ended, seconds = clocked(lambda: subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False))
-    tried = json.loads(ended.stdout)["trials"]
+
+    def compiled() -> dict[str, Any]:
+        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        found: dict[str, Any] = json.loads(ended.stdout)
+        return found
+
+    first, seconds = clocked(compiled)
+    again, second = clocked(compiled)
+    tried = first["trials"]
     yield figure("shipped example: seconds by the clock", seconds, "reported" if quick else "<= 240", tried)
     yield figure("shipped example: settings tried", tried, "reported" if quick else ">= 1000", tried)
+    yield figure(
+        "shipped example: clock time of a second compile over the first's", second / seconds, "reported", tried
+    )
+    yield figure("shipped example: model calls of the second compile", again["calls"], "<= 0", tried)
     yield figure("shipped example: peak memory of its processes, GB", peak(), "<= 3", tried)
 
 
