@@ -180,6 +180,7 @@ def test_ctrl_c_in_a_finalizer_is_not_lost(paid_shop, model, capsys, monkeypatch
         with monkeypatch.context() as before:
             before.setattr(study.Search, "_judged", lambda *_: os.kill(os.getpid(), signal.SIGINT))
             stopped(before, "compile", paid_shop, "--trials", "4", "--processes", "1")
+        capsys.readouterr()
     finalizing(monkeypatch, study.Search, "_judged")
     options = ["--trials", "4", "--processes", "1"] if verb == "compile" else []
     assert stopped(monkeypatch, verb, paid_shop, *options) == 130
