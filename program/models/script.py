@@ -17,7 +17,7 @@ Brain = Callable[[Mapping[str, Any]], str]
 FAULTS = (
     "rate_limited",  # 429 with Retry-After
     "server_error",  # 500
-    "unauthorized",  # 401, quoting the key
+    "unauthorized",  # 401, quoting the key in OpenAI's words
     "overloaded",  # 529
     "stalled",  # accepted, never answered
     "dropped",  # the connection is cut in the middle of the reply

@@ -129,8 +129,9 @@ class Provider:
         if fault in _STATUS:
             served.status = _STATUS[fault]
             headers = {"Retry-After": str(script.retry_after)} if fault == "rate_limited" else {}
-            quoted = request.headers.get("Authorization", "") if fault == "unauthorized" else ""
-            error = {"error": {"message": f"scripted: {fault} {quoted}", "type": fault}}
+            key = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            told = f"Incorrect API key provided: {key}." if fault == "unauthorized" else f"scripted: {fault}"
+            error = {"error": {"message": told, "type": fault, "param": None, "code": fault}}
             return web.json_response(error, status=served.status, headers=headers)
         if "response_format" in body:
             self.formed += 1
