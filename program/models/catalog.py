@@ -170,21 +170,20 @@ def open_lane(name: str, provider: ProviderSettings, role: str = "write", local:
     return shared_gateway().lane(name, api_base, Terms(**terms))
 
 
-def unpriced(names: ModelSettings, provider: ProviderSettings) -> str:
-    """The first of a project's language models whose price neither it nor LiteLLM knows; empty when all are known."""
-    fallback = provider.fallback if isinstance(provider.fallback, str) else ""
-    roles = (names.decide, names.write, names.judge, names.propose, fallback)
-    named = [name for role in roles for name in listed(role) if name and not name.startswith(LOCAL)]
-    return next((name for name in named if not open_lane(name, provider).priced), "")
-
-
 def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, otherwise: str) -> None:
-    """Raises `BudgetError` for a cap on money that could not stop a model of unknown price; says what else to do."""
-    if name := unpriced(names, provider):
-        raise BudgetError(
-            f"What {name} costs is not known, so that {cap} could not stop it.",
-            f'Set usd_in and usd_out (0 if it is free) under [provider.model."{name}"] in ragc.toml, or {otherwise}.',
-        )
+    """Raises `BudgetError` for a cap on money when neither the project nor LiteLLM has a price for one of its models.
+
+    `cap` is the setting or option that could not stop it, `otherwise` what else may be done than to set a price.
+    """
+    fallback = provider.fallback if isinstance(provider.fallback, str) else ""
+    for role in (names.decide, names.write, names.judge, names.propose, fallback):
+        for name in listed(role):
+            if name and not name.startswith(LOCAL) and not open_lane(name, provider).priced:
+                raise BudgetError(
+                    f"What {name} costs is not known, so that {cap} could not stop it.",
+                    f'Set usd_in and usd_out (0 if it is free) under [provider.model."{name}"] in ragc.toml, '
+                    f"or {otherwise}.",
+                )
 
 
 def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
