@@ -165,7 +165,7 @@ def read(root, files, compiled, monkeypatch, capfd):
     return read
 
 
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_whatever_is_damaged_a_reader_reads_it_or_says_that_it_cannot(files, read, data):
     name = data.draw(st.sampled_from(sorted(READERS)))

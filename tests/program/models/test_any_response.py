@@ -109,7 +109,7 @@ def rag(server, tmp_path_factory):
     return program_at(server.url, tmp_path_factory.mktemp("goods"), provider=NEVER_REPEATED)
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(responses(), st.booleans())
 def test_whatever_comes_back_a_question_ends_in_an_outcome(server, rag, respond, streamed):
     async def ask():
