@@ -85,6 +85,7 @@ def direction(metric: str, test: PairedResult) -> Direction:
     return "better" if (test.difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
 
 
+@manifest.readable("What one of the versions was scored")
 def compare(
     a: Sequence[Row], b: Sequence[Row], metric: str = PRIMARY, margins: Sequence[Margin] = DEFAULT_MARGINS
 ) -> Comparison:
@@ -124,6 +125,7 @@ def compare_versions(a: str, b: str, metric: str = PRIMARY, root: Path | str | N
     return compare(read_scores(a, root), read_scores(b, root), metric)
 
 
+@manifest.readable("What a version was scored")
 def read_scores(ref: str, root: Path | str | None = None) -> list[dict[str, Any]]:
     """The rows of a version's `scores.jsonl`. Raises `DataError` when the version was never scored."""
     found = reference.resolve(ref, root)

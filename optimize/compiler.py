@@ -26,7 +26,7 @@ from optimize.spending import Caps, Spending
 from optimize.starts import starts
 from optimize.study import Live, Search, Watch
 from program.errors import BudgetError, BudgetStop, StudyError
-from program.models.catalog import unpriced
+from program.models.catalog import require_price
 from program.parameters import apply
 from program.settings import Project
 
@@ -66,7 +66,8 @@ def compile_project(
     `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
-    _check_priced(project, caps)
+    if max_usd is not None:
+        require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
     spending = Spending(caps)
     live, told, stage, advance = _told(watch, spending)
     journal = _resumed(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
@@ -97,15 +98,6 @@ def compile_project(
     with search.abreast(spending) if shared else nullcontext():
         stopped_by = search.run(target, told, live, spending)
         return _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
-
-
-def _check_priced(project: Project, caps: Caps) -> None:
-    """Raises `BudgetError` for a cap on money that a model of unknown price would never reach."""
-    if caps.usd is not None and (names := unpriced(project.settings.models, project.settings.provider)):
-        raise BudgetError(
-            f"What {names[0]} costs is not known, so that --max-usd could not stop it.",
-            f'Set usd_in and usd_out under [provider.model."{names[0]}"] in ragc.toml, or cap --max-calls.',
-        )
 
 
 def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal | None:

@@ -84,6 +84,7 @@ class Difference:
         }
 
 
+@manifest.readable("One of the versions")
 def diff(a: str, b: str, point: str = POINT, root: Path | str | None = None) -> Difference:
     """What changed from version `a` to version `b`; thresholds and knobs are those of operating point `point`.
 

@@ -68,7 +68,9 @@ def _project(folder: Path) -> list[Finding]:
     found = [Finding(True, f"{folder / 'ragc.toml'} is valid")]
     found += [_base(project, name, base) for name, base in project.settings.knowledge.items()]
     models = project.settings.models
+    fallback = project.settings.provider.fallback
     named = {role: getattr(models, role) for role in ("decide", "write", "judge", "propose")}
+    named["fallback"] = fallback if isinstance(fallback, str) else ""
     for role, names in named.items():
         found += [_model(role, name, project.settings.provider) for name in listed(names) if name]
     found += [

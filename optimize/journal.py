@@ -6,6 +6,7 @@ A trial is written once it is finished, in one piece, so a process killed at any
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import re
 import socket
@@ -106,7 +107,7 @@ class Journal:
     def expect(self, identity: Mapping[str, Any]) -> None:
         """Raises `StudyError`, with every difference, when the study was made for something else."""
         there = self.attributes.get(IDENTITY, {})
-        found = _differences("", there, dict(identity))
+        found = _differences("", there, json.loads(json.dumps(dict(identity))))  # as it is stored: tuples are lists
         if found:
             shown = "; ".join(found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
             raise StudyError(

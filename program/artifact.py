@@ -14,7 +14,7 @@ from program.errors import IntegrityError, SettingsError, VersionError
 from program.fitting import check_fit, check_knowledge, check_models
 from program.following import Followed
 from program.indexing import Advance
-from program.manifest import Manifest, verify
+from program.manifest import Manifest, readable, verify
 from program.opening import open_program
 from program.parameters import apply
 from program.rag import AgenticRAG
@@ -98,18 +98,20 @@ def load(
         )
     version = resolve(reference, artifacts)
     manifest = verify(version.path, version.digest)
-    opened = _project(manifest, project)
-    check_models(manifest, opened)
+    with readable(manifest.folder):
+        opened = _project(manifest, project)
+        check_models(manifest, opened)
     program = open_program(opened, progress=progress, version=f"{manifest.name}@{manifest.version}")
-    check_knowledge(manifest, program)
-    check_fit(manifest, program, orjson.loads((manifest.folder / STATE).read_bytes()))
-    _restore(program, manifest)
-    if calls_per_question is None and min_utility is None and usd_per_question is None:
-        apply(program, _named(manifest, point or DEFAULT_POINT))
-    elif point is None:
-        apply(program, _wanted(manifest, calls_per_question, min_utility, usd_per_question))
-    else:
-        raise VersionError("Both a point and a wish were given.", "Give one of them.")
+    with readable(manifest.folder):
+        check_knowledge(manifest, program)
+        check_fit(manifest, program, orjson.loads((manifest.folder / STATE).read_bytes()))
+        _restore(program, manifest)
+        if calls_per_question is None and min_utility is None and usd_per_question is None:
+            apply(program, _named(manifest, point or DEFAULT_POINT))
+        elif point is None:
+            apply(program, _wanted(manifest, calls_per_question, min_utility, usd_per_question))
+        else:
+            raise VersionError("Both a point and a wish were given.", "Give one of them.")
     return program
 
 

@@ -6,7 +6,8 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from program.errors import IntegrityError
+from program.errors import IntegrityError, RagcError
 from program.reference import MANIFEST, VERSION, is_name, number
 
 ASIDE = ".tmp-"
@@ -26,6 +27,7 @@ KINDS = (".json", ".jsonl", ".safetensors", ".html")
 RECORDS = frozenset(["scores.jsonl", "report.html"])
 """Files about a program rather than of it: their timings and dates do not count as its content."""
 SECTIONS = ("program", "data", "knowledge", "models", "optimizer", "points", "scores", "cost", "env", "git")
+SHOWN = 200  # characters of why something cannot be read
 _UNSEALED = "0" * 64
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _SEAL = re.compile(rb'^  "seal": "sha256:([0-9a-f]{64})"', re.MULTILINE)
@@ -171,6 +173,23 @@ def differences(folder: Path, digest: str = "") -> list[str]:
         elif problem := _file_difference(folder / name, listed[name]):
             found.append(f"{name} {problem}")
     return found
+
+
+@contextmanager
+def readable(what: object) -> Iterator[None]:
+    """Inside, content of versions that makes no sense to its reader is an `IntegrityError`.
+
+    Digests tell that files are as they were sealed, not that a ragc wrote them.
+    """
+    try:
+        yield
+    except RagcError:
+        raise
+    except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
+        raise IntegrityError(
+            f"{what} cannot be read ({type(error).__name__}: {str(error)[:SHOWN]}).",
+            "Restore it from a copy, or compile a new version: ragc compile PROJECT",
+        ) from error
 
 
 def digest_of(content: bytes) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from program.budget import Budget
+from program.errors import BudgetError
 from program.indexing import INDEX, Advance, bring_up_to_date, open_bases
 from program.knowledge.kinds import folders, others
 from program.knowledge.library import Library
-from program.models.catalog import LOCAL, Models, open_models
+from program.models.catalog import LOCAL, Models, open_models, require_price
 from program.presets import PRESETS
 from program.rag import AgenticRAG, Runtime
-from program.settings import Project
+from program.settings import Project, Settings
 from program.trace import TraceLog
+
+_log = logging.getLogger(__name__)
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
@@ -33,9 +37,11 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
 def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:
     """The project's program as it is before any compile, indexed and ready.
 
-    Raises `SettingsError` or `KnowledgeError` when the project is not in order.
+    Raises `SettingsError` or `KnowledgeError` when the project is not in order, `BudgetError` when it caps the money of
+    a question and names a model whose price is not known.
     """
     opened = project if isinstance(project, Project) else Project.open(project)
+    _check_prices(opened.settings)
     models = open_models(opened.settings.models, opened.settings.provider)
     library = open_library(opened, models, progress)
     caps = opened.settings.budget
@@ -49,3 +55,16 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     if not str(models.decide.model).startswith(LOCAL):  # it thinks longer than a search takes: do both at once
         program.policy.turn(glimpse=0)
     return program
+
+
+def _check_prices(settings: Settings) -> None:
+    """Raises `BudgetError` where the project's own cap on a question's money cannot hold; warns where the default's."""
+    asked = settings.models.model_copy(update={"propose": ""})
+    own = "max_usd" in settings.budget.model_fields_set
+    try:
+        otherwise = "take max_usd out: max_tokens holds" if own else "rely on max_tokens"
+        require_price(asked, settings.provider, "[budget] max_usd", otherwise)
+    except BudgetError as error:
+        if own:
+            raise
+        _log.warning("%s", error)

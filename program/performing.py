@@ -41,7 +41,7 @@ def perform(current: Run, requests: Sequence[Request]) -> list[Reply]:
         new = [ask for ask in requests if isinstance(ask, Ask) and not current.knows(ask)]
         with current.spending(new) as spent:
             if new:
-                current.learn(new, within(seconds, lambda: decide_directly(program, new)))
+                current.learn(new, within(seconds, lambda: decide_directly(program, new)), spent)
             return current.note_decided(requests, started, spent)
     inputs = prompt_inputs(first.inputs)
     with current.spending(requests) as spent:
@@ -63,7 +63,7 @@ async def aperform(current: Run, requests: Sequence[Request]) -> list[Reply]:
         new = [ask for ask in requests if isinstance(ask, Ask) and not current.knows(ask)]
         async with current.aspending(new) as spent:
             if new:
-                current.learn(new, await adecide_directly(program, new))
+                current.learn(new, await adecide_directly(program, new), spent)
             return current.note_decided(requests, started, spent)
     inputs = prompt_inputs(first.inputs)
     async with current.aspending(requests) as spent:

@@ -42,7 +42,7 @@ class Run:
         self.path: list[str] = []
         self.steps: list[Step] = []
         self.failed = False
-        self._known: dict[int, tuple[Ask, Evidence]] = {}  # by the request's identity
+        self._known: dict[int, tuple[Ask, Evidence, str]] = {}  # by the request's identity; who answered it last
         rounds = self.meter.budget.max_rounds
         self.loop = steps(question, program, rounds, self.meter.tripped, self.path, takes_several(program))
 
@@ -65,11 +65,11 @@ class Run:
         """True when a reply that is as good as a new one was given before the request was made."""
         return isinstance(request, Ask) and request.foreseen is not None and id(request.foreseen) in self._known
 
-    def learn(self, asks: Sequence[Ask], consulted: Consulted) -> None:
+    def learn(self, asks: Sequence[Ask], consulted: Consulted, spent: Spending) -> None:
         """Keeps what decisions came to, and what was answered ahead of its being asked."""
         found, ahead = consulted
         for ask, evidence in [*zip(asks, found, strict=True), *ahead]:
-            self._known[id(ask)] = ask, evidence
+            self._known[id(ask)] = ask, evidence, spent.answering(self._model(ask))
 
     @contextmanager
     def spending(self, requests: Sequence[Request]) -> Iterator[Spending]:
@@ -137,7 +137,8 @@ class Run:
         if self.program.runtime.models.rewrite is not None and request.predictor == DRAFT:
             dear = bool(request.inputs["strict"])  # written anew: by the second one, which was to write it all along
             self.meter.dear, self.meter.spared = self.meter.dear + dear, self.meter.spared + 1 - 2 * dear
-        self.steps.append(step_of(request, reply, milliseconds, (tokens_in, tokens_out), str(model.model)))
+        answering = spent.answering(str(model.model))
+        self.steps.append(step_of(request, reply, milliseconds, (tokens_in, tokens_out), answering))
         return reply
 
     def note_decided(self, requests: Sequence[Request], started: float, spent: Spending) -> list[Reply]:
@@ -152,12 +153,11 @@ class Run:
         for ask in asks:
             predictor = self.program.predictor(ask.predictor)
             known = self.knows(ask)
-            _, found = self._known[id(ask.foreseen if known else ask)]
+            _, found, model = self._known[id(ask.foreseen if known else ask)]
             reply: Reply = found
             if decides(predictor):
                 reply = decode(found, predictor.fields)
                 self.meter.decisions += 1
-            model = str(client(self.program, predictor, ask.inputs).model)
             self.steps.append(step_of(ask, reply, milliseconds, (0, 0) if known else next(shares), model))
             replies.append(reply)
         return replies

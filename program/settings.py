@@ -95,7 +95,10 @@ class ProviderModelSettings(_Section):
 
 
 class ProviderSettings(_Section):
-    """How language models are called; `fallback` lets the embedded models step in when one does not answer."""
+    """How language models are called; `fallback` lets the embedded models step in when one does not answer.
+
+    It may name a language model instead, which is asked before them.
+    """
 
     call_seconds: Annotated[float, Field(gt=0)] = 30.0
     retries: Annotated[int, Field(ge=0, le=10)] = 3
@@ -105,7 +108,7 @@ class ProviderSettings(_Section):
     breaker_after: Annotated[int, Field(ge=1)] = 8
     breaker_seconds: Annotated[float, Field(gt=0)] = 5.0
     remember: Annotated[int, Field(ge=0)] = 512
-    fallback: bool = True
+    fallback: Annotated[bool | str, Field(union_mode="left_to_right")] = True
     model: dict[str, ProviderModelSettings] = Field(default_factory=dict)
 
 

@@ -6,7 +6,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -125,6 +127,21 @@ def write_shop(folder: Path) -> Path:
     (folder / "ragc.toml").write_text(TOML, encoding="utf-8")
     (folder / "labelled.jsonl").write_text(LABELLED, encoding="utf-8")
     return folder
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Sequence[Any]]:
+    """The OpenTelemetry spans that were exported so far."""
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), sdk.TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    return exporter.get_finished_spans
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optimize.cli.interruption import interruptible
 from optimize.cli.show import Json, number, percent, print_json, print_table, progress
 
 if TYPE_CHECKING:
@@ -72,14 +73,14 @@ def ask(
         sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others answered
 
     failed = False
-    for line in sys.stdin:
-        if not line.strip():
-            continue
-        try:
-            _answer(rag, line, trace, stream, json, compact=True)
-        except QuestionError as error:
-            failed = True
-            typer.echo(f"error: {error}", err=True)
+    with interruptible() as check:
+        for line in filter(str.strip, sys.stdin):
+            check()
+            try:
+                _answer(rag, line, trace, stream, json, compact=True)
+            except QuestionError as error:
+                failed = True
+                typer.echo(f"error: {error}", err=True)
     if failed:
         raise typer.Exit(2)
 

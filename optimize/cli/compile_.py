@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optimize.cli.interruption import interruptible
 from optimize.cli.show import Json, number, percent, print_json, print_table
 
 if TYPE_CHECKING:
@@ -65,13 +64,7 @@ def compile_(
 
     opened = Project.open(project)
     try:
-        with _Interruption() as interruption, _live(quiet=json) as told, _shown(opened, watch) as shown:
-
-            def progress(live: Live) -> None:
-                interruption.check()
-                shown(live)
-                told(live)
-
+        with _live(quiet=json) as told, _shown(opened, watch) as shown:
             done = compile_project(
                 opened,
                 trials=trials,
@@ -83,7 +76,7 @@ def compile_(
                 study=study,
                 origin=origin,
                 processes=processes,
-                watch=progress,
+                watch=lambda live: (told(live), shown(live))[1],
             )
     except KeyboardInterrupt:
         typer.echo(f"stopped; nothing is lost. Go on with: ragc compile {project} --resume", err=True)
@@ -98,32 +91,6 @@ def compile_(
         _table(done)
     if not done.improved:
         raise typer.Exit(3)
-
-
-class _Interruption:
-    """Ctrl-C, said again by `check`: Python drops a KeyboardInterrupt that falls into a finalizer."""
-
-    def __init__(self) -> None:
-        self._noted = False
-        self._before: Any = None
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def check(self) -> None:
-        """Raises `KeyboardInterrupt` when there was one."""
-        if self._noted:
-            raise KeyboardInterrupt
-
-    def _note(self, *_: object) -> None:
-        self._noted = True
-        raise KeyboardInterrupt
 
 
 def worker(
@@ -236,18 +203,27 @@ def _shown(project: Project, wanted: bool) -> Iterator[Watch]:
 
 @contextmanager
 def _live(quiet: bool) -> Iterator[Watch]:
-    """A view on stderr: stage, trial, best so far, calls, seconds left; lines of it when there is no terminal."""
+    """A view on stderr: stage, trial, best so far, calls, seconds left; lines of it when there is no terminal.
+
+    It is told of all that goes on, and stops it after Ctrl-C.
+    """
     from rich.console import Console
     from rich.live import Live as Screen
 
     console = Console(stderr=True)
-    if quiet:
-        yield lambda live: None
-    elif not console.is_terminal:
-        yield _Lines()
-    else:
-        with Screen(console=console, refresh_per_second=4, transient=True) as screen:
-            yield lambda live: screen.update(_view(live))
+    lines = _Lines()
+    screen = Screen(console=console, refresh_per_second=4, transient=True)
+    on_screen = console.is_terminal and not quiet
+
+    def show(live: Live) -> None:
+        check()
+        if on_screen:
+            screen.update(_view(live))
+        elif not quiet:
+            lines(live)
+
+    with interruptible() as check, screen if on_screen else nullcontext():
+        yield show
 
 
 class _Lines:

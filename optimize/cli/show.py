@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from optimize.cli.interruption import interruptible
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Advance = Callable[[int, int], None]
 LOG_WIDTH = 112  # of a table that goes to a file or a pipe
@@ -39,7 +41,10 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 @contextmanager
 def progress(label: str, quiet: bool = False) -> Iterator[Advance]:
-    """A bar with rate and time left on stderr; nothing when `quiet` or when stderr is no terminal."""
+    """A bar with rate and time left on stderr; nothing when `quiet` or when stderr is no terminal.
+
+    Advancing it is where Ctrl-C stops the work at the latest.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as TimeLeft
@@ -60,9 +65,14 @@ def progress(label: str, quiet: bool = False) -> Iterator[Advance]:
         transient=True,
         disable=quiet or not console.is_terminal,
     )
-    with bar:
+
+    def advance(done: int, of: int) -> None:
+        check()
+        bar.update(task, completed=done, total=of)
+
+    with interruptible() as check, bar:
         task = bar.add_task(label, total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
+        yield advance
 
 
 def percent(measure: dict[str, Any] | None) -> str:

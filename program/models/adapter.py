@@ -49,7 +49,7 @@ class FencedAdapter(dspy.ChatAdapter):
                 continue
             except LMError as error:
                 other = self._instead(lm, error)
-                replies = dspy.ChatAdapter()(other, {}, signature, demos, inputs)
+                replies = _adapter(other)(other, {}, signature, demos, inputs)
                 return [without_traps(reply, inputs) for reply in replies]
         return [_safe_defaults(lm.model, signature, inputs)]
 
@@ -65,8 +65,8 @@ class FencedAdapter(dspy.ChatAdapter):
                 continue
             except LMError as error:
                 other = self._instead(lm, error)
-                with dspy.context(send_stream=None):  # its reply has markers, which nobody is to be shown
-                    replies = await dspy.ChatAdapter().acall(other, {}, signature, demos, inputs)
+                with dspy.context(send_stream=None):  # words of the first may be told, and some replies have markers
+                    replies = await _adapter(other).acall(other, {}, signature, demos, inputs)
                 return [without_traps(reply, inputs) for reply in replies]
         return [_safe_defaults(lm.model, signature, inputs)]
 
@@ -112,7 +112,9 @@ class FencedAdapter(dspy.ChatAdapter):
         failure = error.__cause__
         if self.fallback is None or not isinstance(failure, CallFailed):
             raise error
-        current().note(f"{failure.what}: {self.fallback.model} wrote")
+        does = "was asked" if hasattr(self.fallback, "lane") else "wrote"
+        current().note(f"{failure.what}: {self.fallback.model} {does}")
+        current().stand_in(0, lm.model, self.fallback.model)
         return self.fallback
 
 
@@ -136,6 +138,11 @@ def speaking(lm: Any) -> Iterator[None]:
     kept = {"trace": None} if dspy.settings.trace is _DEFAULT_TRACE else {}
     with dspy.context(adapter=adapter, disable_history=True, **kept) if adapter is not None else nullcontext():
         yield
+
+
+def _adapter(lm: Any) -> dspy.Adapter:
+    """What a model is spoken to with: its own adapter, or DSPy's."""
+    return getattr(lm, "adapter", None) or dspy.ChatAdapter()
 
 
 def _whole(completion: str, signature: Any) -> str:

@@ -61,8 +61,7 @@ class LanguageDecider:
             answers: Answers = stop.value
             return answers
         except CallFailed as failure:
-            fallback = self._instead(failure)
-            found: Answers = fallback(state=state, questions=questions)
+            found: Answers = self._instead(failure)(state=state, questions=questions)
             return found
 
     async def acall(self, state: State, questions: Questions) -> Answers:
@@ -93,12 +92,7 @@ class LanguageDecider:
             while True:
                 calls = work.send([_attempt(self._gateway.ask, self.lane, call, spent) for call in calls])
         except StopIteration as stop:
-            return [
-                self._instead(found)(state=part.state, questions=part.questions)
-                if isinstance(found, CallFailed)
-                else found
-                for part, found in zip(parts, stop.value, strict=True)
-            ]
+            return _filled(stop.value, self._others(parts, stop.value))
 
     async def atogether(self, parts: Sequence[Part]) -> list[Reading | None]:
         """The same, awaited."""
@@ -110,12 +104,7 @@ class LanguageDecider:
                 asked = (_aattempt(self._gateway.aask, self.lane, call, spent) for call in calls)
                 calls = work.send(await asyncio.gather(*asked))
         except StopIteration as stop:
-            return [
-                await self._instead(found).acall(state=part.state, questions=part.questions)
-                if isinstance(found, CallFailed)
-                else found
-                for part, found in zip(parts, stop.value, strict=True)
-            ]
+            return _filled(stop.value, await self._aothers(parts, stop.value))
 
     def _together(
         self, parts: Sequence[Part]
@@ -124,12 +113,12 @@ class LanguageDecider:
         messages, wanted = composed(parts)
         (reply,) = yield [self._call(messages, wanted)]
         if isinstance(reply, CallFailed):
-            return [None if part.optional else reply for part in parts]
+            return [reply] * len(parts)
         found: list[Reading | CallFailed | None] = [*read_parts(reply.text, parts)]
         if not any(found):
             (reply,) = yield [self._call([*messages, *_again(reply, "no decision can be told")], wanted)]
             if isinstance(reply, CallFailed):
-                return [None if part.optional else reply for part in parts]
+                return [reply] * len(parts)
             found = [*read_parts(reply.text, parts)]
             return [
                 one or (None if p.optional else self._defaults(p.questions))
@@ -170,12 +159,47 @@ class LanguageDecider:
         current().stand_in(len(questions))
         return {name: safe_default(name, put) for name, put in questions.items()}
 
-    def _instead(self, failure: CallFailed) -> Any:
+    def _instead(self, failure: CallFailed, decisions: int = 1) -> Any:
         if self.fallback is None:
             raise failure
-        current().note(f"{failure.what}: {self.fallback.model} decided")
-        current().stand_in(1)
+        does = "was asked" if hasattr(self.fallback, "lane") else "decided"
+        current().note(f"{failure.what}: {self.fallback.model} {does}")
+        current().stand_in(decisions, self.model, self.fallback.model)
         return self.fallback
+
+    def _others(self, parts: Sequence[Part], found: Sequence[Reading | CallFailed | None]) -> list[Reading | None]:
+        """What the fallback says of the parts whose request failed, in order: in one call where it takes several."""
+        lost, failure = _lost(parts, found)
+        if failure is None:
+            return []
+        fallback = self._instead(failure, len(lost))
+        if hasattr(fallback, "together"):
+            return list(fallback.together(lost))
+        return [None if p.optional else fallback(state=p.state, questions=p.questions) for p in lost]
+
+    async def _aothers(
+        self, parts: Sequence[Part], found: Sequence[Reading | CallFailed | None]
+    ) -> list[Reading | None]:
+        """The same, awaited."""
+        lost, failure = _lost(parts, found)
+        if failure is None:
+            return []
+        fallback = self._instead(failure, len(lost))
+        if hasattr(fallback, "together"):
+            return list(await fallback.atogether(lost))
+        return [None if p.optional else await fallback.acall(state=p.state, questions=p.questions) for p in lost]
+
+
+def _lost(parts: Sequence[Part], found: Sequence[Reading | CallFailed | None]) -> tuple[list[Part], CallFailed | None]:
+    """The parts whose request failed, and how the first of those that are needed did; None when none is."""
+    failed = [(part, one) for part, one in zip(parts, found, strict=True) if isinstance(one, CallFailed)]
+    return [part for part, _ in failed], next((one for part, one in failed if not part.optional), None)
+
+
+def _filled(found: Sequence[Reading | CallFailed | None], others: Sequence[Reading | None]) -> list[Reading | None]:
+    """What was found, with the others in the places of the failures, as far as they go."""
+    rest = iter(others)
+    return [next(rest, None) if isinstance(one, CallFailed) else one for one in found]
 
 
 def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:

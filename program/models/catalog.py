@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from program.errors import ModelError
+from program.errors import BudgetError, ModelError
 from program.knowledge.embedder import Embedder, shared_embedder
 from program.settings import ModelSettings, Names, ProviderSettings
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LOCAL = "local/"
 LOCAL_DECIDER = "local/minilm"
 LOCAL_WRITER = "local/extract"
+FALLBACK = "fallback"
 JUDGED = frozenset({"relevant", "sufficient", "contradict", "supported", "responsive"})
 _RUNS_HERE = ("vllm", "petals", "custom", "custom_openai", "oobabooga")
 """LiteLLM's names that run a model, or code, in this process: `ragc.toml` may not ask for that."""
@@ -75,7 +76,7 @@ def open_models(names: ModelSettings, provider: ProviderSettings | None = None) 
 
 
 class _Opener:
-    """Opens clients that share one embedder, one fallback each way, and the project's terms."""
+    """Opens clients that share one embedder, one embedded decider, and the project's terms."""
 
     def __init__(self, embedder: Embedder, provider: ProviderSettings) -> None:
         self.embedder = embedder
@@ -96,8 +97,14 @@ class _Opener:
         from program.models.asked import LanguageDecider
 
         lane = self._lane(name, role, LOCAL_DECIDER)
-        fallback = self._local_decider() if self._provider.fallback else None
-        return LanguageDecider(lane, fallback, self._structured(name))
+        return LanguageDecider(lane, self._instead(name, LOCAL_DECIDER, self._decider), self._structured(name))
+
+    def _instead(self, name: str, local: str, client: Callable[[str, str], Any]) -> Any:
+        """Who answers when a language model does not: the one named as fallback, and behind it the embedded one."""
+        named = self._provider.fallback
+        if named is True or named in (name, LOCAL_DECIDER, LOCAL_WRITER):
+            named = local
+        return client(named, FALLBACK) if named else None
 
     def _local_decider(self) -> Any:
         from program.models.decider import LocalDecider
@@ -108,13 +115,13 @@ class _Opener:
     def writer(self, name: str, role: str) -> Any:
         from program.models.writer import local_writer
 
-        if name == LOCAL_WRITER and role == "write":
+        if name == LOCAL_WRITER and role != "propose":
             return local_writer(self.embedder)
         lane = self._lane(name, role, LOCAL_WRITER)
         from program.models.adapter import FencedAdapter
         from program.models.engine import ProviderLM
 
-        fallback = local_writer(self.embedder) if self._provider.fallback and role == "write" else None
+        fallback = self._instead(name, LOCAL_WRITER, self.writer) if role != "propose" else None
         return ProviderLM(lane, FencedAdapter(fallback, self._structured(name)))
 
     def _lane(self, name: str, role: str, local: str) -> Lane:
@@ -143,9 +150,10 @@ def price(model: Any, tokens_in: int, tokens_out: int) -> float:
 
 def open_lane(name: str, provider: ProviderSettings, role: str = "write", local: str = LOCAL_WRITER) -> Lane:
     """The process's lane to a language model under a project's terms. Raises `ModelError` for a name it cannot be."""
+    place = "[provider]" if role == FALLBACK else "[models]"
     if not name or name.startswith(LOCAL):
         raise ModelError(
-            f"There is no local model {name!r} for {role}.", f'Use "{local}" or any LiteLLM name in [models] {role}.'
+            f"There is no local model {name!r} for {role}.", f'Use "{local}" or any LiteLLM name in {place} {role}.'
         )
     if name.partition("/")[0] in _RUNS_HERE:
         raise ModelError(
@@ -162,12 +170,20 @@ def open_lane(name: str, provider: ProviderSettings, role: str = "write", local:
     return shared_gateway().lane(name, api_base, Terms(**terms))
 
 
-def unpriced(names: ModelSettings, provider: ProviderSettings) -> list[str]:
-    """The language models of a project whose price neither it nor LiteLLM knows."""
-    named = dict.fromkeys(
-        name for role in (names.decide, names.write, names.judge, names.propose) for name in listed(role)
-    )
-    return [name for name in named if name and not name.startswith(LOCAL) and not open_lane(name, provider).priced]
+def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, otherwise: str) -> None:
+    """Raises `BudgetError` for a cap on money when neither the project nor LiteLLM has a price for one of its models.
+
+    `cap` is the setting or option that could not stop it, `otherwise` what else may be done than to set a price.
+    """
+    fallback = provider.fallback if isinstance(provider.fallback, str) else ""
+    for role in (names.decide, names.write, names.judge, names.propose, fallback):
+        for name in listed(role):
+            if name and not name.startswith(LOCAL) and not open_lane(name, provider).priced:
+                raise BudgetError(
+                    f"What {name} costs is not known, so that {cap} could not stop it.",
+                    f'Set usd_in and usd_out (0 if it is free) under [provider.model."{name}"] in ragc.toml, '
+                    f"or {otherwise}.",
+                )
 
 
 def missing_keys(name: str, provider: ProviderSettings) -> list[str]:

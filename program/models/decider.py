@@ -100,13 +100,15 @@ class LocalDecider:
     def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over exported heads, so that their demonstrations need no fitting here.
 
-        Raises `IntegrityError` when an array is missing or of another form.
+        Raises `IntegrityError` when an array is missing, of another form, or holds what is no number.
         """
         parts: dict[str, dict[str, dict[str, NDArray[Any]]]] = {"head": {}, "space": {}}
         try:
             for name, array in arrays.items():
                 kind, key, part = name.split(".")
                 parts[kind].setdefault(key, {})[part] = np.asarray(array)
+                if array.dtype.kind == "f" and not np.isfinite(array).all():
+                    raise ValueError(f"{name} is not finite")
             spaces = {key: Space.from_arrays(found) for key, found in parts["space"].items()}
             heads = {key: from_arrays(found) for key, found in parts["head"].items()}
             if lost := {_space_of(key) for key in heads} - set(spaces):

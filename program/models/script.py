@@ -17,7 +17,7 @@ Brain = Callable[[Mapping[str, Any]], str]
 FAULTS = (
     "rate_limited",  # 429 with Retry-After
     "server_error",  # 500
-    "unauthorized",  # 401, quoting the key
+    "unauthorized",  # 401, quoting the key in OpenAI's words
     "overloaded",  # 529
     "stalled",  # accepted, never answered
     "dropped",  # the connection is cut in the middle of the reply
@@ -115,7 +115,7 @@ class Script:
             content["replies"] = tuple((when, reply) for when, reply in content.get("replies", {}).items())
             script = cls(**content)
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise SettingsError(f"{path} is not a script: {error}.", "See program/models/testing.py.") from error
+            raise SettingsError(f"{path} is not a script: {error}.", "See docs/models.md for one.") from error
         if unknown := set(script.faults) - set(FAULTS):
             raise SettingsError(f"{path} names unknown faults: {', '.join(sorted(unknown))}.", "Use those of FAULTS.")
         return script

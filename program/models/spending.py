@@ -32,9 +32,9 @@ class Spending:
     `calls` counts requests sent, repeated and refused ones too. `asked` counts decisions that a cascade's second model
     made, `agreed` those in which it came to the same as the first one; `dear` its calls, repeats aside, and `spared`
     those that it would have been asked besides if it always were. `stood_in` counts decisions that were wanted of a
-    language model and made by another or by default. `cut` says that the last
-    text was cut off. `under_way` counts requests sent and not
-    yet booked. What is to be had `fresh` is asked for, and neither remembered nor shared. A `cap` is asked before each
+    language model and made by another or by default; `instead` names who answered, by the name of who did not. `cut`
+    says that the last text was cut off. `under_way` counts requests sent and not yet booked. What is to be had `fresh`
+    is asked for, and neither remembered nor shared. A `cap` is asked before each
     request. Safe from many threads.
     """
 
@@ -50,6 +50,7 @@ class Spending:
     dear: int = 0
     spared: int = 0
     stood_in: int = 0
+    instead: dict[str, str] = field(default_factory=dict)
     cut: bool = False
     notes: list[str] = field(default_factory=list)
     under_way: int = 0
@@ -113,10 +114,19 @@ class Spending:
             if text not in self.notes:
                 self.notes.append(text)
 
-    def stand_in(self, decisions: int) -> None:
-        """Says that so many decisions were not made by the language model that was asked."""
+    def stand_in(self, decisions: int, failed: str = "", model: str = "") -> None:
+        """Says that so many decisions were not made by the language model that was asked, but by `model`, if by any."""
         with self._lock:
             self.stood_in += decisions
+            if model:
+                self.instead[failed] = model
+
+    def answering(self, model: str) -> str:
+        """The name of a model (`first > second` of a cascade), with who answered in the place of who did not."""
+        names = model.split(" > ")
+        for _ in self.instead:
+            names = [self.instead.get(name, name) for name in names]
+        return " > ".join(dict.fromkeys(names))
 
     def cascaded(self, agreed: Sequence[bool], dear: int, spared: int) -> None:
         """Books decisions that a cascade's second model made, its calls, and those that it was spared."""

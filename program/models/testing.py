@@ -6,15 +6,21 @@
 
 It runs in this process; program/models/apart.py gives it one of its own. For tests and benchmarks, of ragc and of what
 is built on it. What it replies is a function of the request, or a table of patterns in the script's file.
+
+`python -m program.models.testing SCRIPT [--port N]` serves a script's file, prints the address, and ends at Ctrl-C; a
+script without replies says what a willing model would.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import math
 import random
 import re
+import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -24,8 +30,9 @@ from typing import Any
 
 from aiohttp import web
 
+from program.errors import RagcError
 from program.models.completions import Served, chunk, completion, ending, of_schema
-from program.models.script import Brain, Script, spoilt
+from program.models.script import Brain, Script, obliging, spoilt
 from program.models.tokens import count_messages, count_text
 
 PATIENCE = 20.0  # seconds for the server to begin or to end
@@ -36,10 +43,10 @@ _STATUS = {"rate_limited": 429, "server_error": 500, "unauthorized": 401, "overl
 class Provider:
     """The running server: its address, its books, how many requests it has and had at once."""
 
-    def __init__(self, script: Script, brain: Brain | None = None) -> None:
+    def __init__(self, script: Script, brain: Brain | None = None, port: int = 0) -> None:
         self.brain = brain
         self.in_flight = 0
-        self.port = 0
+        self.port = port
         self._era = 0  # the scripts so far: what a request costs is booked only while its own is followed
         self.follow(script)
         self._loop = asyncio.new_event_loop()
@@ -122,8 +129,9 @@ class Provider:
         if fault in _STATUS:
             served.status = _STATUS[fault]
             headers = {"Retry-After": str(script.retry_after)} if fault == "rate_limited" else {}
-            quoted = request.headers.get("Authorization", "") if fault == "unauthorized" else ""
-            error = {"error": {"message": f"scripted: {fault} {quoted}", "type": fault}}
+            key = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            told = f"Incorrect API key provided: {key}." if fault == "unauthorized" else f"scripted: {fault}"
+            error = {"error": {"message": told, "type": fault, "param": None, "code": fault}}
             return web.json_response(error, status=served.status, headers=headers)
         if "response_format" in body:
             self.formed += 1
@@ -204,11 +212,33 @@ class Provider:
 
 
 @contextmanager
-def serve(script: Script | None = None, brain: Brain | None = None) -> Iterator[Provider]:
-    """The server, listening on a free port of 127.0.0.1 until the block is left."""
-    provider = Provider(script or Script(), brain)
+def serve(script: Script | None = None, brain: Brain | None = None, port: int = 0) -> Iterator[Provider]:
+    """The server, listening on 127.0.0.1 until the block is left; on a free port unless one is given."""
+    provider = Provider(script or Script(), brain, port)
     provider.start()
     try:
         yield provider
     finally:
         provider.close()
+
+
+def main() -> None:
+    """Serves the script of a file until Ctrl-C (or SIGTERM)."""
+    parser = argparse.ArgumentParser(prog="python -m program.models.testing", description="A stand-in provider.")
+    parser.add_argument("script", help="a JSON file with the fields of program.models.script.Script")
+    parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1; a free one when not given")
+    options = parser.parse_args()
+    ended = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: ended.set())
+    try:
+        script = Script.read(options.script)
+        with serve(script, None if script.replies else obliging, options.port) as provider:
+            print(provider.url, flush=True)
+            ended.wait()
+    except (RagcError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

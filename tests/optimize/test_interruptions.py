@@ -1,18 +1,21 @@
 """Compiles that are killed, stopped, or run at once: nothing is lost, nothing is paid twice."""
 
+import io
 import multiprocessing
 import os
 import random
 import shutil
 import signal
+import sys
 import time
 
 import pytest
 
-from optimize import journal
+from optimize import journal, study
 from optimize.compiler import compile_project, work
 from optimize.starts import starts
 from program.manifest import read
+from program.rag import AgenticRAG
 from program.reference import resolve, versions
 from program.settings import Project
 from tests.conftest import write_shop
@@ -154,42 +157,59 @@ class Finalized:
         time.sleep(0.01)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_ctrl_c_in_a_finalizer_is_not_lost(paid_shop, model, capsys, monkeypatch):
-    import sys
+def finalizing(monkeypatch, of, name):
+    """Ctrl-C falls into a finalizer each time that the method is called."""
+    method = getattr(of, name)
 
-    from optimize import study
+    def called(*given, **named):
+        Finalized()
+        return method(*given, **named)
+
+    monkeypatch.setattr(of, name, called)
+
+
+def stopped(monkeypatch, *arguments):
+    """What a command exits with."""
     from optimize.cli.main import main
 
-    judged = study.Search._judged
-
-    def finalizing(*given):
-        Finalized()
-        return judged(*given)
-
-    monkeypatch.setattr(study.Search, "_judged", finalizing)
-    monkeypatch.setattr(sys, "argv", ["ragc", "compile", str(paid_shop), "--trials", "4", "--processes", "1"])
+    monkeypatch.setattr(sys, "argv", ["ragc", *map(str, arguments)])
     with pytest.raises(SystemExit) as stop:
         main()
-    assert stop.value.code == 130
-    assert "--resume" in capsys.readouterr().err
+    return stop.value.code
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("verb", ["compile", "worker"])
+def test_ctrl_c_in_a_finalizer_is_not_lost(paid_shop, model, capsys, monkeypatch, verb):
+    if verb == "worker":
+        with monkeypatch.context() as before:
+            before.setattr(study.Search, "_judged", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+            stopped(before, "compile", paid_shop, "--trials", "4", "--processes", "1")
+        capsys.readouterr()
+    finalizing(monkeypatch, study.Search, "_judged")
+    options = ["--trials", "4", "--processes", "1"] if verb == "compile" else []
+    assert stopped(monkeypatch, verb, paid_shop, *options) == 130
+    assert ("--resume" in capsys.readouterr().err) == (verb == "compile")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("verb", ["ask", "eval"])
+def test_ctrl_c_in_a_finalizer_stops_many_questions_after_the_first(own_shop, capsys, monkeypatch, verb):
+    finalizing(monkeypatch, AgenticRAG, "forward")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("What is 2 times 3?\nWhat is 3 times 4?\n"))
+    options = ["--split", "train"] if verb == "eval" else []
+    assert stopped(monkeypatch, verb, own_shop, *options) == 130
+    assert capsys.readouterr().out == ("2 × 3 = 6.\n" if verb == "ask" else "")
 
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(paid_shop, model, capsys, monkeypatch):
-    import sys
-
-    from optimize.cli.main import main
-
     def interrupted(n):
         if n == 30:
             os.kill(os.getpid(), signal.SIGINT)
         return False
 
     model.fails = interrupted
-    monkeypatch.setattr(sys, "argv", ["ragc", "compile", str(paid_shop), "--trials", "4"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 130
+    assert stopped(monkeypatch, "compile", paid_shop, "--trials", "4") == 130
     assert "--resume" in capsys.readouterr().err
     model.fails = lambda n: False
     done = compile_project(Project.open(paid_shop), resume=True)

@@ -53,6 +53,14 @@ def test_each_study_has_a_name_of_its_own_and_the_last_is_joined_by_default(own_
     assert join(project).name == "shop-3"
 
 
+def test_a_cascade_is_the_same_models_when_it_is_read_again(own_shop):
+    identity = {"models": {"decide": ("local/minilm", "openai/x"), "write": "local/extract"}}
+    made = create(Project.open(own_shop), identity)
+    made.expect(identity)
+    with pytest.raises(StudyError, match=r"models\.decide"):
+        made.expect({"models": {**identity["models"], "decide": ("local/minilm", "openai/y")}})
+
+
 def test_an_unknown_study_is_told_with_those_there_are(own_shop):
     project = Project.open(own_shop)
     with pytest.raises(StudyError, match="Start one"):

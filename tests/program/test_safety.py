@@ -1,15 +1,12 @@
 """A project from a stranger: its `ragc.toml` reads nothing outside its folder, and no key is written anywhere."""
 
 import json
-import subprocess
-import sys
 import tomllib
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimize.compiler import compile_project
 from optimize.dataset import read_labelled
 from program import open_program
 from program.artifact import load
@@ -117,37 +114,6 @@ def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, 
     files = [path for path in own_shop.rglob("*") if path.is_file()]
     assert SECRET not in shown and "failed" in shown
     assert files and not [path for path in files if SECRET.encode() in path.read_bytes()]
-
-
-@pytest.mark.parametrize("command", ["ask", "eval", "doctor"])
-def test_no_key_is_in_what_a_command_prints_though_the_provider_quotes_it(own_shop, monkeypatch, command):
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    with serve(Script({"unauthorized": 1.0}), obliging) as provider:
-        monkeypatch.setenv(key_variable(provider.url), SECRET)
-        text = (own_shop / FILE).read_text()
-        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nretries = 0\nfallback = false\n'
-        (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
-        ordered = [command, str(own_shop)]
-        ordered += ["How much water does the Merle hold?", "--debug"] if command == "ask" else []
-        told = subprocess.run([sys.executable, "-m", "optimize.cli.main", *ordered], capture_output=True, timeout=120)
-        assert f"Bearer {SECRET}" in provider.authorizations
-    assert SECRET.encode() not in told.stdout + told.stderr and told.stdout + told.stderr
-    assert not [path for path in own_shop.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
-
-
-def test_no_key_is_in_any_version_journal_report_or_line_of_a_compile(own_shop, monkeypatch, caplog, capfd):
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    with serve(Script({"server_error": 0.05}, seed=3), obliging) as provider:
-        monkeypatch.setenv(key_variable(provider.url), SECRET)
-        text = (own_shop / FILE).read_text()
-        models = '[models]\nwrite = "openai/x"\n[provider.model."openai/x"]\n'
-        (own_shop / FILE).write_text(f'{text}\n{models}api_base = "{provider.url}"\n')
-        compile_project(Project.open(own_shop), trials=4)
-        assert provider.authorizations == {f"Bearer {SECRET}"}
-    assert SECRET not in caplog.text + "".join(capfd.readouterr())
-    files = [path for path in own_shop.rglob("*") if path.is_file()]
-    assert {"manifest.json", "program.json", "report.html"} <= {path.name for path in files}
-    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
 @fuzz

@@ -15,20 +15,6 @@ class Failing(Decider):
         return super().__call__(state, questions)
 
 
-@pytest.fixture
-def spans(monkeypatch):
-    """What is exported while a provider is in place."""
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    exporter, provider = InMemorySpanExporter(), otel.TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
-    return exporter.get_finished_spans
-
-
 def test_a_question_is_a_span_with_its_steps_inside(spans):
     answer = staged()("What is it?")
     *steps, whole = spans()

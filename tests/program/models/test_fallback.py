@@ -1,0 +1,139 @@
+"""A second language model, asked when the first does not answer; the embedded ones behind it. All over HTTP."""
+
+import asyncio
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from program import Outcome
+from program.drivers import Progress
+from program.errors import BudgetError, ModelError
+from program.models.script import Script, obliging
+from program.models.testing import serve
+from program.settings import ProviderSettings
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+from goods import program_at
+
+pytestmark = pytest.mark.xdist_group("provider")
+QUESTION = "How many watts does the lamp draw?"
+SECOND = "openai/second"
+
+
+@pytest.fixture(scope="module")
+def second():
+    with serve(Script(), obliging) as provider:
+        yield provider
+
+
+@pytest.fixture
+def dead():
+    with serve() as provider:
+        provider.stop()
+        yield provider.url
+
+
+def opened(first, second, folder, models="", fallback=f'"{SECOND}"', terms="retries = 0\nbreaker_after = 1"):
+    """The small project's program, its first model at one address, its fallback at the other, at known prices."""
+    second.follow(Script())
+    own = f'{terms}\nfallback = {fallback}\n[provider.model."{SECOND}"]\napi_base = "{second.url}"\nusd_in = 3\nusd_out = 5'
+    return program_at(first, folder, provider=own, models=models)
+
+
+@pytest.mark.parametrize("how", ["asked", "awaited", "streamed"])
+def test_the_second_model_answers_for_a_dead_one_and_its_calls_and_price_are_the_books(dead, second, tmp_path, how):
+    rag = opened(dead, second, tmp_path)
+
+    async def streamed():
+        return [event async for event in rag.stream(QUESTION)]
+
+    if how == "streamed":
+        *events, answer = asyncio.run(streamed())
+        assert any(isinstance(event, Progress) and SECOND in event.note for event in events)
+    else:
+        answer = rag(QUESTION) if how == "asked" else asyncio.run(rag.aask(QUESTION))
+    assert answer.outcome is Outcome.ANSWERED and answer.citations
+    usage = answer.usage
+    assert (usage.calls, usage.tokens_in, usage.tokens_out) == (second.calls, second.tokens_in, second.tokens_out)
+    assert usage.tokens_in and usage.usd == pytest.approx((3 * usage.tokens_in + 5 * usage.tokens_out) / 1e6)
+    asked = [step for step in answer.trace.steps if step.model]
+    assert {step.model for step in asked} == {SECOND} and any(step.tokens_in for step in asked)
+    assert f"openai/stand-in is left alone for a while: {SECOND} was asked" in answer.trace.path
+
+
+def test_decisions_of_one_step_go_to_the_second_model_in_one_call(dead, second, tmp_path):
+    answer = opened(dead, second, tmp_path)(QUESTION)
+    decided = [step for step in answer.trace.steps if step.model and not step.name.startswith("generator")]
+    assert second.calls < len(decided)
+
+
+def test_when_both_are_dead_the_embedded_models_answer(dead, tmp_path):
+    with serve() as gone:
+        rag = opened(dead, gone, tmp_path)
+    answer = rag(QUESTION)
+    assert f"{SECOND} cannot be reached: local/minilm decided" in answer.trace.path
+    assert {step.model for step in answer.trace.steps if step.model} <= {"local/minilm", "local/extract-v1"}
+    assert answer.outcome and not answer.usage.usd
+
+
+def test_behind_a_cascade_the_second_model_takes_the_dear_ones_place(dead, second, tmp_path):
+    rag = opened(dead, second, tmp_path, 'decide = ["local/minilm", "openai/stand-in"]\nwrite = "local/extract"')
+    rag.load_state(always_in_doubt(rag))
+    answer = rag(QUESTION)
+    assert {f"local/minilm > {SECOND}"} < {step.model for step in answer.trace.steps}
+    assert second.calls == answer.usage.calls - 1 > 0  # one text was the embedded writer's
+
+
+def always_in_doubt(rag):
+    state = rag.dump_state()
+    doubts = {name: part for name, part in state.items() if name.startswith("doubt.")}
+    return state | {name: {**part, "value": 1.0} for name, part in doubts.items()}
+
+
+@pytest.mark.parametrize("fallback", ["true", '"local/extract"', '"openai/stand-in"'])
+def test_an_embedded_fallback_or_the_model_itself_means_the_embedded_models(dead, second, tmp_path, fallback):
+    rag = opened(dead, second, tmp_path, fallback=fallback)
+    assert rag.runtime.models.decide.fallback.model == "local/minilm"
+    assert rag.runtime.models.write.adapter.fallback.model.startswith("local/extract")
+
+
+@pytest.mark.parametrize("fallback", ["false", '""'])
+def test_without_a_fallback_plain_rag_is_what_is_left(dead, second, tmp_path, fallback):
+    models = 'decide = "openai/stand-in"\nwrite = "local/extract"'
+    answer = opened(dead, second, tmp_path, models, fallback)(QUESTION)
+    assert answer.stopped_by == "fallback" and not second.calls
+
+
+def test_the_environment_may_say_no_or_name_a_model(monkeypatch, own_shop):
+    from program.settings import Project
+
+    for said, meant in (("false", False), ("true", True), (SECOND, SECOND)):
+        monkeypatch.setenv("RAGC_PROVIDER__FALLBACK", said)
+        assert Project.open(own_shop).settings.provider.fallback == meant
+
+
+def test_a_fallback_that_no_model_may_be_is_refused(second, tmp_path):
+    for name in ("local/nothing", "vllm/x"):
+        with pytest.raises(ModelError, match=re.escape(name)):
+            opened(second.url, second, tmp_path, fallback=json.dumps(name))
+
+
+def test_doctor_asks_the_fallback_too(second, own_shop):
+    from optimize.doctor import examine
+
+    terms = f'[provider]\nfallback = "{SECOND}"\n[provider.model."{SECOND}"]\napi_base = "{second.url}"\n'
+    (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + terms)
+    (found,) = [finding for finding in examine(own_shop) if SECOND in finding.what]
+    assert found.good and found.what.startswith("fallback: ") and "streaming" in found.what
+
+
+def test_a_cap_on_money_needs_the_fallbacks_price_too(second, tmp_path):
+    terms = ProviderSettings(fallback=SECOND, model={"openai/stand-in": {"usd_in": 0.0}})
+    from program.models.catalog import require_price
+    from program.settings import ModelSettings
+
+    with pytest.raises(BudgetError, match=SECOND):
+        require_price(ModelSettings(write="openai/stand-in"), terms, "a cap", "do without")

@@ -1,0 +1,203 @@
+"""A version whose content was damaged before it was sealed: each reader reads it, or says in a sentence that it cannot."""
+
+import hashlib
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy as safetensors
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from optimize.cli.main import main
+from program import Outcome, load
+from program.errors import IntegrityError, RagcError
+
+BLANK = "0" * 64
+ODD = [
+    None,
+    True,
+    -1,
+    0,
+    2,
+    10**400,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "v2",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    {"value": "x"},
+]
+READERS = {
+    "manifest.json": ("ask", "ls", "show shop@v2", "log shop", "diff shop@v1 shop@v2"),
+    "program.json": ("ask", "diff shop@v1 shop@v2"),
+    "frontier.json": ("ask",),
+    "scores.jsonl": ("ab offline shop@v1 shop@v2",),
+    "heads.safetensors": ("ask",),
+}
+
+
+def places(value, here=()):
+    """The way to every value inside, itself the first."""
+    yield here
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inside:
+        yield from places(one, (*here, key))
+
+
+def changed(value, way, to):
+    """The value with another at a place, or without that."""
+    if not way:
+        return None if to is REMOVED else to
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    if len(way) == 1 and to is REMOVED:
+        del copy[way[0]]
+    else:
+        copy[way[0]] = changed(copy[way[0]], way[1:], to)
+    return copy
+
+
+REMOVED = object()
+
+
+@st.composite
+def damaged(draw, content, name):
+    """The bytes of a file with some damage: to a value, to the text, or to a table of tensors."""
+    if draw(st.integers(0, 5)) == 0:
+        at = draw(st.integers(0, len(content) - 1))
+        return draw(
+            st.sampled_from([content[:at], content[:at] + b"\xff" + content[at:], content[:at] + content[at + 1 :]])
+        )
+    head = b""
+    if name.endswith(".safetensors"):
+        length = int.from_bytes(content[:8], "little")
+        head, rest = content[8 : 8 + length], content[8 + length :]
+        if draw(st.booleans()):
+            return content[: 8 + length] + b"\xff" * len(rest)  # every number is none
+        value = json.loads(head)
+    else:
+        lines = content.splitlines() if name.endswith("l") else [content]
+        value = [json.loads(line) for line in lines]
+    ways = list(places(value))
+    for _ in range(draw(st.integers(1, 2))):
+        way = draw(st.sampled_from(ways))
+        try:
+            value = changed(value, way, draw(st.sampled_from([REMOVED, *ODD])))
+        except (KeyError, IndexError, TypeError):
+            continue
+    if head:
+        table = json.dumps(value).encode()
+        return len(table).to_bytes(8, "little") + table + rest
+    lines = value if isinstance(value, list) else [value]
+    return "\n".join(json.dumps(line, indent=None if name.endswith("l") else 2) for line in lines).encode()
+
+
+def sealed(folder, contents):
+    """A new folder of a version with these files, whose digests and seal are right wherever the manifest lets them be."""
+    manifest = contents["manifest.json"]
+    try:
+        fields = json.loads(manifest)
+        for entry in fields["files"]:
+            if entry["path"] in contents:
+                content = contents[entry["path"]]
+                entry |= {"size": len(content), "digest": "sha256:" + hashlib.sha256(content).hexdigest()}
+        if "seal" in fields:
+            fields["seal"] = f"sha256:{BLANK}"
+        blank = json.dumps(fields, indent=2).encode()
+        manifest = blank.replace(BLANK.encode(), hashlib.sha256(blank).hexdigest().encode())
+    except (ValueError, TypeError, KeyError, AttributeError):
+        pass
+    place = folder / f"v2-{hashlib.sha256(manifest).hexdigest()[:8]}"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for name, content in {**contents, "manifest.json": manifest}.items():
+        (place / name).write_bytes(content)
+    return place
+
+
+@pytest.fixture(scope="module")
+def root(compiled, tmp_path_factory):
+    """An artifacts folder with the first version of a project, for a second to be put beside."""
+    root = tmp_path_factory.mktemp("damaged")
+    (first,) = (compiled / "artifacts/shop/versions").glob("v1-*")
+    shutil.copytree(first, root / "shop/versions" / first.name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def files(compiled):
+    """The files of the second."""
+    (folder,) = (compiled / "artifacts/shop/versions").glob("v2-*")
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def read(root, files, compiled, monkeypatch, capfd):
+    """Reads a version with another file in the place of its own; a `RagcError` may come of it, and nothing else."""
+
+    def ragc(*arguments):
+        monkeypatch.setattr(sys, "argv", ["ragc", *arguments, "--artifacts", str(root), "--debug"])
+        with pytest.raises(SystemExit):
+            main()
+
+    def ask(**wish):
+        answer = load("shop@v2", artifacts=root, project=compiled, **wish)("How long may I ask for my money back?")
+        assert isinstance(answer.outcome, Outcome) and 0.0 <= answer.confidence <= 1.0
+
+    def read(name, content, reader):
+        place = sealed(root / "shop/versions", {**files, name: content})
+        try:
+            if reader == "ask":
+                ask(**({"min_utility": 0.1} if name == "frontier.json" else {}))
+            else:
+                ragc(*reader.split())
+        except RagcError as error:
+            return error
+        finally:
+            shutil.rmtree(place)
+
+    return read
+
+
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_whatever_is_damaged_a_reader_reads_it_or_says_that_it_cannot(files, read, data):
+    name = data.draw(st.sampled_from(sorted(READERS)))
+    content = data.draw(damaged(files[name], name))
+    error = read(name, content, data.draw(st.sampled_from(READERS[name])))
+    assert error is None or (error.what and error.mend)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("program.json", b"{", b""),
+        ("program.json", b'"value": 1', b'"value": 1e999'),
+        ("program.json", b'"value": 1', b'"value": NaN'),
+        ("manifest.json", b'"fields":', b'"field":'),
+        ("manifest.json", b'"structure": [', b'"structure": [7,'),
+        ("frontier.json", b'"setting"', b'"set"'),
+        ("frontier.json", b"[", b""),
+        ("heads.safetensors", b'"dtype":"F', b'"dtype":"G'),
+        ("heads.safetensors", b'"head.', b'"nose.'),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_of_integrity(files, read, name, old, new):
+    assert old in files[name]
+    content = files[name].replace(old, new, 1)
+    if name.endswith("safetensors"):
+        content = files[name].replace(old, new)
+    assert isinstance(read(name, content, "ask"), IntegrityError)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_heads_of_what_is_no_number_are_refused(files, read, number):
+    arrays = safetensors.load(files["heads.safetensors"])
+    odd = {name: np.full_like(a, number) if a.dtype.kind == "f" else a for name, a in arrays.items()}
+    assert isinstance(read("heads.safetensors", safetensors.save(odd), "ask"), IntegrityError)
