@@ -36,6 +36,8 @@ LONG = (
     "test_looks.py",
     "test_cli.py",
     "test_processes.py",
+    "test_keys.py",
+    "test_artifact_fuzz.py",
 )
 """The files that take longest, longest first: one that began last would be waited for by every other worker."""
 

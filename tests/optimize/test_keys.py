@@ -14,7 +14,6 @@ from program.models.script import Script, obliging
 from program.models.testing import serve
 from program.settings import FILE
 
-pytestmark = pytest.mark.xdist_group("provider")
 SECRET = "sk-never-to-be-seen-0123456789"
 QUOTED = "Incorrect API key"
 QUESTION = "How much water does the Merle hold?"

@@ -18,7 +18,6 @@ from tests.loopback import serving
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from goods import program_at
 
-pytestmark = pytest.mark.xdist_group("provider")
 NEVER_REPEATED = "retries = 0\ncall_seconds = 5\nbreaker_after = 1000000"
 TYPES = ["application/json", "text/event-stream", "text/html", "application/json; charset=utf-16", "x", "", "é/\x7f"]
 values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

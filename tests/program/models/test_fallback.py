@@ -18,7 +18,6 @@ from program.settings import ProviderSettings
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from goods import program_at
 
-pytestmark = pytest.mark.xdist_group("provider")
 QUESTION = "How many watts does the lamp draw?"
 SECOND = "openai/second"
 

@@ -35,7 +35,6 @@ def test_a_file_that_is_no_script_is_an_error_in_a_sentence(tmp_path, content):
         Script.read(tmp_path / "absent.json")
 
 
-@pytest.mark.xdist_group("provider")
 def test_a_stand_in_is_started_from_a_file_answers_through_litellm_and_ends_at_ctrl_c(tmp_path):
     (tmp_path / "script.json").write_text('{"delay": 0.01, "spread": 0.5, "replies": {"price": "GBP 5."}}')
     with subprocess.Popen(
