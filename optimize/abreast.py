@@ -14,6 +14,7 @@ from optimize.scores import Scores
 from optimize.spending import Caps, Spending
 from optimize.twin import Twin, TwinLost, can_fork
 from program.deciding import runs_here, tiers
+from program.errors import BudgetStop
 from program.parameters import Setting
 from program.rag import AgenticRAG
 from program.settings import Project
@@ -21,10 +22,11 @@ from program.settings import Project
 _UNCAPPED = Caps()
 
 Scored = Callable[[Setting, Sequence[int]], Scores]
-Work = Callable[[Sequence[int]], list[Any]]
-"""Tells a JSON value for each place."""
-Share = Callable[[Work, int], list[Any]]
-"""Has work done for so many places, and tells what comes of it, in order."""
+Work = Callable[[int], Any]
+"""Tells a JSON value of a place."""
+Progress = Callable[[int, int], None]
+Share = Callable[[Work, int, Progress], list[Any]]
+"""Has work done for so many places, and tells what comes of each, in order."""
 
 
 class Abreast:
@@ -107,29 +109,61 @@ def forking(program: AgenticRAG, record: Record) -> Iterator[None]:
         yield
 
 
+def alone(work: Work, n: int, progress: Progress) -> list[Any]:
+    """Does all the work here, up to the place where a cap is reached."""
+    told: list[Any] = []
+    try:
+        for place in range(n):
+            told.append(work(place))
+            progress(place + 1, n)
+    except BudgetStop:
+        pass
+    return told
+
+
 def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
-    """Shares work with a second process, which does every other place; what that spends is added to `spending`."""
+    """Shares work with a second process, which does every other place; what that spends is added to `spending`.
 
-    def share(work: Work, n: int) -> list[Any]:
-        def serve(message: bytes) -> bytes:
-            calls, usd = spending.calls, spending.usd
-            return orjson.dumps([work(range(1, n, 2)), spending.calls - calls, spending.usd - usd])
+    Should it be lost, what it has not told is done here.
+    """
 
+    def serve(message: bytes, work: Work) -> bytes:
+        calls, usd = spending.calls, spending.usd
+        told = work(int(message))
+        return orjson.dumps([told, spending.calls - calls, spending.usd - usd])
+
+    def share(work: Work, n: int, progress: Progress) -> list[Any]:
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+        told: dict[int, Any] = {}
+        far = list(range(1, n, 2))
+
+        def hear() -> None:
+            told[far[0]], calls, usd = orjson.loads(twin.receive())
+            far.pop(0)
+            spending.add(calls, usd)
 
         with threadpool_limits(1):
             with forking(program, record):
-                twin = Twin(serve)
+                twin = Twin(lambda message: serve(message, work))
             try:
-                twin.send(b"begin")
-                near = work(range(0, n, 2))
-                far, calls, usd = orjson.loads(twin.receive())
-                spending.add(calls, usd)
+                for place in far:
+                    twin.send(str(place).encode())
+                for place in range(0, n, 2):
+                    told[place] = work(place)
+                    while far and twin.answered:
+                        hear()
+                    progress(len(told), n)
+                while far:
+                    hear()
+                    progress(len(told), n)
             except TwinLost:
-                return work(range(n))
+                for place in [place for place in range(n) if place not in told]:
+                    told[place] = work(place)
+                    progress(len(told), n)
             finally:
                 twin.close()
-        return [(near, far)[place % 2][place // 2] for place in range(n)]
+        return [told[place] for place in range(n)]
 
     return share
 

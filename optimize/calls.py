@@ -35,6 +35,7 @@ from program.requests import Ask, Find, StepFailed
 ATTEMPTS = 4
 ABREAST = 8  # calls to a model that is not of this process
 MOST_TOKENS = 4096  # of a reply, when the model's own cap is not known
+KEPT_EVERY = 0.5  # seconds
 TOGETHER = "several"  # puts of several requests are made abreast, whatever they ask
 
 Performed = Entry | StepFailed
@@ -82,14 +83,22 @@ class Calls:
             pool.shutdown(cancel_futures=True)  # after a stop, calls on their way are waited for, and none is begun
 
     def _written(self, asked: Asked) -> list[Performed]:
-        """Of a model in this process: kept together, however far a cap lets them come."""
+        """Of a model in this process, whose calls are free unless they are capped: kept twice a second, else each."""
+        every = 0.0 if self._spending.caps.calls is not None else KEPT_EVERY
         made: list[Performed] = []
+        new: dict[bytes, Entry] = {}
+        kept = time.monotonic()
         try:
-            for put, _ in asked:
-                made.append(self._made(put, None))
+            for put, digest in asked:
+                found = self._made(put, None)
+                made.append(found)
+                if digest is not None and isinstance(found, Entry):
+                    new[digest] = found
+                if time.monotonic() - kept >= every:
+                    self._record.write(new)
+                    new, kept = {}, time.monotonic()
         finally:
-            pairs = zip(asked, made, strict=False)
-            self._record.write({d: e for (_, d), e in pairs if d is not None and isinstance(e, Entry)})
+            self._record.write(new)
         return made
 
     def _kept(self, asked: Asked, found: Sequence[Performed]) -> list[Performed]:

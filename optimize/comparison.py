@@ -85,7 +85,6 @@ def direction(metric: str, test: PairedResult) -> Direction:
     return "better" if (test.difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
 
 
-@manifest.readable("What one of the versions was scored")
 def compare(
     a: Sequence[Row], b: Sequence[Row], metric: str = PRIMARY, margins: Sequence[Margin] = DEFAULT_MARGINS
 ) -> Comparison:
@@ -120,6 +119,7 @@ def compare(
     return Comparison(metric, tests[metric], others, _flipped(ids, before, after), guards, by_tag)
 
 
+@manifest.readable("What one of the versions was scored")
 def compare_versions(a: str, b: str, metric: str = PRIMARY, root: Path | str | None = None) -> Comparison:
     """Two versions by the scores sealed in them; both folders are verified first."""
     return compare(read_scores(a, root), read_scores(b, root), metric)

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
-from optimize.abreast import answers_here, can_share, in_two
+from optimize.abreast import alone, answers_here, can_share, in_two
 from optimize.bench import Bench
 from optimize.calibration import judged
 from optimize.choice import choose
 from optimize.comparison import direction
-from optimize.evaluation import Asked, alone, side_by_side
+from optimize.evaluation import Asked, side_by_side
 from optimize.heads import fit_heads
 from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
 from optimize.outcome import Compiled, paired
@@ -57,7 +57,7 @@ def compile_project(
 
     The parent is the version `origin`, or the uncompiled program, which the first compile publishes too. Search is on
     train, by cross-fitting over topics; the choice among the finalists is on train and dev, by folds over dev's
-    topics; test is read once, at the end. With `processes` 2 half of the search is another
+    topics; test is read once, at the end. With `processes` 2 half of it all is another
     process's work where that is possible; the version is the same to the byte. No cap is ever passed by
     all processes and resumptions of a study together: what is best by then is sealed. With `resume` the project's last
     study, or the one named `study`, goes on where it was, under its own caps but for those given. A new one has seed 0

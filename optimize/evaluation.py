@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from optimize.abreast import Share, Work
+from optimize.abreast import Progress, Share, alone
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import METRICS, Grade, grade, value
 from optimize.stats import mean_interval
 from program.answer import Answer
-from program.errors import BudgetStop, DataError
+from program.errors import DataError
 from program.models.spending import afresh
 from program.rag import AgenticRAG
 from program.settings import UtilitySettings
@@ -82,7 +82,7 @@ def evaluate(
     program: AgenticRAG,
     questions: Sequence[LabelledQuestion],
     weights: UtilitySettings | None = None,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Progress = lambda done, of: None,
 ) -> Evaluation:
     """Asks every question and grades the answers. Raises `DataError` when there is no question."""
     return side_by_side([Asked(program, program)], questions, weights, progress)[0]
@@ -96,16 +96,11 @@ class Asked:
     ask: Callable[[str], Answer]
 
 
-def alone(work: Work, n: int) -> list[Any]:
-    """Does all the work here."""
-    return work(range(n))
-
-
 def side_by_side(
     programs: Sequence[Asked],
     questions: Sequence[LabelledQuestion],
     weights: UtilitySettings | None = None,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Progress = lambda done, of: None,
     share: Share = alone,
 ) -> list[Evaluation]:
     """Several programs on the same questions, one evaluation each.
@@ -118,17 +113,7 @@ def side_by_side(
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
     graders = [Grader(asked.program, weights or UtilitySettings()) for asked in programs]
 
-    def told(places: Sequence[int]) -> list[Any]:
-        rows: list[Any] = []
-        try:
-            for place in places:
-                rows.append(_row(programs, graders, questions[place]))
-                progress(len(rows), len(places))
-        except BudgetStop:
-            pass  # what was answered so far is sealed; its number is told with every metric
-        return rows
-
-    rows = share(told, len(questions))
+    rows = share(lambda place: _row(programs, graders, questions[place]), len(questions), progress)
     columns = list(zip(*(row for row in rows if not isinstance(row, str)), strict=True)) or [() for _ in programs]
     failed = tuple(row for row in rows if isinstance(row, str))
     return [

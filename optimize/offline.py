@@ -99,7 +99,8 @@ def compare_offline(
         rows: Sequence[Sequence[Row]] = [read_scores(ref, root) for ref in refs]
     else:
         rows = _asked_anew(refs, data, point, repeats, root, progress)
-    comparisons = [compare(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
+    with manifest.readable("What one of the versions was scored"):
+        comparisons = [compare(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
     for one in comparisons:
         if margins and (lost := [g.margin.metric for g in one.guardrails if g.state == "not_measured"]):
             raise DataError(

@@ -121,6 +121,8 @@ class Search:
                 watch(live)
         except BudgetStop as stop:
             return stop.tripped
+        finally:
+            spending.keep()
         return ""
 
     def abreast(self, spending: Spending) -> AbstractContextManager[None]:

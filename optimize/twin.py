@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import select
 import signal
 import socket
 from collections.abc import Callable
 from io import BufferedRWPair
+
+_log = logging.getLogger(__name__)
 
 LENGTH = 8  # bytes that say how long a message is
 
@@ -49,8 +53,13 @@ class Twin:
             raise TwinLost
         return answer
 
+    @property
+    def answered(self) -> bool:
+        """True when an answer is there, so that `receive` will hardly wait."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
     def close(self) -> None:
-        """Lets the other process end, and waits for it."""
+        """Lets the other process end after the message it is at, and waits for it."""
         with contextlib.suppress(OSError):
             self._stream.close()
         self._socket.close()
@@ -70,6 +79,8 @@ def _serve(there: socket.socket, serve: Callable[[bytes], bytes]) -> None:
         stream = there.makefile("rwb")
         while message := _read(stream):
             _write(stream, serve(message))
+    except Exception:  # its work is done by the first process, which cannot know why
+        _log.warning("The second process of the compile failed; the first goes on alone.", exc_info=True)
     finally:
         os._exit(0)
 
@@ -80,6 +91,7 @@ def _write(stream: BufferedRWPair, message: bytes) -> None:
 
 
 def _read(stream: BufferedRWPair) -> bytes:
-    """The next message; nothing when there will be none."""
+    """The next message; nothing when there will be none, or not the whole of it."""
     length = stream.read(LENGTH)
-    return stream.read(int.from_bytes(length, "big")) if len(length) == LENGTH else b""
+    message = stream.read(int.from_bytes(length, "big")) if len(length) == LENGTH else b""
+    return message if len(message) == int.from_bytes(length, "big") else b""

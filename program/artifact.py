@@ -78,7 +78,7 @@ def load(
     With `follow`, an alias is followed: what is returned answers with whatever version it names by then.
     Raises `VersionError` for an unknown reference or point, or a wish nothing fulfils, `IntegrityError` when a byte
     of the artifact changed or it does not fit this code and project, `ModelError` when a model it needs cannot be
-    reached.
+    reached, `BudgetError` when the project caps money and a model has no price.
     """
     if follow:
         root = artifacts_root(artifacts)

@@ -177,13 +177,13 @@ def differences(folder: Path, digest: str = "") -> list[str]:
 
 @contextmanager
 def readable(what: object) -> Iterator[None]:
-    """Inside, content of versions that makes no sense to its reader is an `IntegrityError`.
+    """Inside, content of versions that makes no sense to its reader is an `IntegrityError`: put it around readers only.
 
     Digests tell that files are as they were sealed, not that a ragc wrote them.
     """
     try:
         yield
-    except RagcError:
+    except (RagcError, ImportError, OSError, MemoryError):
         raise
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         raise IntegrityError(

@@ -117,8 +117,8 @@ class State:
 
     @property
     def promising(self) -> tuple[Strategy, ...]:
-        """The program's strategies, the most promising first."""
-        lift = self.tuning.recency if self.need.timely else 0.0
+        """The program's strategies, the most promising first: where one is searched at a time, newer sources gain."""
+        lift = self.tuning.recency if self.tuning.one_strategy and self.need.timely else 0.0
         return ordered(self.program.strategies, dict(self.plan.likely), self.need.timely, lift)
 
     @property

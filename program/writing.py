@@ -10,7 +10,7 @@ from program.claims import Claim, claims, statements
 from program.decide import rounds_left
 from program.judging import weigh
 from program.knowledge.source import Passage
-from program.requests import Ask, Reply, Request
+from program.requests import Ask, Reply, Request, StepFailed
 from program.retrieval import CLAIM, search_claims
 from program.state import State, share
 
@@ -96,9 +96,12 @@ def _confidence(state: State, draft: str, stopped_by: StoppedBy) -> Generator[li
     """
     if stopped_by is not StoppedBy.DONE or (state.tuning.judge and state.rounds):
         return state.verdict.sufficiency
-    if not (state.tuning.route and state.program.vouches):
+    if not (state.tuning.route and state.program.vouches) or state.tripped():
         return UNVOUCHED * state.verdict.sufficiency
-    (reply,) = yield [_responsive(state, claims(draft))]
+    try:
+        (reply,) = yield [_responsive(state, claims(draft))]
+    except StepFailed:  # the draft is there all the same
+        return UNVOUCHED * state.verdict.sufficiency
     responsive = float(reply["responsive"].probability)
     state.path.append(f"responsive {share(responsive)}")
     return responsive

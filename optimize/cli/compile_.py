@@ -54,7 +54,7 @@ def compile_(
     study: Annotated[str, typer.Option(help="Go on with the study of that name instead.")] = "",
     origin: Annotated[str, typer.Option("--from", help="The version to start from and to compare with.")] = "",
     promote: Annotated[str, typer.Option(help="Move this alias to the version, if it is detectably better.")] = "",
-    processes: Annotated[int, typer.Option(min=1, max=2, help="1: no second process for half of the search.")] = 2,
+    processes: Annotated[int, typer.Option(min=1, max=2, help="1: no second process for half of the work.")] = 2,
     watch: Annotated[bool, typer.Option("--watch", help="Show the study in optuna-dashboard meanwhile.")] = False,
     json: Json = False,
 ) -> None:

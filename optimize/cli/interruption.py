@@ -1,4 +1,4 @@
-"""Ctrl-C that is never lost: Python drops a `KeyboardInterrupt` that falls into a finalizer."""
+"""Ctrl-C that is not lost: Python drops a `KeyboardInterrupt` that falls into a finalizer."""
 
 from __future__ import annotations
 
@@ -31,5 +31,6 @@ def interruptible() -> Iterator[Callable[[], None]]:
     before = signal.signal(signal.SIGINT, note)
     try:
         yield check
+        check()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)  # None: not of Python

@@ -175,15 +175,17 @@ def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, ot
 
     `cap` is the setting or option that could not stop it, `otherwise` what else may be done than to set a price.
     """
-    fallback = provider.fallback if isinstance(provider.fallback, str) else ""
-    for role in (names.decide, names.write, names.judge, names.propose, fallback):
-        for name in listed(role):
-            if name and not name.startswith(LOCAL) and not open_lane(name, provider).priced:
-                raise BudgetError(
-                    f"What {name} costs is not known, so that {cap} could not stop it.",
-                    f'Set usd_in and usd_out (0 if it is free) under [provider.model."{name}"] in ragc.toml, '
-                    f"or {otherwise}.",
-                )
+    roles = (names.decide, names.write, names.judge, names.propose)
+    asked = [name for role in roles for name in listed(role) if name and not name.startswith(LOCAL)]
+    if asked and isinstance(provider.fallback, str) and not provider.fallback.startswith(LOCAL):
+        asked.append(provider.fallback)
+    for name in asked:
+        if not open_lane(name, provider).priced:
+            raise BudgetError(
+                f"What {name} costs is not known, so that {cap} could not stop it.",
+                f'Set usd_in and usd_out (0 if it is free) under [provider.model."{name}"] in ragc.toml, '
+                f"or {otherwise}.",
+            )
 
 
 def missing_keys(name: str, provider: ProviderSettings) -> list[str]:

@@ -70,18 +70,20 @@ def test_work_in_two_is_told_in_order_and_done_here_once_the_other_process_is_lo
     ready = open_project(Project.open(own_shop), 0, "", spending, lambda stage: None, lambda done, of: None)
     share = in_two(ready.first, ready.record, spending)
 
-    def work(places):
-        spending.add(len(places), 0.0)
-        return [[place, os.getpid() == here] for place in places]
+    def work(place):
+        spending.add(1, 0.0)
+        return [place, os.getpid() == here]
 
-    def lost(places):
-        if os.getpid() != here:
+    def lost(place):
+        if os.getpid() != here and place == 3:
             os.kill(os.getpid(), signal.SIGKILL)
-        return work(places)
+        return work(place)
 
-    assert share(work, 5) == [[0, True], [1, False], [2, True], [3, False], [4, True]]
-    assert spending.calls == 5
-    assert share(lost, 5) == [[place, True] for place in range(5)]
+    seen = []
+    assert share(work, 5, lambda *done: seen.append(done)) == [[n, n % 2 == 0] for n in range(5)]
+    assert (spending.calls, seen[-1]) == (5, (5, 5))
+    assert [place for place, _ in share(lost, 5, lambda done, of: None)] == [0, 1, 2, 3, 4]
+    assert share(lost, 5, lambda done, of: None)[3] == [3, True]
 
 
 def children(pid):
