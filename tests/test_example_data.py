@@ -8,17 +8,12 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-import orjson
 import pytest
 
 from optimize.corpus import Corpus, read_corpus
 from optimize.datacheck import check
 from optimize.dataset import LabelledQuestion, read_labelled, splits
-from program.artifact import STATE
-from program.fitting import check_fit
-from program.manifest import verify
-from program.opening import open_program
-from program.reference import resolve
+from program import load
 from program.settings import FILE, Project
 
 FOLDER = Path(__file__).parents[1] / "data" / "tallowgate"
@@ -40,17 +35,16 @@ def questions() -> tuple[LabelledQuestion, ...]:
     return tuple(read_labelled(project().labelled))
 
 
-def test_the_committed_versions_fit_this_program(tmp_path: Path) -> None:
+def test_the_committed_versions_load_and_answer(tmp_path: Path) -> None:
     for path in sorted(FOLDER.rglob("*")):  # of each folder one file: the bases are the same, and indexed in no time
         place = tmp_path / path.relative_to(FOLDER)
         if path.is_file() and ".ragc" not in path.parts and not any(p.is_file() for p in place.parent.glob("*")):
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, place)
     shutil.copy(FOLDER / FILE, tmp_path / FILE)
-    program = open_program(Project.open(tmp_path))
-    for version in ("v1", "v2"):
-        found = resolve(f"tallowgate@{version}", FOLDER.parents[1] / "artifacts")
-        check_fit(verify(found.path, found.digest), program, orjson.loads((found.path / STATE).read_bytes()))
+    for version in ("tallowgate@v1", "tallowgate@v2"):
+        rag = load(version, artifacts=FOLDER.parents[1] / "artifacts", project=tmp_path)
+        assert rag("What is 15% of 240?").text == "15% of 240 is 36 (240 × 15 / 100)."
 
 
 def test_the_check_finds_nothing() -> None:

@@ -107,7 +107,8 @@ class LocalDecider:
             for name, array in arrays.items():
                 kind, key, part = name.split(".")
                 parts[kind].setdefault(key, {})[part] = np.asarray(array)
-                if array.dtype.kind == "f" and not np.isfinite(array).all():
+                unsplit = np.isposinf(array) if part == "tree_threshold" else False  # an inner node with one way to go
+                if array.dtype.kind == "f" and not (np.isfinite(array) | unsplit).all():
                     raise ValueError(f"{name} is not finite")
             spaces = {key: Space.from_arrays(found) for key, found in parts["space"].items()}
             heads = {key: from_arrays(found) for key, found in parts["head"].items()}
