@@ -35,7 +35,7 @@ from optimizers import PEERS, Peer, calls_of, mean_utility
 
 from optimize.compiler import compile_project
 from optimize.evaluation import Grader
-from optimize.journal import create, join
+from optimize.journal import create, last
 from optimize.metrics import value
 from optimize.outcome import Compiled
 from optimize.preparation import Preparation, copy_of, open_project, prepare
@@ -229,28 +229,33 @@ def against(folder: Path, quick: bool, seeds: int, name: str, calls_bar: str) ->
 
 
 def workers(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
-    """The clock seconds of one process and of two to add the same number of trials to a study."""
-    project, trials = make_project(folder, 8 if quick else 32), 20 if quick else 300
+    """The clock seconds that one process and two take until a study holds so many trials, each from an empty record."""
+    project, trials = make_project(folder / "one", 8 if quick else 32), 20 if quick else MANY
+    shutil.copytree(project.folder, folder / "two")
     command = [sys.executable, "-m", "optimize.cli.main"]
-    compile_project(project, trials=1)  # indexed, and known to the system's own caches
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
-    def run(helped: bool) -> float:
+    def run(name: str, helped: bool) -> float:
+        own = Project.open(folder / name)
+        options = ["--trials", str(trials), "--processes", "1"]
         began = time.monotonic()
-        known = len(list((project.private / "studies").glob("*.journal")))
-        options = ["--seed", str(1 + helped), "--processes", "1"]
-        main = [*command, "compile", str(project.folder), "--trials", str(trials), *options]
-        first = subprocess.Popen(main, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if helped:
-            while len(list((project.private / "studies").glob("*.journal"))) == known:
+        running = [subprocess.Popen([*command, "compile", str(own.folder), *options], **quiet)]
+        try:
+            while (journal := last(own)) is None:
                 time.sleep(0.1)
-            time.sleep(1)
-            helper = [*command, "worker", str(project.folder), "--study", join(project).name]
-            subprocess.run(helper, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-        first.wait()
-        return time.monotonic() - began
+            if helped:
+                helper = [*command, "worker", str(own.folder), "--study", journal.name]
+                running.append(subprocess.Popen(helper, **quiet))
+            while len(journal.trials()) < trials and running[0].poll() is None:
+                time.sleep(0.2)
+            return time.monotonic() - began
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
 
-    alone = run(False)
-    yield figure("two workers: clock time over one worker's", run(True) / alone, "<= 0.65", trials)
+    alone = run("one", helped=False)
+    yield figure("two workers: clock time over one worker's", run("two", helped=True) / alone, "<= 0.65", trials)
 
 
 ROWS: dict[str, Callable[[Path, bool, int], Iterator[Figure]]] = {
