@@ -166,8 +166,7 @@ def open_project(
     parts = splits(questions, seed)
     if not parts["train"] or not parts["test"]:
         raise DataError(
-            f"There are {len(parts['train'])} questions to train on and {len(parts['test'])} to test on; "
-            "both are needed.",
+            f"Questions to train on: {len(parts['train'])}, to test on: {len(parts['test'])}; both are needed.",
             "Label questions of at least three topics, so that each split gets one.",
         )
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
