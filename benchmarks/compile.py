@@ -228,6 +228,13 @@ def against(folder: Path, quick: bool, seeds: int, name: str, calls_bar: str) ->
     yield figure(f"{name}: calls, ours over its", max(shares), calls_bar, seeds)
 
 
+def going(process: subprocess.Popen[bytes]) -> None:
+    """A short wait for it. Raises RuntimeError when it has ended."""
+    if process.poll() is not None:
+        raise RuntimeError(f"{process.args} ended with {process.returncode}")
+    time.sleep(0.1)
+
+
 def workers(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     """The clock seconds that one process and two take until a study holds so many trials, each from an empty record."""
     project, trials = make_project(folder / "one", 8 if quick else 32), 20 if quick else MANY
@@ -242,12 +249,12 @@ def workers(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
         running = [subprocess.Popen([*command, "compile", str(own.folder), *options], **quiet)]
         try:
             while (journal := last(own)) is None:
-                time.sleep(0.1)
+                going(running[0])
             if helped:
                 helper = [*command, "worker", str(own.folder), "--study", journal.name]
                 running.append(subprocess.Popen(helper, **quiet))
-            while len(journal.trials()) < trials and running[0].poll() is None:
-                time.sleep(0.2)
+            while len(journal.trials()) < trials:
+                going(running[0])
             return time.monotonic() - began
         finally:
             for process in running:

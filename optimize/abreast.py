@@ -15,6 +15,7 @@ from optimize.spending import Caps, Spending
 from optimize.twin import Twin, TwinLost, can_fork
 from program.deciding import runs_here, tiers
 from program.errors import BudgetStop
+from program.indexing import Advance
 from program.parameters import Setting
 from program.rag import AgenticRAG
 from program.settings import Project
@@ -24,8 +25,7 @@ _UNCAPPED = Caps()
 Scored = Callable[[Setting, Sequence[int]], Scores]
 Work = Callable[[int], Any]
 """Tells a JSON value of a place."""
-Progress = Callable[[int, int], None]
-Share = Callable[[Work, int, Progress], list[Any]]
+Share = Callable[[Work, int, Advance], list[Any]]
 """Has work done for so many places, and tells what comes of each, in order."""
 
 
@@ -109,7 +109,7 @@ def forking(program: AgenticRAG, record: Record) -> Iterator[None]:
         yield
 
 
-def alone(work: Work, n: int, progress: Progress) -> list[Any]:
+def alone(work: Work, n: int, progress: Advance) -> list[Any]:
     """Does all the work here, up to the place where a cap is reached."""
     told: list[Any] = []
     try:
@@ -127,16 +127,15 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
     Should it be lost, what it has not told is done here.
     """
 
-    def serve(message: bytes, work: Work) -> bytes:
-        calls, usd = spending.calls, spending.usd
-        told = work(int(message))
-        return orjson.dumps([told, spending.calls - calls, spending.usd - usd])
-
-    def share(work: Work, n: int, progress: Progress) -> list[Any]:
+    def share(work: Work, n: int, progress: Advance) -> list[Any]:
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         told: dict[int, Any] = {}
         far = list(range(1, n, 2))
+
+        def serve(message: bytes) -> bytes:
+            calls, usd = spending.calls, spending.usd
+            return orjson.dumps([work(int(message)), spending.calls - calls, spending.usd - usd])
 
         def hear() -> None:
             told[far[0]], calls, usd = orjson.loads(twin.receive())
@@ -145,7 +144,7 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
 
         with threadpool_limits(1):
             with forking(program, record):
-                twin = Twin(lambda message: serve(message, work))
+                twin = Twin(serve)
             try:
                 for place in far:
                     twin.send(str(place).encode())
@@ -158,7 +157,7 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
                     hear()
                     progress(len(told), n)
             except TwinLost:
-                for place in [place for place in range(n) if place not in told]:
+                for place in sorted({*range(n)} - told.keys()):
                     told[place] = work(place)
                     progress(len(told), n)
             finally:

@@ -15,7 +15,7 @@ import dspy
 
 from optimize.consultation import Put
 from optimize.record import Entry, Record
-from optimize.spending import Spending
+from optimize.spending import KEPT_EVERY, Spending
 from program.consulting import ask_model
 from program.deciding import decides, prompt_inputs
 from program.decisions import is_direct
@@ -35,7 +35,6 @@ from program.requests import Ask, Find, StepFailed
 ATTEMPTS = 4
 ABREAST = 8  # calls to a model that is not of this process
 MOST_TOKENS = 4096  # of a reply, when the model's own cap is not known
-KEPT_EVERY = 0.5  # seconds
 TOGETHER = "several"  # puts of several requests are made abreast, whatever they ask
 
 Performed = Entry | StepFailed

@@ -19,13 +19,14 @@ from optimize.evaluation import Asked, side_by_side
 from optimize.heads import fit_heads
 from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
 from optimize.outcome import Compiled, paired
-from optimize.preparation import Advance, Preparation, Stage, open_project, prepare
+from optimize.preparation import Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
 from optimize.report import Story, render
-from optimize.spending import Caps, Spending
+from optimize.spending import KEPT_EVERY, Caps, Spending
 from optimize.starts import starts
 from optimize.study import Live, Search, Watch
 from program.errors import BudgetError, BudgetStop, StudyError
+from program.indexing import Advance
 from program.models.catalog import require_price
 from program.parameters import apply
 from program.settings import Project
@@ -36,7 +37,6 @@ TRIALS_ASKED = 150
 SEARCH_SHARE = 0.6
 """Of each cap, what the search may use up; the rest is for choosing and for the test."""
 CHOICE_SHARE = 0.75
-KEPT_EVERY = 0.5  # seconds
 
 
 def compile_project(
@@ -150,9 +150,8 @@ def _finish(
     spending.caps = caps
     plain = ready.first.plain()
     programs = [plain, ready.parent, final]
-    replays = [ready.replay(program) for program in programs]
     evaluations = side_by_side(
-        [Asked(*pair) for pair in zip(programs, replays, strict=True)],
+        [Asked(program, ready.replay(program)) for program in programs],
         ready.parts["test"],
         weights,
         advance,

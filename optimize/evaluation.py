@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from optimize.abreast import Progress, Share, alone
+from optimize.abreast import Share, alone
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import METRICS, Grade, grade, value
 from optimize.stats import mean_interval
 from program.answer import Answer
 from program.errors import DataError
+from program.indexing import Advance
 from program.models.spending import afresh
 from program.rag import AgenticRAG
 from program.settings import UtilitySettings
@@ -82,7 +83,7 @@ def evaluate(
     program: AgenticRAG,
     questions: Sequence[LabelledQuestion],
     weights: UtilitySettings | None = None,
-    progress: Progress = lambda done, of: None,
+    progress: Advance = lambda done, of: None,
 ) -> Evaluation:
     """Asks every question and grades the answers. Raises `DataError` when there is no question."""
     return side_by_side([Asked(program, program)], questions, weights, progress)[0]
@@ -100,7 +101,7 @@ def side_by_side(
     programs: Sequence[Asked],
     questions: Sequence[LabelledQuestion],
     weights: UtilitySettings | None = None,
-    progress: Progress = lambda done, of: None,
+    progress: Advance = lambda done, of: None,
     share: Share = alone,
 ) -> list[Evaluation]:
     """Several programs on the same questions, one evaluation each.
@@ -112,7 +113,6 @@ def side_by_side(
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
     graders = [Grader(asked.program, weights or UtilitySettings()) for asked in programs]
-
     rows = share(lambda place: _row(programs, graders, questions[place]), len(questions), progress)
     columns = list(zip(*(row for row in rows if not isinstance(row, str)), strict=True)) or [() for _ in programs]
     failed = tuple(row for row in rows if isinstance(row, str))

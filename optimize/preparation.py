@@ -27,7 +27,7 @@ from program.artifact import load
 from program.deciding import tiers
 from program.errors import DataError
 from program.evidence import first_look
-from program.indexing import index_project
+from program.indexing import Advance, index_project
 from program.loop import Ask, Find
 from program.opening import open_program
 from program.parameters import Setting, apply, is_candidate, read, space
@@ -40,7 +40,6 @@ ROUTE = "classifier.route"
 RECORD = "record.sqlite"
 
 Stage = Callable[[str], None]
-Advance = Callable[[int, int], None]
 
 
 @dataclass(slots=True)

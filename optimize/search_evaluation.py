@@ -7,13 +7,13 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from program.errors import DataError
-from program.indexing import index_bases, open_bases
+from program.indexing import Advance, index_bases, open_bases
 from program.knowledge.bases import BaseSpec
 from program.knowledge.fusion import STRATEGIES
 from program.knowledge.library import Library
@@ -23,7 +23,6 @@ BASE = "corpus"
 DEPTHS = (2, 5, 8, 10)
 """Ranks of the stable figures: R@2, R@5, all@8 and nDCG@10."""
 
-Advance = Callable[[int, int], None]
 Judged = Mapping[str, float]
 
 

@@ -13,6 +13,7 @@ from program.errors import BudgetStop
 
 OTHERS = 30.0  # seconds without a change after which calls of other processes are waited for no more
 PAUSE = 0.05
+KEPT_EVERY = 0.5  # seconds between two times that what is free is put on disk
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ def differences(folder: Path, digest: str = "") -> list[str]:
 
 @contextmanager
 def readable(what: object) -> Iterator[None]:
-    """Inside, content of versions that makes no sense to its reader is an `IntegrityError`: put it around readers only.
+    """Inside, content of versions that makes no sense to its reader is an `IntegrityError`: for what reads little else.
 
     Digests tell that files are as they were sealed, not that a ragc wrote them.
     """

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from optimize.cli.interruption import interruptible
 
+if TYPE_CHECKING:
+    from program.indexing import Advance
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-Advance = Callable[[int, int], None]
 LOG_WIDTH = 112  # of a table that goes to a file or a pipe
 
 

@@ -28,7 +28,7 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 MEMORY = 4_096  # vectors kept in memory: 6 MB of 384 floats
 FEW = 8  # texts that are embedded along with those of another thread
 READ = 1024  # passages kept in memory as tokens: about 0.1 MB each
-COMPARED = 16_384  # pairs of a text and a passage, token by token: about 1 kB each
+COMPARED = 16_384  # pairs of a text and a passage, token by token: about 2 kB each
 
 
 Item = TypeVar("Item")

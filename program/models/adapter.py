@@ -112,9 +112,7 @@ class FencedAdapter(dspy.ChatAdapter):
         failure = error.__cause__
         if self.fallback is None or not isinstance(failure, CallFailed):
             raise error
-        does = "was asked" if hasattr(self.fallback, "lane") else "wrote"
-        current().note(f"{failure.what}: {self.fallback.model} {does}")
-        current().stand_in(0, lm.model, self.fallback.model)
+        current().hand_over(failure.what, lm.model, self.fallback, "wrote")
         return self.fallback
 
 

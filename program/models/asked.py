@@ -162,9 +162,8 @@ class LanguageDecider:
     def _instead(self, failure: CallFailed, decisions: int = 1) -> Any:
         if self.fallback is None:
             raise failure
-        does = "was asked" if hasattr(self.fallback, "lane") else "decided"
-        current().note(f"{failure.what}: {self.fallback.model} {does}")
-        current().stand_in(decisions, self.model, self.fallback.model)
+        current().hand_over(failure.what, self.model, self.fallback, "decided")
+        current().stand_in(decisions)
         return self.fallback
 
     def _others(self, parts: Sequence[Part], found: Sequence[Reading | CallFailed | None]) -> list[Reading | None]:

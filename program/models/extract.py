@@ -11,7 +11,7 @@ import numpy as np
 from program.knowledge.embedder import Embedder
 from program.models.rivals import Rivals, trusted
 from program.models.rows import row_marks, shown
-from program.models.scoring import rarity, score
+from program.models.scoring import by_place, rarity, score
 from program.models.split import split
 from program.models.units import Unit, units
 from program.models.words import asks_person, names, people, stems
@@ -30,7 +30,6 @@ SETTLED = 2.0
 ROW = 1.4  # log-odds gained by a table row that the question names, lost by its siblings
 HOP = 2.0  # log-odds gained, for each rare word shared, by the person to whom an earlier piece points
 LINK = 0.7  # log-odds gained by a piece that names what another look-up found
-RANK = 1.0  # log-odds lost for each e-fold of the passage's place: passages come best first
 
 
 def extract(
@@ -47,7 +46,7 @@ def extract(
     Every piece is a sentence or table row of passage n, word for word. `strict` keeps only pieces nearly as
     good as the best. Passages without anything quotable give NOTHING.
     """
-    found = list(chain.from_iterable(units(passage) for passage in passages))
+    found = units(passages)
     if not found:
         return NOTHING
     looked_up = [query for query in sub_queries if query.strip()]
@@ -81,7 +80,7 @@ def choose(
         others = (points.sum(axis=0) - points) / (len(queries) - 1)
         points = points - APART * others
     points += ROW * row_marks(question, found)
-    points -= RANK * np.log([max(unit.n, 1) for unit in found])
+    points -= by_place(found)
     rivals = Rivals(found, embedder)
     trust = trusted(question, passages)
     room = max(1, most)

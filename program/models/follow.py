@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from math import exp
 
 import numpy as np
@@ -13,13 +12,12 @@ import numpy as np
 from program.knowledge.embedder import Embedder
 from program.models.grammar import PREP
 from program.models.relations import ENTITY, link
-from program.models.scoring import score
+from program.models.scoring import by_place, score
 from program.models.split import MOST, split
 from program.models.units import split_sentences, units
 from program.models.words import asks_person, expected, names, people, stems
 from program.signatures import Detail, Excerpt
 
-RANK = 1.0  # log-odds lost for each e-fold of the passage's place: passages come best first
 FIRST = 2  # best pieces that may name an office or a group
 NEAR = 12  # best pieces that may give a name
 BESIDE = 2.0  # how much more a name counts beside the noun it stands for: `the Harbour team`
@@ -87,13 +85,13 @@ def follow(question: str, draft: str, passages: Sequence[Excerpt], embedder: Emb
     `Who leads the team that runs payroll?` beside `Payroll is run by the Harbour team.` gives
     `Who leads Harbour team?`; `Who signs?` beside `The head of Stores signs.` gives `Who is the head of Stores?`.
     """
-    found = list(chain.from_iterable(units(passage) for passage in passages))
+    found = units(passages)
     if not found:
         return draft
     asks = (split_sentences(draft) or (draft,))[-1]
     linked, that = link(asks), _THAT.search(asks)
     wanted = linked.inner if linked else draft
-    points = score(wanted, [wanted], found, embedder)[0] - RANK * np.log([max(unit.n, 1) for unit in found])
+    points = score(wanted, [wanted], found, embedder)[0] - by_place(found)
     order = [int(j) for j in np.argsort(-points, kind="stable")[:NEAR]]
     weights = {found[j].text: exp(points[j] - points[order[0]]) for j in order}
     best, known = list(weights)[:FIRST], frozenset(stems(question))

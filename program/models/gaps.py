@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import chain
 
 from program.knowledge.embedder import Embedder
 from program.models.options import options
@@ -35,7 +34,7 @@ def missing(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> t
     words and not in the question, through which a second look-up can reach the rest.
     """
     queries = split(question)
-    found = list(chain.from_iterable(units(passage) for passage in passages))
+    found = units(passages)
     if not found:
         return " ".join(_content(question)), queries[0]
     points = score(question, queries, found, embedder)
@@ -108,7 +107,7 @@ def clarify(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> s
 
     Where they name none it offers the pages found, and without two of these asks for the product, plan or case.
     """
-    found = list(chain.from_iterable(units(passage) for passage in passages))
+    found = units(passages)
     if found:
         points = score(question, [question], found, embedder)[0]
         ranked = [found[int(i)] for i in (-points).argsort(kind="stable")]

@@ -41,8 +41,7 @@ def chain(question: str) -> list[str]:
     `Who leads the team that runs payroll?` gives `Which team runs payroll` and the question itself.
     """
     bare = question.strip(" ?.!")
-    found = _RELATIVE.search(bare[:LONGEST])
-    if not found or not _OUTER.search(bare[: found.start()]):
+    if (found := _relation(bare)) is None:
         return [question]
     before = bare[: found.start()]
     middle = []
@@ -50,6 +49,12 @@ def chain(question: str) -> list[str]:
     if role and before[: role.start()].strip().lower() not in {"", "who is", "who's", "what is", "what's"}:
         middle = [f"who is the {role['role']} of {_first_relation(role['whom'])}"]
     return [*chain(_inner(found)), *middle, question]
+
+
+def _relation(bare: str) -> re.Match[str] | None:
+    """The relative clause behind a question about something else."""
+    found = _RELATIVE.search(bare[:LONGEST])
+    return found if found and _OUTER.search(bare[: found.start()]) else None
 
 
 def _inner(found: re.Match[str]) -> str:
@@ -88,8 +93,7 @@ class Link:
 def link(question: str) -> Link | None:
     """`Who leads the team that runs payroll?` as `which team runs payroll`, `team` and `Who leads {}?`."""
     bare = question.strip(" ?.!").replace("{", "(").replace("}", ")")
-    found = _RELATIVE.search(bare[:LONGEST])
-    if not found or not _OUTER.search(bare[: found.start()]):
+    if (found := _relation(bare)) is None:
         return None
     rest = found["rest"] or found["obj"]
     return Link(_inner(found), found["noun"], f"{bare[: found.start()]}{{}}{rest[len(_first_relation(rest)) :]}?")

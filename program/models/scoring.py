@@ -27,6 +27,7 @@ COVERED = 3.8  # share of the look-up's words, weighted by rarity, in the piece
 FRAMED = 4.4  # share of them in its title and introduction alone
 KIND = 1.5  # it holds a new value of the likeliest kind
 OTHER_KIND = 1.3  # it holds a value of a less likely kind
+RANK = 1.0  # lost for each e-fold of the passage's place: passages come best first
 
 
 def score(question: str, queries: Sequence[str], found: Sequence[Unit], embedder: Embedder) -> NDArray[np.float64]:
@@ -42,6 +43,11 @@ def score(question: str, queries: Sequence[str], found: Sequence[Unit], embedder
         for text, told in zip(texts, asked, strict=True)
     }
     return np.stack([(near[question] + near[query]) / 2 for query in queries]) + _lexical(queries, found)
+
+
+def by_place(found: Sequence[Unit]) -> NDArray[np.float64]:
+    """Shape (units,): the log-odds that each loses by the place of its passage."""
+    return np.asarray(RANK * np.log([max(unit.n, 1) for unit in found]))
 
 
 def _readable(units: Sequence[Unit]) -> Passage:

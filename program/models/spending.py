@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 RESERVE = 0.1  # of a question's time, kept for answering without a language model
 RESERVE_AT_MOST = 1.0  # seconds
@@ -114,12 +114,17 @@ class Spending:
             if text not in self.notes:
                 self.notes.append(text)
 
-    def stand_in(self, decisions: int, failed: str = "", model: str = "") -> None:
-        """Says that so many decisions were not made by the language model that was asked, but by `model`, if by any."""
+    def stand_in(self, decisions: int) -> None:
+        """Says that so many decisions were not made by the language model that was asked."""
         with self._lock:
             self.stood_in += decisions
-            if model:
-                self.instead[failed] = model
+
+    def hand_over(self, why: str, failed: str, other: Any, did: str) -> None:
+        """Notes that another model's client steps in for one that failed: an embedded one `did` what was wanted, a
+        language model is asked in its turn."""
+        self.note(f"{why}: {other.model} {'was asked' if hasattr(other, 'lane') else did}")
+        with self._lock:
+            self.instead[failed] = other.model
 
     def answering(self, model: str) -> str:
         """The name of a model (`first > second` of a cascade), with who answered in the place of who did not."""

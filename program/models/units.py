@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -53,12 +53,13 @@ def render(cells: Sequence[tuple[str, str]]) -> str:
     return "; ".join(f"{column}: {cell}" if column else cell for column, cell in cells if cell)
 
 
-def units(passage: Excerpt) -> tuple[Unit, ...]:
-    """Everything quotable in a passage, in its order, without text that addresses a model."""
-    return tuple(
+def units(passages: Iterable[Excerpt]) -> list[Unit]:
+    """Everything quotable in the passages, in order, without text that addresses a model."""
+    return [
         Unit(passage.n, at, text, context, cells, passage.title)
+        for passage in passages
         for at, text, context, cells in _pieces(passage.title, passage.text)
-    )
+    ]
 
 
 _Piece = tuple[str, str, tuple[tuple[str, str], ...]]
