@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from figures import Figure, figure, row, show
+from figures import Figure, figure, show
 from numpy.typing import NDArray
 
 from optimize.sequential import Moments, difference, horizon_of
@@ -255,13 +255,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="under a minute: a tenth of the runs")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = []
-    for one in figures(options.quick):
-        found.append(one)
-        if not options.json:
-            print(row(one), flush=True)
-    if options.json:
-        show(found, as_json=True)
+    show(figures(options.quick), options.json)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from typing import Any
 
 import dspy
 import numpy as np
-from figures import Figure, figure, row, show
+from figures import Figure, figure, show
 from machines import make_project
 from optimizers import PEERS, Peer, calls_of, mean_utility
 
@@ -278,6 +278,12 @@ ROWS: dict[str, Callable[[Path, bool, int], Iterator[Figure]]] = {
 LONG = ("example", "workers")
 
 
+def measured(name: str, quick: bool, seeds: int) -> Iterator[Figure]:
+    """The figures of a row, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield from ROWS[name](Path(folder), quick, seeds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -289,15 +295,8 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     chosen = options.only or [name for name in ROWS if not (options.quick and name in LONG)]
-    figures = []
-    for name in chosen:
-        with tempfile.TemporaryDirectory() as folder:
-            for one in ROWS[name](Path(folder), options.quick, 1 if options.quick else options.seeds):
-                figures.append(one)
-                if not options.json:
-                    print(row(one), flush=True)
-    if options.json:
-        show(figures, as_json=True)
+    seeds = 1 if options.quick else options.seeds
+    show((one for name in chosen for one in measured(name, options.quick, seeds)), options.json)
 
 
 if __name__ == "__main__":

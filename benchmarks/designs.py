@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from figures import Figure, figure, row, show
+from figures import Figure, figure, show
 
 from optimize.dataset import LabelledQuestion, read_labelled, splits
 from optimize.evaluation import Evaluation, Grader
@@ -161,8 +161,7 @@ def main() -> None:
     print(f"{'design':<38}" + "".join(f"{title:>9}" for title in found[0].row()))
     for design in found:
         print(f"{design.name:<38}" + "".join(f"{value:>9.3f}" for value, _ in design.row().values()))
-    for one in held:
-        print(row(one))
+    show(held, as_json=False)
 
 
 if __name__ == "__main__":

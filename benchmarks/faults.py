@@ -16,7 +16,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +56,14 @@ ALL_AT_ONCE = 0.5
 PATIENCE = 90.0  # seconds more than its outage that the dead server's part may take
 
 
-def faults(provider: ProviderApart, folder: Path, n: int, names: tuple[str, ...] = FAULTS) -> list[Figure]:
+def faults(provider: ProviderApart, folder: Path, n: int, names: tuple[str, ...] = FAULTS) -> Iterator[Figure]:
     """Each fault at `SHARE` in turn, then all at once at `ALL_AT_ONCE`."""
     mixes: dict[str, Mapping[str, float]] = {name: {name: SHARE} for name in names}
     mixes["all at once"] = dict.fromkeys(FAULTS, ALL_AT_ONCE / len(FAULTS))
-    found = []
     for name, mix in mixes.items():
         place = folder / name.replace(" ", "-")
-        found += under(provider, place, name, mix, n)
-        found += under(provider, place / "streamed", f"{name}, streamed", mix, n, streamed=True)
-    return found
+        yield from under(provider, place, name, mix, n)
+        yield from under(provider, place / "streamed", f"{name}, streamed", mix, n, streamed=True)
 
 
 def under(
@@ -183,7 +181,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, serve_apart(brain=OBLIGING) as at:
         folder = Path(place)
         some = ("rate_limited", "stalled") if quick else FAULTS
-        parts: dict[str, Callable[[], list[Figure]]] = {
+        parts: dict[str, Callable[[], Iterable[Figure]]] = {
             "faults": lambda: faults(at, folder, 12 if quick else 500, some),
             "dead": lambda: dead(at, folder, 16 if quick else 200, 1.5 if quick else 10.0),
             "crowd": lambda: crowd(at, folder, 40 if quick else 200, 0.2),
@@ -193,8 +191,7 @@ def main() -> None:
             "cascade": lambda: cascade_figures(quick),
         }
         wanted = options.only.split(",") if options.only else list(parts)
-        found = [f for name in wanted for f in parts[name]()]
-    show(found, options.json)
+        show((one for name in wanted for one in parts[name]()), options.json)
 
 
 if __name__ == "__main__":

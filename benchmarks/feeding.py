@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from figures import Figure, figure, row, show
+from figures import Figure, figure, show
 from numpy.typing import NDArray
 
 from program.indexing import INDEX, index_project
@@ -153,16 +153,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer changes and texts: under a minute on two cores")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
-    figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as root:
-        for part in (again, throughput):
-            measured = part(options.quick, Path(root))
-            figures += measured
-            if not options.json:
-                for one in measured:
-                    print(row(one), flush=True)
-    if options.json:
-        show(figures, as_json=True)
+        show((one for part in (again, throughput) for one in part(options.quick, Path(root))), options.json)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 Figure = dict[str, Any]
 
-WIDTH = 72  # of a figure's name, in lines that are printed as they come
+WIDTH = 72  # of a figure's name
 
 
 def figure(name: str, value: float, bar: str, n: int, digits: int = 4) -> Figure:
@@ -16,20 +16,15 @@ def figure(name: str, value: float, bar: str, n: int, digits: int = 4) -> Figure
     return {"figure": name, "value": round(value, digits), "bar": bar, "holds": _holds(value, bar), "n": n}
 
 
-def row(one: Figure, width: int = WIDTH) -> str:
-    """A figure as a line of the table."""
-    verdict = "holds" if one["holds"] else "MISSED"
-    return f"{one['figure']:<{width}} {one['value']:>10.4f}  {one['bar']:<12} {verdict:<7} n={one['n']}"
-
-
-def show(found: Sequence[Figure], as_json: bool) -> None:
-    """Prints figures as a table, or as JSON."""
+def show(found: Iterable[Figure], as_json: bool) -> None:
+    """Prints figures as JSON, or as lines of a table, each as soon as it is found."""
     if as_json:
         print(json.dumps(list(found)))
         return
-    width = max(len(one["figure"]) for one in found)
     for one in found:
-        print(row(one, width))
+        verdict = "holds" if one["holds"] else "MISSED"
+        line = f"{one['figure']:<{WIDTH}} {one['value']:>10.4f}  {one['bar']:<12} {verdict:<7} n={one['n']}"
+        print(line, flush=True)
 
 
 def _holds(value: float, bar: str) -> bool:

@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        show(list(figures(Path(folder), options.quick)), options.json)
+        show(figures(Path(folder), options.quick), options.json)
 
 
 if __name__ == "__main__":
