@@ -17,6 +17,8 @@ TPE_EVERY = 16  # of so many proposals one is Optuna's, the others are steps fro
 TPE_OFTEN = 160  # trials past which it is one of TPE_LATER: by then it takes longer than a hundred steps by replay
 TPE_LATER = 40
 DECISIONS_ALONE = 0.75  # of the steps, how many move thresholds and weights only
+DECISIONS_OFTEN = 400  # trials past which it is DECISIONS_LATER: a hundred steps of knobs were made by then
+DECISIONS_LATER = 0.9
 BACK = 0.15  # of the moves, how many put a value back to what it was
 ANYWHERE = 0.25  # of the moves, how many go anywhere in the range
 REACH = 0.15  # of a range: the standard deviation of the others
@@ -62,7 +64,8 @@ class Proposals:
         rng = np.random.default_rng([self._seed, self._worker, len(trials)])
         if len(trials) % (TPE_EVERY if len(trials) < TPE_OFTEN else TPE_LATER) == 0:
             return None, self._tpe(trials, frozen, int(rng.integers(2**31)))
-        return None, self._step([trial for trial in trials if not trial.pruned], rng)
+        alone = DECISIONS_ALONE if len(trials) < DECISIONS_OFTEN + len(self._starts) else DECISIONS_LATER
+        return None, self._step([trial for trial in trials if not trial.pruned], rng, alone)
 
     def _untried(self, trials: Sequence[Trial]) -> list[tuple[str, float]]:
         """The candidates that no trial had yet: a step would come upon one in hundreds."""
@@ -91,7 +94,7 @@ class Proposals:
         light.distributions = self._distributions
         return light
 
-    def _step(self, complete: Sequence[Trial], rng: np.random.Generator) -> Setting:
+    def _step(self, complete: Sequence[Trial], rng: np.random.Generator, alone: float) -> Setting:
         """One of the best settings with one or a few of its values moved, or put back to what they were."""
         at = prices([trial.candidate for trial in complete], self._own)
         price = list(at.values())[int(rng.integers(len(at)))]
@@ -99,7 +102,7 @@ class Proposals:
         setting = dict(ranked[min(int(rng.geometric(0.4)) - 1, len(ranked) - 1)].setting)
         # Decisions are read anew from recorded evidence; most knobs open branches, which cost a hundred times as much.
         free = [d for d in self._space if ":" in d.name]
-        among = free if free and rng.random() < DECISIONS_ALONE else self._space
+        among = free if free and rng.random() < alone else self._space
         for at in rng.choice(len(among), size=min(int(rng.geometric(0.5)), len(among)), replace=False):
             d = among[int(at)]
             setting[d.name] = self._starts[0][d.name] if rng.random() < BACK else _moved(d, setting[d.name], rng)
