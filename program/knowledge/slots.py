@@ -9,12 +9,13 @@ from program.knowledge import tables_measures as measures
 from program.knowledge.embedder import Embedder
 from program.knowledge.tables_bounds import dates, numbers
 from program.knowledge.tables_counts import counted, part_and_whole, pieces
-from program.knowledge.tables_filters import flags, identifiers, phrases, undone, values
+from program.knowledge.tables_filters import flags, identifiers, phrases, undone
 from program.knowledge.tables_groups import Best, Group, group, how_many, superlative
 from program.knowledge.tables_naming import GUESS, Naming
 from program.knowledge.tables_query import Filter, Query, merged
 from program.knowledge.tables_reading import Reading
 from program.knowledge.tables_schema import Column, Schema
+from program.knowledge.tables_values import values
 from program.knowledge.tables_words import DIMENSIONS, HIGH_IS_GOOD, alike, stem, words
 
 LITERAL = 0.34

@@ -28,7 +28,7 @@ class Reading:
 
     def is_free(self, start: int, stop: int) -> bool:
         """True when no word from `start` to before `stop` is used, and there is one."""
-        return start < stop and not any(i in self.used for i in range(start, stop))
+        return start < stop and self.used.keys().isdisjoint(range(start, stop))
 
     def use(self, start: int, stop: int, weight: float = STRONG, strong: bool = False) -> None:
         """Marks words as accounted for; `strong` when they name something of the database."""
