@@ -134,6 +134,7 @@ def _number(written: str) -> str:
     return re.sub(r"^0(?=\d:)", "", written)
 
 
+@lru_cache(maxsize=65_536)
 def _word(written: str) -> str:
     """A word without its possessive and, roughly, its plural; both sides of a comparison are cut alike."""
     word = written.removesuffix("'s").replace("'", "")
@@ -154,7 +155,7 @@ def _joined(scanned: list[tuple[str, str]]) -> list[str]:
     while at < len(scanned):
         kind, token = scanned[at]
         after_number = bool(out) and out[-1][-1:].isdigit() and scanned[at - 1][0] != "whole"
-        numeral = _numeral(scanned, at) if kind in ("word", "joins") else None
+        numeral = _numeral(scanned, at) if token in _NUMERALS and kind in ("word", "joins") else None
         if numeral:
             value, at = numeral
             _append_number(out, str(value))
