@@ -97,7 +97,7 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
     pieces: list[str] = []
     length = 0
     usage: dict[str, Any] = {}
-    finish = None
+    finish = source = None
     try:
         async with turn.limit(seconds):
             introduce(call.model)
@@ -119,11 +119,13 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
                     yield piece
             if length > LONGEST_STREAM:
                 finish = "length"
-                with suppress(Exception):
-                    await source.aclose()
                 break
     except Exception as error:
         raise (crowded(call, error, turn) or failure_of(call, error, "".join(pieces))) from None
+    finally:
+        if source is not None:
+            with suppress(Exception):
+                await source.aclose()
     text = "".join(pieces)
     tokens_in, tokens_out, cached, kept = reported(call.model, call.messages, usage, text)
     if not text:

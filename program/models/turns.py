@@ -120,7 +120,11 @@ async def _in_turn(request: ClientRequest, send: ClientHandlerType) -> ClientRes
     response = await send(request)
     response.content.on_eof(turn.end)
     if response.content_type == "application/json":  # whole: streams come as other types
-        await response.content.wait_eof()
+        try:
+            await response.content.wait_eof()
+        except BaseException:
+            response.close()
+            raise
         for _ in range(STEPS_TO_SEND):
             await asyncio.sleep(0)
     return response

@@ -1,6 +1,7 @@
 """The way to language models: limits, repeats, hedges, shared requests, prices, keys."""
 
 import asyncio
+import gc
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -273,6 +274,32 @@ def test_a_stream_cut_in_the_middle_is_not_begun_again(gateway):
 
         assert asyncio.run(begin()) == "One "
         assert provider.calls == 1
+
+
+def test_a_reply_that_is_cut_leaves_no_connection_open(gateway, caplog):
+    with serve(Script(faults={"dropped": 1.0})) as provider:
+        lane = gateway.lane(MODEL, provider.url, Terms(retries=0, breaker_after=1000))
+        for n in range(30):
+            with pytest.raises(CallFailed):
+                gateway.ask(lane, call(provider, f"Hello {n}."), Spending())
+        gc.collect()
+    assert "Unclosed" not in caplog.text
+
+
+def test_a_stream_that_stops_coming_is_left_at_once(gateway):
+    with serve(Script(replies=(("Hello", "one two three four"),), token_delay=30.0)) as provider:
+        lane = gateway.lane(MODEL, provider.url, Terms(retries=0, call_seconds=0.5))
+
+        async def read():
+            with pytest.raises(CallFailed):
+                async for _ in gateway.stream(lane, call(provider), Spending()):
+                    pass
+
+        asyncio.run(read())
+        until = time.monotonic() + 10
+        while provider.in_flight and time.monotonic() < until:
+            time.sleep(0.05)
+        assert provider.in_flight == 0
 
 
 def test_the_projects_own_price_counts_before_the_listed_one(gateway):
