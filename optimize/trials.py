@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,11 @@ class Trial:
     pruned: bool = False
     start: int | None = None
     usd: float = 0.0
+    candidate: Candidate = field(init=False, repr=False, compare=False)
+    """Made once: each proposal looks at those of all trials."""
 
-    @property
-    def candidate(self) -> Candidate:
-        return Candidate(self.setting, self.worth, self.calls, self.usd)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidate", Candidate(self.setting, self.worth, self.calls, self.usd))
 
     def frozen(self, space: Distributions, worker: str) -> FrozenTrial:
         """As Optuna keeps it, with a value for each of OBJECTIVES; by whom it was judged is noted."""
