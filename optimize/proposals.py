@@ -13,12 +13,9 @@ from optimize.trials import Trial, best_first, by_utility, distributions, plain
 from program.parameters import Dimension, Setting
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
-TPE_EVERY = 16  # of so many proposals one is Optuna's, the others are steps from the best so far
-TPE_OFTEN = 160  # trials past which it is one of TPE_LATER: by then it takes longer than a hundred steps by replay
-TPE_LATER = 40
-DECISIONS_ALONE = 0.75  # of the steps, how many move thresholds and weights only
-DECISIONS_OFTEN = 400  # trials past which it is DECISIONS_LATER: a hundred steps of knobs were made by then
-DECISIONS_LATER = 0.9
+PACE = ((160, 16, 0.75), (410, 40, 0.75), (float("inf"), 100, 0.9))
+"""Up to so many trials, of how many proposals one is Optuna's, and of the steps how many move thresholds and weights
+only. What turns knobs opens branches, which cost a hundred times as much: a long search is for thresholds."""
 BACK = 0.15  # of the moves, how many put a value back to what it was
 ANYWHERE = 0.25  # of the moves, how many go anywhere in the range
 REACH = 0.15  # of a range: the standard deviation of the others
@@ -62,9 +59,9 @@ class Proposals:
         if untried := self._untried(trials):
             return None, self._best(trials) | dict([untried[self._worker % len(untried)]])
         rng = np.random.default_rng([self._seed, self._worker, len(trials)])
-        if len(trials) % (TPE_EVERY if len(trials) < TPE_OFTEN else TPE_LATER) == 0:
+        every, alone = next((every, alone) for upto, every, alone in PACE if len(trials) < upto)
+        if len(trials) % every == 0:
             return None, self._tpe(trials, frozen, int(rng.integers(2**31)))
-        alone = DECISIONS_ALONE if len(trials) < DECISIONS_OFTEN + len(self._starts) else DECISIONS_LATER
         return None, self._step([trial for trial in trials if not trial.pruned], rng, alone)
 
     def _untried(self, trials: Sequence[Trial]) -> list[tuple[str, float]]:
@@ -100,7 +97,6 @@ class Proposals:
         price = list(at.values())[int(rng.integers(len(at)))]
         ranked = best_first(complete, price, self._own)
         setting = dict(ranked[min(int(rng.geometric(0.4)) - 1, len(ranked) - 1)].setting)
-        # Decisions are read anew from recorded evidence; most knobs open branches, which cost a hundred times as much.
         free = [d for d in self._space if ":" in d.name]
         among = free if free and rng.random() < alone else self._space
         for at in rng.choice(len(among), size=min(int(rng.geometric(0.5)), len(among)), replace=False):
