@@ -48,13 +48,15 @@ def cited(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation
     """
     order: dict[int, int] = {}
 
-    def renumber(match: re.Match[str]) -> str:
-        n = int(match[1])
-        if not 1 <= n <= len(passages):
-            return ""
-        return f"[{order.setdefault(n, len(order) + 1)}]"
+    def known(match: re.Match[str]) -> str:
+        return match[0] if 1 <= int(match[1]) <= len(passages) else ""
 
-    text = _MARK.sub(renumber, answer).strip()
+    def renumbered(match: re.Match[str]) -> str:
+        return f"[{order.setdefault(int(match[1]), len(order) + 1)}]"
+
+    while (text := _MARK.sub(known, answer)) != answer:  # what surrounds a mark may be one when it is gone: [[0]0]
+        answer = text
+    text = _MARK.sub(renumbered, text).strip()
     marks = tuple(
         Citation(new, p.source, p.id, p.title, p.reason) for old, new in order.items() for p in (passages[old - 1],)
     )

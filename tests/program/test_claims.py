@@ -1,6 +1,6 @@
 """Claims and citations."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from program.claims import cited, claims, statements
@@ -25,6 +25,8 @@ def test_marks_are_renumbered_in_order_of_use():
 
 
 @given(st.text(alphabet="ab .[]0123456789", max_size=60))
+@example("[[0]0]")
+@example("[[0]1]")
 def test_every_mark_left_in_an_answer_has_its_citation(answer):
     text, citations = cited(answer, PASSAGES)
     known = {c.n for c in citations}
