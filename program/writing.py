@@ -91,17 +91,18 @@ def _checked(state: State, draft: str) -> Generator[list[Request], list[Reply], 
 def _confidence(state: State, draft: str, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], float]:
     """How probably a draft that is not checked claim by claim is right.
 
-    Judged evidence says it itself. Where nothing was judged, the draft of a routed question is put to it once, if that
-    costs no call; else it is given half of what the evidence was taken for, which is no calibrated figure.
+    The draft of a routed question is put to it once, if that costs no call. Else judged evidence says it itself, and
+    where nothing was judged it is half of what the evidence was taken for, which is no calibrated figure.
     """
-    if stopped_by is not StoppedBy.DONE or (state.tuning.judge and state.rounds):
-        return state.verdict.sufficiency
-    if not (state.tuning.route and state.program.vouches) or state.tripped():
-        return UNVOUCHED * state.verdict.sufficiency
+    judged = stopped_by is not StoppedBy.DONE or (state.tuning.judge and state.rounds)
+    otherwise = state.verdict.sufficiency * (1.0 if judged else UNVOUCHED)
+    vouched_for = stopped_by is StoppedBy.DONE and state.tuning.route and state.program.vouches
+    if not vouched_for or state.tripped():
+        return otherwise
     try:
         (reply,) = yield [_responsive(state, claims(draft))]
     except StepFailed:  # the draft is there all the same
-        return UNVOUCHED * state.verdict.sufficiency
+        return otherwise
     responsive = float(reply["responsive"].probability)
     state.path.append(f"responsive {share(responsive)}")
     return responsive

@@ -56,12 +56,12 @@ class Vocabulary:
         )
 
 
-vocabulary = lru_cache(maxsize=64)(Vocabulary.of)
+_vocabulary = lru_cache(maxsize=64)(Vocabulary.of)
 
 
 def values(reading: Reading, columns: tuple[Column, ...], near: Near) -> Iterator[Filter]:
     """Filters on the values of columns that the question names."""
-    known = vocabulary(columns)
+    known = _vocabulary(columns)
     yield from _exact(reading, known)
     for at, word in list(reading.free()):
         letters = squash(word.text)

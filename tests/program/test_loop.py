@@ -210,8 +210,8 @@ def test_an_answer_tells_which_way_of_looking_up_its_plan_put_first(likely, knob
     assert program("How big is it?").strategy == strategy
 
 
-@pytest.mark.parametrize("knobs", [{"judge": 0}, {"judge": 1, "fast_above": 0.5}])
-def test_an_answer_that_nothing_was_checked_of_is_as_sure_as_it_answers_the_question(knobs):
+@pytest.mark.parametrize("knobs", [{"judge": 0}, {"judge": 1, "fast_above": 0.5}, {}])
+def test_an_answer_whose_claims_nobody_checked_is_as_sure_as_it_answers_the_question(knobs):
     changed = {"classifier.route": route(sure=0.99), "grounder.responsive": {"responsive": noul(0.23)}}
     assert Scripted(changed, vouches=True, ground=0, **knobs)("How big is it?").confidence == 0.23
 
@@ -222,8 +222,8 @@ def test_where_that_would_cost_a_call_it_is_not_asked_and_the_answer_given_half_
     assert "grounder.responsive" not in program.asked
 
 
-def test_judged_evidence_says_how_sure_an_unchecked_answer_is():
-    program = Scripted(vouches=True, ground=0)
+def test_where_that_would_cost_a_call_judged_evidence_says_how_sure_an_unchecked_answer_is():
+    program = Scripted(ground=0)
     assert program("How big is it?").confidence == pytest.approx(0.9)
     assert "grounder.responsive" not in program.asked
 
