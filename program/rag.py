@@ -12,7 +12,7 @@ import dspy
 from program.answer import Answer
 from program.budget import Budget
 from program.deciding import runs_here, tiers
-from program.decisions import Requests
+from program.decisions import Requests, is_direct
 from program.errors import QuestionError
 from program.knobs import Policy, Tuning
 from program.knowledge.library import Library
@@ -90,8 +90,8 @@ class AgenticRAG(dspy.Module):
 
     @property
     def vouches(self) -> bool:
-        """True when an embedded model says whether a draft gives what was asked: that costs no call."""
-        return all(runs_here(model) for model in tiers(self, self.grounder.responsive, {}))
+        """True when an embedded decider says whether a draft gives what was asked: that costs no call and no prompt."""
+        return all(runs_here(model) and is_direct(model) for model in tiers(self, self.grounder.responsive, {}))
 
     @property
     def links(self) -> tuple[str, ...]:

@@ -113,3 +113,10 @@ def test_evidence_out_of_date_is_followed_by_one_search_of_what_is_newer(shop):
     assert "billing/refunds-2024.md#money-back" in answer.found
     assert "billing/refunds-2024.md#money-back" not in answer.retrieved
     assert "billing/refunds.md#money-back" in answer.retrieved
+
+
+def test_only_an_embedded_decider_vouches_for_a_draft_not_a_language_model_that_runs_here(shop):
+    rag = open_program(shop)
+    assert rag.vouches
+    rag.grounder.responsive.lm = dspy.LM("local/instant", cache=False)
+    assert not rag.vouches
