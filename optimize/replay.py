@@ -55,7 +55,7 @@ class Replay:
 
     Reads the program's thresholds and knobs anew for each question, so a search may turn them between
     questions; its instructions and demonstrations may be exchanged for others. Without `vouches` the
-    confidence of unjudged drafts is not asked for. Raises `BudgetStop` when a call that is needed would pass a cap.
+    confidence of unchecked drafts is not asked for. Raises `BudgetStop` when a call that is needed would pass a cap.
     """
 
     def __init__(

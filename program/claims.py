@@ -11,6 +11,8 @@ from program.knowledge.source import Passage
 from program.signatures import Statement
 
 _MARK = re.compile(r"\[(\d{1,3})\]")
+_MARK_AT_END = re.compile(r"\[(\d{1,3})\]\Z")
+LONGEST_MARK = len("[999]")
 _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
 
 
@@ -48,16 +50,23 @@ def cited(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation
     """
     order: dict[int, int] = {}
 
-    def known(match: re.Match[str]) -> str:
-        return match[0] if 1 <= int(match[1]) <= len(passages) else ""
-
     def renumbered(match: re.Match[str]) -> str:
         return f"[{order.setdefault(int(match[1]), len(order) + 1)}]"
 
-    while (text := _MARK.sub(known, answer)) != answer:  # what surrounds a mark may be one when it is gone: [[0]0]
-        answer = text
-    text = _MARK.sub(renumbered, text).strip()
+    text = _MARK.sub(renumbered, _without_unknown(answer, len(passages))).strip()
     marks = tuple(
         Citation(new, p.source, p.id, p.title, p.reason) for old, new in order.items() for p in (passages[old - 1],)
     )
     return text, marks
+
+
+def _without_unknown(answer: str, passages: int) -> str:
+    """The answer without the marks of no passage, nor those that are marks only once another is gone: `[[0]0]`."""
+    *parts, rest = answer.split("]")
+    text = ""
+    for part in parts:
+        text += f"{part}]"
+        mark = _MARK_AT_END.search(text, max(0, len(text) - LONGEST_MARK))
+        if mark and not 1 <= int(mark[1]) <= passages:
+            text = text[: mark.start()]
+    return text + rest

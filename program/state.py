@@ -35,7 +35,7 @@ class Program(Protocol):
     strategies: tuple[Strategy, ...]
     links: tuple[str, ...]
     vouches: bool
-    """An unjudged draft may be put to the question: that costs no call."""
+    """A draft whose claims are not checked may be put to the question: that costs no call."""
 
     def tuning(self) -> Tuning: ...
 

@@ -94,10 +94,10 @@ def _confidence(state: State, draft: str, stopped_by: StoppedBy) -> Generator[li
     The draft of a routed question is put to it once, if that costs no call. Else judged evidence says it itself, and
     where nothing was judged it is half of what the evidence was taken for, which is no calibrated figure.
     """
-    judged = stopped_by is not StoppedBy.DONE or (state.tuning.judge and state.rounds)
-    otherwise = state.verdict.sufficiency * (1.0 if judged else UNVOUCHED)
-    vouched_for = stopped_by is StoppedBy.DONE and state.tuning.route and state.program.vouches
-    if not vouched_for or state.tripped():
+    if stopped_by is not StoppedBy.DONE:
+        return state.verdict.sufficiency
+    otherwise = state.verdict.sufficiency * (1.0 if state.tuning.judge and state.rounds else UNVOUCHED)
+    if not (state.tuning.route and state.program.vouches) or state.tripped():
         return otherwise
     try:
         (reply,) = yield [_responsive(state, claims(draft))]
