@@ -167,7 +167,9 @@ class Calls:
             if apart:
                 self._spending.after_call(expected, entry.usd, here=here)
             self._record.performed += 1
-            if digest is not None and not spent.notes:  # else another model stood in, or a default was taken
+            if spent.notes:  # another model stood in, or a default was taken
+                return replace(entry, stopgap=True)
+            if digest is not None:
                 self._record.write({digest: entry})
             return entry
         self._record.failed += 1

@@ -7,14 +7,17 @@ the same. The ranges of all runs are held side by side, so that a setting is loo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dspy
 import numpy as np
 
-from optimize.readings import Readings, is_noted
+from optimize.content import fingerprint
+from optimize.readings import Choice, is_noted
 from program.answer import Answer
+from program.deciding import tiers
 from program.decisions import decode
 from program.knobs import Knob
 from program.parameters import cut_names, cuts_of, levels_of
@@ -26,18 +29,33 @@ NONE = -1
 Weights = list[Mapping[str, float]]
 
 
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A run: by column the range in which a parameter leaves it as it is, what choices came to, and its answer."""
+
+    question: str
+    low: Sequence[float]
+    high: Sequence[float]
+    choices: Sequence[tuple[Choice, Any]]
+    answer: Answer
+
+
 class Parameters:
     """A program's parameters, walked once: each by its column in a row of numbers, weights of choices apart.
 
     `unnoted` are the knobs whose reading nobody notes: a run counts as having read them.
     What a predictor was given (its signature and demonstrations) is a number too: another for each that it ever had.
+    `given` are the columns of these.
     """
 
     def __init__(self, program: AgenticRAG, deciders: Mapping[str, dspy.Predict]) -> None:
         self._knobs = [(name, p) for name, p in program.named_parameters() if isinstance(p, Knob)]
         self._deciders = [(name, p, output) for name, p in deciders.items() for output in p.signature.output_fields]
         self._given = list(program.named_predictors())
+        self._program = program
         self._codes: dict[tuple[int, int], tuple[int, Any, Any]] = {}
+        self._prints: list[str] = []
+        self._numbers: dict[str, int] = {}
         names = [name for name, _ in self._knobs]
         names += [f"{name}:{output}" for name, _, output in self._deciders]
         self._scores = [(name, p, output) for name, p, output in self._deciders if levels_of(p, output)]
@@ -45,6 +63,7 @@ class Parameters:
         names += [name for name, _ in self._given]
         self.columns = {name: n for n, name in enumerate(names)}
         self.unnoted = [name for name, _ in self._knobs if not is_noted(name)]
+        self.given = {name for name, _ in self._given}
 
     def row(self) -> list[float]:
         """What the parameters are now, by column."""
@@ -57,6 +76,17 @@ class Parameters:
         """The weights of every decision now."""
         return [dict(p.fields.get(output, {}).get("weights", {})) for _, p, output in self._deciders]
 
+    def told(self, code: float) -> str:
+        """What a predictor was given that has this number: a digest, the same in every process."""
+        return self._prints[int(code)]
+
+    def code(self, told: str) -> int:
+        """The number of what has that digest."""
+        if told not in self._numbers:
+            self._numbers[told] = len(self._prints)
+            self._prints.append(told)
+        return self._numbers[told]
+
     def decided(self, name: str, output: str, found: Mapping[str, float]) -> Any:
         """What a choice comes to under its weights now."""
         predictor = next(p for known, p, _ in self._deciders if known == name)
@@ -65,7 +95,9 @@ class Parameters:
     def _code(self, predictor: dspy.Predict) -> int:
         key = id(predictor.signature), id(predictor.demos)
         if key not in self._codes:  # what it was given is kept, so that nothing else takes its place in memory
-            self._codes[key] = len(self._codes), predictor.signature, predictor.demos
+            usual, strict = (tiers(self._program, predictor, {"strict": strict}) for strict in (False, True))
+            told = "".join(fingerprint(self._program, predictor, model) for model in dict.fromkeys((*usual, *strict)))
+            self._codes[key] = self.code(told), predictor.signature, predictor.demos
         return self._codes[key][0]
 
 
@@ -79,7 +111,7 @@ class Paths:
         self._low = np.empty((64, len(parameters.columns)))
         self._high = np.empty_like(self._low)
         self._of = np.empty(64, np.intp)
-        self._choices: dict[tuple[str, str, int], int] = {}
+        self._choices: dict[tuple[Any, ...], int] = {}
         self._seen: list[tuple[str, str, Mapping[str, float]]] = []
         self._chosen: list[Any] = []
         self._needs: list[tuple[int, int, Any]] = []  # run, choice, what it has to come to
@@ -101,23 +133,36 @@ class Paths:
         """What a run came to."""
         return self._answers[run]
 
-    def add(self, question: str, readings: Readings, answer: Answer) -> None:
-        """Keeps a run that was made under the parameters as they are, unless it is known."""
-        if self._known[self._numbers[question]] != NONE:
-            return
+    def add(self, path: Path) -> bool:
+        """Keeps a run that was made under the parameters as they are; false when it is known."""
+        number = self._numbers[path.question]
+        if self._known[number] != NONE:
+            return False
+        self._known[number] = self._put(number, path)
+        return True
+
+    def take(self, paths: Iterable[Path]) -> None:
+        """Keeps runs made under any parameters."""
+        for path in paths:
+            self._put(self._numbers.setdefault(path.question, len(self._numbers)), path)
+            self._row = []  # to be looked up anew
+
+    def _put(self, number: int, path: Path) -> int:
         run = len(self._answers)
         if run == len(self._of):
             self._low, self._high = (np.concatenate([a, a]) for a in (self._low, self._high))
             self._of, self._other = np.concatenate([self._of] * 2), np.concatenate([self._other, np.zeros(run, bool)])
-        self._answers.append(answer)
-        self._low[run], self._high[run], self._of[run] = readings.low, readings.high, self._numbers[question]
-        for (name, output, found), value in readings.choices:
-            at = self._choices.setdefault((name, output, id(found)), len(self._seen))
+        self._answers.append(path.answer)
+        self._low[run], self._high[run], self._of[run] = path.low, path.high, number
+        for (name, output, found), value in path.choices:
+            at = self._choices.setdefault((name, output, *found.items()), len(self._seen))
             if at == len(self._seen):
                 self._seen.append((name, output, found))
-                self._chosen.append(value)
+                self._chosen.append(self._parameters.decided(name, output, found))
             self._needs.append((run, at, value))
-        self._known[self._numbers[question]] = run
+            if self._chosen[at] != value:
+                self._other[run] = True
+        return run
 
     def _look_up(self, row: list[float], weights: Weights) -> None:
         if weights != self._weights:

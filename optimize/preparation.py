@@ -86,7 +86,7 @@ class Preparation:
 
     def replay(self, program: AgenticRAG) -> Replay:
         """The program's runs but for confidence, through the project's record and under its caps."""
-        return Replay(program, self.record, self.spending, vouches=False)
+        return Replay(program, self.record, self.spending, vouches=False, keeps=True)
 
     def join(self, journal: Journal, leads: bool) -> None:
         """Spends with the study; the process that `leads` keeps its time."""

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,22 +18,24 @@ from uuid import uuid4
 
 import orjson
 
-from optimize.store import LEASE, Store
+from optimize.store import LEASE, Made, Store
 from program.decisions import jsonable
 from program.errors import RecordError
 
 POLL = 0.05
+TOGETHER = 0.5  # seconds in which runs are gathered, to be written together
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What came back, and what it cost when it was performed."""
+    """What came back, and what it cost when it was performed. A `stopgap` took another's place, and is not kept."""
 
     value: Any
     seconds: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float = 0.0
+    stopgap: bool = False
 
 
 class Record:
@@ -53,6 +55,8 @@ class Record:
         self.store = None if place is None else Store(place)
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._begun: set[bytes] = set()
+        self._runs: list[tuple[bytes, bytes]] = []
+        self._flushed = time.monotonic()
         self._lock = threading.Lock()
         self._idle = threading.Event()
 
@@ -109,10 +113,26 @@ class Record:
             self.store.give_up(digest, self._owner)
             self._landed([digest])
 
+    def runs(self, keys: Sequence[bytes], after: float = 0.0) -> list[Made]:
+        """The runs kept under those keys, added past a moment."""
+        return [] if self.store is None or not keys else self.store.runs(keys, after)
+
+    def keep_run(self, key: bytes, value: bytes) -> None:
+        """Keeps a run: on disk in a moment, or at `close`. A run that is lost costs time only."""
+        self._runs.append((key, value))
+        if time.monotonic() - self._flushed >= TOGETHER:
+            self._flush()
+
     def close(self) -> None:
         """Lets go of the store; the next use opens it anew."""
         if self.store is not None:
+            self._flush()
             self.store.close()
+
+    def _flush(self) -> None:
+        if self.store is not None and self._runs:
+            self.store.add_runs(self._runs)
+        self._runs, self._flushed = [], time.monotonic()
 
     def _landed(self, digests: Iterable[bytes]) -> None:
         with self._lock:

@@ -14,7 +14,8 @@ from typing import Any
 from optimize.calls import Calls, Packing
 from optimize.consultation import Consulted, Consulting, Put, consultation, is_decided, one_by_one
 from optimize.content import Contents
-from optimize.paths import NONE, Parameters, Paths
+from optimize.keptruns import KeptRuns
+from optimize.paths import NONE, Parameters, Path, Paths
 from optimize.readings import Readings, Watched
 from optimize.record import Entry, Record
 from optimize.spending import Spending
@@ -45,7 +46,7 @@ class _Run:
     searches: int = 0
     passed_on: int = 0
     agreed: int = 0
-    failed: bool = False
+    fit: bool = True
     entries: list[Entry] = field(default_factory=list)
     asked: list[tuple[Ask, Reply]] = field(default_factory=list)
 
@@ -55,11 +56,17 @@ class Replay:
 
     Reads the program's thresholds and knobs anew for each question, so a search may turn them between
     questions; its instructions and demonstrations may be exchanged for others. Without `vouches` the
-    confidence of unchecked drafts is not asked for. Raises `BudgetStop` when a call that is needed would pass a cap.
+    confidence of unchecked drafts is not asked for. A replay that `keeps` has its runs in the record, too: the code of
+    its program must be this project's. Raises `BudgetStop` when a call that is needed would pass a cap.
     """
 
     def __init__(
-        self, program: AgenticRAG, record: Record, spending: Spending | None = None, vouches: bool = True
+        self,
+        program: AgenticRAG,
+        record: Record,
+        spending: Spending | None = None,
+        vouches: bool = True,
+        keeps: bool = False,
     ) -> None:
         self.program = program
         self.record = record
@@ -73,6 +80,8 @@ class Replay:
         self._failed: dict[Hashable, StepFailed] = {}
         self._parameters = Parameters(program, deciders)
         self._paths = Paths(self._parameters)
+        told = [self._vouches, self._foresees]
+        self._kept = KeptRuns(program, record, self._parameters, told) if keeps else None
 
     def __call__(self, question: str) -> Answer:
         """The answer, with what it cost when it was performed."""
@@ -92,6 +101,10 @@ class Replay:
     def answers(self, questions: Sequence[str]) -> list[Answer]:
         """The answers, in order."""
         found = dict(zip(questions, self._paths.known(questions), strict=True))
+        unknown = [question for question, number in found.items() if number == NONE]
+        if unknown and self._kept and (kept := self._kept.read(unknown)):
+            self._paths.take(kept)
+            found = dict(zip(questions, self._paths.known(questions), strict=True))
         runs = self._run([question for question, number in found.items() if number == NONE])
         made = {run.question: run.answer for run in runs}
         return [made.get(q) or self._paths.answer(found[q]) for q in questions]
@@ -161,14 +174,20 @@ class Replay:
                 return
             try:
                 if failures:
-                    run.failed = True
+                    run.fit = False  # what failed may be had another time
                     self._consult(run, run.loop.throw(failures[0]))
                 else:
                     self._send(run, run.consulting, entries)
             except StopIteration as stop:
                 run.answer = self._finished(run, stop.value)
-                if not run.failed:  # what failed may be had another time
-                    self._paths.add(run.question, run.watched.readings, run.answer)
+                if run.fit:
+                    self._remember(run, run.answer)
+
+    def _remember(self, run: _Run, answer: Answer) -> None:
+        read = run.watched.readings
+        path = Path(run.question, read.low, read.high, read.choices, answer)
+        if self._paths.add(path) and self._kept and not any(entry.stopgap for entry in run.entries):
+            self._kept.keep(path)
 
     def _send(self, run: _Run, consulting: Consulting, entries: list[Entry]) -> None:
         """Tells the consultation, and once that is over the loop."""

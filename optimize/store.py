@@ -27,10 +27,13 @@ SHARED = "ragc_"
 _PASSING = ("locked", "busy", "unable to open")  # of a SQLite file; a full disk is told at once
 _MANY = 500  # keys looked up in one statement
 _THREADS = 32
+_MOMENT = 1e-6  # seconds between runs that are added together: their times tell them apart
 
 T = TypeVar("T")
 Row = tuple[bytes, bytes, float, int, int, float]
 """Of an entry its key, its value, seconds, tokens in and out, US dollars."""
+Made = tuple[bytes, float, bytes]
+"""Of a run its key, when it was added (`time.time`), its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,12 @@ class Store:
             sa.Column("owner", sa.String(191), nullable=False),
             sa.Column("at", sa.Double, nullable=False),
         )
+        self._runs = self._table(
+            f"{prefix}runs",
+            tables,
+            sa.Column("at", sa.Double, primary_key=True),
+            sa.Column("value", sa.LargeBinary(2**24), nullable=False),
+        )
         self._spent = sa.Table(
             f"{prefix}spent",
             tables,
@@ -116,6 +125,25 @@ class Store:
             c.execute(done, [{"done": row["key"]} for row in ordered])
 
         self._do(insert)
+
+    def runs(self, keys: Sequence[bytes], after: float) -> list[Made]:
+        """The runs of those keys added past a moment, by the clock of who added them: one that is missed for that is
+        but made again."""
+        c = self._runs.c
+        wanted = sa.select(c.key, c.at, c.value).where(c.key.in_(sa.bindparam("keys", expanding=True)), c.at > after)
+
+        def looked_up(connection: sa.Connection) -> list[Made]:
+            parts = [keys[at : at + _MANY] for at in range(0, len(keys), _MANY)]
+            rows = [row for part in parts for row in connection.execute(wanted, {"keys": part})]
+            return [(bytes(row[0]), row[1], bytes(row[2])) for row in rows]
+
+        return self._do(looked_up)
+
+    def add_runs(self, runs: Sequence[tuple[bytes, bytes]]) -> None:
+        """Adds runs, each a key and a value, all or none."""
+        now = time.time()
+        rows = [{"key": key, "at": now + n * _MOMENT, "value": value} for n, (key, value) in enumerate(runs)]
+        self._do(lambda connection: connection.execute(self._unless_there(self._runs), rows))
 
     def take(self, key: bytes, owner: str, alive: Callable[[str], bool]) -> bool:
         """True when the call is `owner`'s to make: it is not answered, and no other that is `alive` is at it."""

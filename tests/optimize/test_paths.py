@@ -6,10 +6,11 @@ import dspy
 import numpy as np
 from dspy.adapters.types.decision import Score
 
-from optimize.paths import NONE, Parameters, Paths
+from optimize.paths import NONE, Parameters, Path, Paths
 from optimize.readings import Readings, Watched
 from optimize.record import Record
 from optimize.replay import Replay
+from program.answer import Answer, Outcome
 from program.decisions import decode
 from program.knobs import Knob
 from program.modules import Classifier
@@ -128,5 +129,6 @@ def test_a_run_that_looked_at_the_level_of_a_score_is_known_exactly_while_it_com
         assert level == decode({"quality": found}, program.grade.fields)["quality"].level
         assert (known != NONE) == (level in levels)
         assert known in {NONE, levels.setdefault(level, len(levels))}
-        paths.add("q", watched.readings, rag)
+        read_ = watched.readings
+            paths.add(Path("q", read_.low, read_.high, read_.choices, Answer("", Outcome.ABSTAIN)))
     assert len(levels) > 1
