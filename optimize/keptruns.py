@@ -32,7 +32,7 @@ class _Row:
 
     ranges: dict[str, tuple[float | None, float | None]]
     given: dict[str, str]
-    choices: list[tuple[tuple[str, str, dict[str, float]], Any]]
+    choices: list[tuple[tuple[str, str, dict[str, float]], str]]
     answer: Answer
 
 

@@ -7,8 +7,9 @@ the same. The ranges of all runs are held side by side, so that a setting is loo
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
@@ -26,7 +27,7 @@ from program.rag import AgenticRAG
 THRESHOLD = 0.5
 NONE = -1
 
-Weights = list[Mapping[str, float]]
+Weights = dict[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Path:
     question: str
     low: Sequence[float]
     high: Sequence[float]
-    choices: Sequence[tuple[Choice, Any]]
+    choices: Sequence[tuple[Choice, str]]
     answer: Answer
 
 
@@ -53,6 +54,7 @@ class Parameters:
         self._deciders = [(name, p, output) for name, p in deciders.items() for output in p.signature.output_fields]
         self._given = list(program.named_predictors())
         self._program = program
+        self._predictors = deciders
         self._codes: dict[tuple[int, int], tuple[int, Any, Any]] = {}
         self._prints: list[str] = []
         self._numbers: dict[str, int] = {}
@@ -73,8 +75,10 @@ class Parameters:
         return [*found, *(self._code(predictor) for _, predictor in self._given)]
 
     def weights(self) -> Weights:
-        """The weights of every decision now."""
-        return [dict(p.fields.get(output, {}).get("weights", {})) for _, p, output in self._deciders]
+        """The weights of every decision now, by predictor and output."""
+        return {
+            f"{name}:{output}": dict(p.fields.get(output, {}).get("weights", {})) for name, p, output in self._deciders
+        }
 
     def told(self, code: float) -> str:
         """What a predictor was given that has this number: a digest, the same in every process."""
@@ -89,8 +93,7 @@ class Parameters:
 
     def decided(self, name: str, output: str, found: Mapping[str, float]) -> Any:
         """What a choice comes to under its weights now."""
-        predictor = next(p for known, p, _ in self._deciders if known == name)
-        return decode({output: found}, predictor.fields)[output].value
+        return decode({output: found}, self._predictors[name].fields)[output].value
 
     def _code(self, predictor: dspy.Predict) -> int:
         key = id(predictor.signature), id(predictor.demos)
@@ -99,6 +102,24 @@ class Parameters:
             told = "".join(fingerprint(self._program, predictor, model) for model in dict.fromkeys((*usual, *strict)))
             self._codes[key] = self.code(told), predictor.signature, predictor.demos
         return self._codes[key][0]
+
+
+@dataclass(slots=True)
+class _Choice:
+    """A decision among options: what it comes to under the weights now, and the runs that came of each value."""
+
+    name: str
+    output: str
+    found: Mapping[str, float]
+    value: str
+    runs: dict[str, list[int]] = field(default_factory=dict)
+
+    def wanted(self, value: str, run: int) -> bool:
+        """Notes the value of which a run came; false when that is noted."""
+        runs = self.runs.setdefault(value, [])
+        if new := runs[-1:] != [run]:
+            runs.append(run)
+        return new
 
 
 class Paths:
@@ -111,12 +132,10 @@ class Paths:
         self._low = np.empty((64, len(parameters.columns)))
         self._high = np.empty_like(self._low)
         self._of = np.empty(64, np.intp)
-        self._choices: dict[tuple[Any, ...], int] = {}
-        self._seen: list[tuple[str, str, Mapping[str, float]]] = []
-        self._chosen: list[Any] = []
-        self._needs: list[tuple[int, int, Any]] = []  # run, choice, what it has to come to
-        self._other = np.zeros(64, bool)  # runs of which a choice comes to something else under the weights looked at
-        self._weights: Weights = []
+        self._choices: dict[tuple[Any, ...], _Choice] = {}
+        self._among: dict[str, list[_Choice]] = defaultdict(list)  # by predictor and output
+        self._other = np.zeros(64, np.intp)  # of a run: how many choices come to something else under the weights now
+        self._weights: Weights = {}
         self._row: list[float] = []
         self._known = np.empty(0, np.intp)
 
@@ -151,27 +170,33 @@ class Paths:
         run = len(self._answers)
         if run == len(self._of):
             self._low, self._high = (np.concatenate([a, a]) for a in (self._low, self._high))
-            self._of, self._other = np.concatenate([self._of] * 2), np.concatenate([self._other, np.zeros(run, bool)])
+            self._of, self._other = (
+                np.concatenate([self._of] * 2),
+                np.concatenate([self._other, np.zeros_like(self._of)]),
+            )
         self._answers.append(path.answer)
         self._low[run], self._high[run], self._of[run] = path.low, path.high, number
         for (name, output, found), value in path.choices:
-            at = self._choices.setdefault((name, output, *found.items()), len(self._seen))
-            if at == len(self._seen):
-                self._seen.append((name, output, found))
-                self._chosen.append(self._parameters.decided(name, output, found))
-            self._needs.append((run, at, value))
-            if self._chosen[at] != value:
-                self._other[run] = True
+            key = name, output, *found.items()
+            if key not in self._choices:
+                choice = _Choice(name, output, found, self._parameters.decided(name, output, found))
+                self._choices[key] = choice
+                self._among[f"{name}:{output}"].append(choice)
+            if self._choices[key].wanted(value, run):
+                self._other[run] += self._choices[key].value != value
         return run
 
     def _look_up(self, row: list[float], weights: Weights) -> None:
-        if weights != self._weights:
-            self._chosen = [self._parameters.decided(*one) for one in self._seen]
-            self._other[:] = False
-            self._other[[run for run, choice, value in self._needs if self._chosen[choice] != value]] = True
+        for output in (output for output, own in weights.items() if own != self._weights.get(output)):
+            for choice in self._among[output]:
+                value = self._parameters.decided(choice.name, choice.output, choice.found)
+                if value != choice.value:
+                    self._other[choice.runs.get(choice.value, [])] += 1
+                    self._other[choice.runs.get(value, [])] -= 1
+                    choice.value = value
         self._row, self._weights = row, weights
         n, at = len(self._answers), np.array(row)
-        fits = ((self._low[:n] <= at) & (at <= self._high[:n])).all(axis=1) & ~self._other[:n]
+        fits = ((self._low[:n] <= at) & (at <= self._high[:n])).all(axis=1) & (self._other[:n] == 0)
         self._known = np.full(len(self._numbers), NONE)
         runs = np.flatnonzero(fits)
         self._known[self._of[runs]] = runs

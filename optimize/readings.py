@@ -32,12 +32,12 @@ class Readings:
     def __init__(self, parameters: Parameters, row: Sequence[float]) -> None:
         self._parameters = parameters
         self._row = row
-        self._chosen: dict[tuple[str, str, int], tuple[Choice, Any]] = {}
+        self._chosen: dict[tuple[str, str, int], tuple[Choice, str]] = {}
         self.low = [-math.inf] * len(row)
         self.high = [math.inf] * len(row)
 
     @property
-    def choices(self) -> list[tuple[Choice, Any]]:
+    def choices(self) -> list[tuple[Choice, str]]:
         """Each choice that was looked at, with what it came to."""
         return list(self._chosen.values())
 

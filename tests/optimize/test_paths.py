@@ -129,6 +129,6 @@ def test_a_run_that_looked_at_the_level_of_a_score_is_known_exactly_while_it_com
         assert level == decode({"quality": found}, program.grade.fields)["quality"].level
         assert (known != NONE) == (level in levels)
         assert known in {NONE, levels.setdefault(level, len(levels))}
-        read_ = watched.readings
-            paths.add(Path("q", read_.low, read_.high, read_.choices, Answer("", Outcome.ABSTAIN)))
+        noted = watched.readings
+        paths.add(Path("q", noted.low, noted.high, noted.choices, Answer("", Outcome.ABSTAIN)))
     assert len(levels) > 1
