@@ -8,7 +8,7 @@ from typing import Any
 
 from optimize.record import Entry
 from program.consulting import carried, grouped
-from program.deciding import decides, tiers
+from program.deciding import tiers
 from program.models.cascade import settled
 from program.rag import AgenticRAG
 from program.requests import Ask, Find, Request
@@ -118,8 +118,3 @@ def _models(program: AgenticRAG, request: Request) -> Sequence[Any]:
 
 def _settled(program: AgenticRAG, request: Request, said: Any) -> bool:
     return isinstance(request, Find) or settled(said, program.doubt.of(request.predictor))
-
-
-def is_decided(program: AgenticRAG, request: Request) -> bool:
-    """True when the reply to a request is a decision."""
-    return isinstance(request, Ask) and decides(program.predictor(request.predictor))

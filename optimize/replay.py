@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from optimize.calls import Calls, Packing
-from optimize.consultation import Consulted, Consulting, Put, consultation, is_decided, one_by_one
+from optimize.consultation import Consulted, Consulting, Put, consultation, one_by_one
 from optimize.content import Contents
 from optimize.keptruns import KeptRuns
 from optimize.paths import NONE, Parameters, Path, Paths
@@ -75,6 +75,7 @@ class Replay:
         self._contents = Contents(program)
         predictors = dict(program.named_predictors())
         deciders = {name: predictor for name, predictor in predictors.items() if decides(predictor)}
+        self._deciders = frozenset(deciders)
         self._cascaded = {name for name, p in deciders.items() if len(tiers(program, p, {})) > 1}
         self._foresees, self._vouches = takes_several(program), vouches and program.vouches
         self._failed: dict[Hashable, StepFailed] = {}
@@ -205,8 +206,7 @@ class Replay:
             if isinstance(put.request, Find):
                 run.searches += 1
             else:
-                decided = is_decided(self.program, put.request)
-                run.calls += not (decided and runs_here(put.model))
+                run.calls += not (put.request.predictor in self._deciders and runs_here(put.model))
                 for ask in put.asks:
                     run.watched.readings.value(ask.predictor)
         return [self._reply(run, *pair) for pair in zip(run.requests, consulted.said, strict=True)]
@@ -215,7 +215,7 @@ class Replay:
         if isinstance(request, Find):
             return said[-1]
         reply = said[-1]
-        if is_decided(self.program, request):
+        if request.predictor in self._deciders:
             run.decisions += 1
             each = [run.watched.decided(request.predictor, one) for one in said]
             reply = each[-1]
@@ -264,6 +264,6 @@ class Replay:
                 self._failed[key] = found
 
     def _decoded(self, request: Request, said: Any) -> Reply:
-        if isinstance(request, Ask) and is_decided(self.program, request):
+        if isinstance(request, Ask) and request.predictor in self._deciders:
             return decode(said, self.program.predictor(request.predictor).fields)
         return said
