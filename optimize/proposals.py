@@ -9,7 +9,7 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from optimize.front import prices
-from optimize.trials import Trial, best_first, by_utility, distributions, plain
+from optimize.trials import Light, Trial, best_first, distributions, plain
 from program.parameters import Dimension, Setting
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
@@ -81,15 +81,9 @@ class Proposals:
         chosen = sorted({*best, *range(max(0, len(trials) - MEMORY + len(best)), len(trials))})
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP)
         study = optuna.create_study(sampler=sampler, direction="maximize")
-        study.add_trials([self._light(frozen[n]) for n in chosen])
+        study.add_trials([Light(frozen[n], self._distributions) for n in chosen])
         found = plain(study.ask(self._distributions).params)
         return {d.name: _coarse(d, found[d.name]) for d in self._space}
-
-    def _light(self, trial: FrozenTrial) -> FrozenTrial:
-        """The trial's utility, over distributions that all share: Optuna copies them with every trial otherwise."""
-        light = by_utility(trial)
-        light.distributions = self._distributions
-        return light
 
     def _step(self, complete: Sequence[Trial], rng: np.random.Generator, alone: float) -> Setting:
         """One of the best settings with one or a few of its values moved, or put back to what they were."""

@@ -19,7 +19,7 @@ from optimize.proposals import Proposals, within
 from optimize.scores import Scores
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Spending
-from optimize.trials import Trial, best_first, by_utility, distributions, thawed
+from optimize.trials import Light, Trial, best_first, distributions, thawed
 from program.errors import BudgetStop
 from program.parameters import Setting, space
 from program.settings import UtilitySettings
@@ -158,7 +158,7 @@ class Search:
         if len(complete) < IMPORTANT_FROM:
             return {}
         study = optuna.create_study(direction="maximize")
-        study.add_trials([by_utility(trial) for trial in complete])
+        study.add_trials([Light(trial, self._distributions) for trial in complete])
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         found: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator)
         return found

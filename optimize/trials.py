@@ -68,11 +68,17 @@ def thawed(frozen: FrozenTrial) -> Trial:
     )
 
 
-def by_utility(frozen: FrozenTrial) -> FrozenTrial:
-    """The trial with the first of its values alone, for what knows one objective."""
-    light = copy(frozen)
-    light.values = frozen.values[:1]
-    return light
+class Light(FrozenTrial):
+    """A finished trial with the first of its values alone, for what knows one objective, over distributions that all
+    share: Optuna copies each trial that is added to a study, and would copy all that it holds."""
+
+    def __init__(self, frozen: FrozenTrial, space: Distributions) -> None:
+        self.__dict__.update(vars(frozen))
+        self.values = frozen.values[:1]
+        self.distributions = space
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Light:
+        return copy(self)
 
 
 def best_first(trials: Sequence[Trial], price: float, own: float) -> list[Trial]:
