@@ -8,7 +8,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
-from optimize.front import prices
+from optimize.front import Candidate, prices
 from optimize.trials import Light, Trial, best_first, distributions, plain
 from program.parameters import Dimension, Setting
 
@@ -50,8 +50,11 @@ class Proposals:
         ]
         self._looked_at = 0
 
-    def next(self, trials: Sequence[Trial], frozen: Sequence[FrozenTrial]) -> tuple[int | None, Setting]:
-        """The next setting, and which start it is. `frozen` are the same trials as Optuna has them."""
+    def next(
+        self, trials: Sequence[Trial], frozen: Sequence[FrozenTrial], front: Sequence[Candidate]
+    ) -> tuple[int | None, Setting]:
+        """The next setting, and which start it is. `frozen` are the same trials as Optuna has them, `front` the
+        frontier of those judged in full."""
         done = {trial.start for trial in trials}
         if open_ := [n for n in (*range(1, len(self._starts)), 0) if n not in done]:
             start = open_[self._worker % len(open_)]  # workers begin at different ones
@@ -62,7 +65,7 @@ class Proposals:
         every, alone = next((every, alone) for upto, every, alone in PACE if len(trials) < upto)
         if len(trials) % every == 0:
             return None, self._tpe(trials, frozen, int(rng.integers(2**31)))
-        return None, self._step([trial for trial in trials if not trial.pruned], rng, alone)
+        return None, self._step([trial for trial in trials if not trial.pruned], front, rng, alone)
 
     def _untried(self, trials: Sequence[Trial]) -> list[tuple[str, float]]:
         """The candidates that no trial had yet: a step would come upon one in hundreds."""
@@ -85,9 +88,11 @@ class Proposals:
         found = plain(study.ask(self._distributions).params)
         return {d.name: _coarse(d, found[d.name]) for d in self._space}
 
-    def _step(self, complete: Sequence[Trial], rng: np.random.Generator, alone: float) -> Setting:
+    def _step(
+        self, complete: Sequence[Trial], front: Sequence[Candidate], rng: np.random.Generator, alone: float
+    ) -> Setting:
         """One of the best settings with one or a few of its values moved, or put back to what they were."""
-        at = prices([trial.candidate for trial in complete], self._own)
+        at = prices(front, self._own)
         price = list(at.values())[int(rng.integers(len(at)))]
         ranked = best_first(complete, price, self._own)
         setting = dict(ranked[min(int(rng.geometric(0.4)) - 1, len(ranked) - 1)].setting)

@@ -81,6 +81,8 @@ class Search:
         self._proposals = Proposals(found, self._starts, self._own, seed, worker)
         self._order: list[int] = []
         self._trials: dict[int, Trial] = {}
+        self._front: list[Candidate] = []
+        self._fronted = 0
         optuna.logging.set_verbosity(logging.ERROR)
 
     @property
@@ -110,7 +112,7 @@ class Search:
             while len(frozen := self._journal.trials()) < live.of:
                 spending.check()
                 trials = self._thawed(frozen)
-                start, setting = self._proposals.next(trials, frozen)
+                start, setting = self._proposals.next(trials, frozen, self._frontier(trials))
                 found = self._judged(setting, trials, start)
                 self._journal.add(found.frozen(self._distributions, self._name))
                 live.done, live.calls = len(frozen) + 1, spending.calls
@@ -186,7 +188,7 @@ class Search:
             found = self._scoring(setting)
             return Trial(number, setting, found.worth, found.calls, len(found.utility), start=start, usd=found.dollars)
         order = self._by_uncertainty()
-        front = frontier([trial.candidate for trial in trials if not trial.pruned], self._own, money=False)
+        front = self._frontier(trials)
         bounds = [(price, best(front, price, self._own).at(price, self._own)) for price in self._bends(front)]
         scores = Scores.none(len(order))
         seen = 0
@@ -198,6 +200,14 @@ class Search:
                 worth = self._scoring.most(scores, self._own)
                 return Trial(number, setting, worth, scores.calls, seen, True, start, scores.dollars)
         return Trial(number, setting, scores.worth, scores.calls, seen, False, start, scores.dollars)
+
+    def _frontier(self, trials: Sequence[Trial]) -> Sequence[Candidate]:
+        """The frontier of the trials judged in full: what is beaten once never comes back."""
+        new = [trial.candidate for trial in trials[self._fronted :] if not trial.pruned]
+        if new:
+            self._front = frontier([*self._front, *new], self._own, money=False)
+        self._fronted = len(trials)
+        return self._front
 
     def _bends(self, front: Sequence[Candidate]) -> list[float]:
         """Prices between which neither the best of a front nor what a setting can come to bends: a bound that holds at

@@ -42,6 +42,15 @@ def ask(compiled, *options):
     return done.exception or json.loads(done.stdout)
 
 
+@given(candidates, st.integers(1, 5))
+def test_a_frontier_made_bit_by_bit_is_that_of_all_at_once(every, many):
+    front = []
+    for at in range(0, len(every), many):
+        front = frontier([*front, *every[at : at + many]], OWN, money=False)
+    whole = frontier(every, OWN, money=False)
+    assert [id(one) for one in front] == [id(one) for one in whole]
+
+
 @given(candidates)
 def test_at_the_economy_point_something_of_fewer_calls_is_best_if_the_frontier_has_any(every):
     at = prices(every, OWN)
