@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
+from optimize.heads import embedded_deciders
 from optimize.record import Record
 from optimize.scores import Scores
 from optimize.spending import Caps, Spending
@@ -27,6 +27,8 @@ Work = Callable[[int], Any]
 """Tells a JSON value of a place."""
 Share = Callable[[Work, int, Advance], list[Any]]
 """Has work done for so many places, and tells what comes of each, in order."""
+Ahead = Callable[[Work, int, Advance], Any]
+"""Has so many places worked at by more than one process, for what that leaves in the record and among the heads."""
 
 
 class Abreast:
@@ -101,12 +103,16 @@ class Abreast:
         return orjson.dumps([told, columns, self._broken, self._spending.calls - calls, self._spending.usd - usd])
 
 
-@contextmanager
-def forking(program: AgenticRAG, record: Record) -> Iterator[None]:
-    """Inside, nothing is open that a forked process must not inherit."""
-    record.close()  # opened anew by who needs it
-    with program.runtime.library.embedder.without_file():
-        yield
+def close_files(program: AgenticRAG, record: Record) -> None:
+    """Lets go of what a forked process must not inherit open; each process opens it anew when it needs it."""
+    record.close()
+    program.runtime.library.embedder.close_file()
+    for decider in embedded_deciders(program):
+        decider.close_file()
+
+
+def unseen(done: int, of: int) -> None:
+    """Progress that nobody is shown."""
 
 
 def alone(work: Work, n: int, progress: Advance) -> list[Any]:
@@ -121,6 +127,16 @@ def alone(work: Work, n: int, progress: Advance) -> list[Any]:
     return told
 
 
+def backwards(work: Work, n: int, progress: Advance) -> None:
+    """Does the work from the last place to the first, so that it meets whoever began with the first."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(1):
+        for done, place in enumerate(reversed(range(n)), 1):
+            work(place)
+            progress(done, n)
+
+
 def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
     """Shares work with a second process, which does every other place; what that spends is added to `spending`.
 
@@ -128,7 +144,7 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
     """
 
     def share(work: Work, n: int, progress: Advance) -> list[Any]:
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+        from threadpoolctl import threadpool_limits
 
         told: dict[int, Any] = {}
         far = list(range(1, n, 2))
@@ -143,8 +159,8 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
             spending.add(calls, usd)
 
         with threadpool_limits(1):
-            with forking(program, record):
-                twin = Twin(serve)
+            close_files(program, record)
+            twin = Twin(serve)
             try:
                 for place in far:
                     twin.send(str(place).encode())

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
-from optimize.abreast import alone, answers_here, can_share, in_two
+from optimize.abreast import alone, answers_here, backwards, can_share, in_two
 from optimize.bench import Bench
 from optimize.calibration import judged
 from optimize.choice import choose
@@ -86,7 +86,9 @@ def compile_project(
         journal.note(CAPS, asdict(caps))
         ready.join(journal, leads=True)
         spending.caps = caps.reduced(SEARCH_SHARE)
-        prepare(ready, journal, starts, stage, advance)
+        shared = processes > 1 and can_share(ready.first, ready.project, caps)
+        ahead = in_two(ready.first, ready.record, spending) if shared else None
+        prepare(ready, journal, starts, stage, advance, ahead=ahead)
     except BudgetStop as stop:
         raise BudgetError(
             f"The cap on {stop.tripped} was reached before the first setting could be tried.",
@@ -94,7 +96,6 @@ def compile_project(
         ) from None
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
     stage("searching")
-    shared = processes > 1 and can_share(ready.first, ready.project, caps)
     with search.abreast(spending) if shared else nullcontext():
         stopped_by = search.run(target, told, live, spending)
         return _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
@@ -136,13 +137,16 @@ def _finish(
     stage("choosing on dev")
     spending.caps = caps.reduced(CHOICE_SHARE)
     final = ready.compiled()
+    if shared:  # both will want what is fitted to the labelled demonstrations
+        apply(final, ready.begun)
+        fit_heads(final, in_two(final, ready.record, spending))
     bench = Bench(ready, search, final)
     with bench.abreast(spending) if shared else nullcontext():
         choice = choose(ready, search, bench)
     chosen = choice.points["balanced"]
     apply(final, chosen)
     choice = choice.sealed()
-    fit_heads(final, ready.project.private)
+    fit_heads(final, alone)
 
     stage("testing")
     sealing = Sealing(ready.project, ready.questions, ready.parts, ready.seed)
@@ -235,8 +239,10 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     journal.expect(ready.identity())
     ready.join(journal, leads=False)
     try:
-        spending.caps = Caps(**journal.attributes.get(CAPS, {})).reduced(SEARCH_SHARE)
-        prepare(ready, journal, starts, stage, advance, worker=True)
+        caps = Caps(**journal.attributes.get(CAPS, {}))
+        spending.caps = caps.reduced(SEARCH_SHARE)
+        ahead = backwards if caps == Caps() else None  # what the caps leave room for is the compile's to say
+        prepare(ready, journal, starts, stage, advance, worker=True, ahead=ahead)
     except BudgetStop:
         return 0
     stage("searching")

@@ -66,11 +66,16 @@ class Demonstrator:
         """Demonstrations of every decision predictor, in the order of the questions."""
         made: list[Demonstration] = []
         for done, question in enumerate(questions, 1):
-            topic = question.topic or question.id
-            with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
-                made += [Demonstration(predictor, topic, fields) for predictor, fields in self._of(question)]
+            made += self.of(question)
             progress(done, len(questions))
         return thinned(made)
+
+    def of(self, question: LabelledQuestion) -> list[Demonstration]:
+        """The demonstrations that one question gives."""
+        topic = question.topic or question.id
+        with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
+            return [Demonstration(predictor, topic, fields) for predictor, fields in self._of(question)]
+        return []
 
     def _of(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
         glimpse = first_look(self._replay.reply(Find(question.question, self._program.sources)))

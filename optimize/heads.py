@@ -1,50 +1,47 @@
-"""The heads of a program's deciders, fitted before it is tested and kept beside the record."""
+"""The heads that embedded deciders fit to their demonstrations: kept in the project, and ready before a test."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from optimize.content import fingerprint
-from program.artifact import fitted_heads
+from optimize.code import source_digest
 from program.deciding import decides, tiers
 from program.rag import AgenticRAG
 
+if TYPE_CHECKING:
+    from optimize.abreast import Share
 
-def fit_heads(program: AgenticRAG, folder: Path) -> None:
-    """Has every decision predictor with demonstrations ready to answer.
 
-    What they were fitted to is in `folder` afterwards, so that another compile that ends in the same
-    demonstrations fits nothing; a file that cannot be written costs time only.
-    """
-    asked = []
-    for name, predictor in program.named_predictors():
-        model = tiers(program, predictor, {})[0]
-        if decides(predictor) and hasattr(model, "export_heads") and predictor.demos:
-            asked.append((name, predictor, model, fingerprint(program, predictor, model)))
-    if not asked:
-        return
-    named = hashlib.sha256("".join(print_ for *_, print_ in asked).encode()).hexdigest()[:16]
-    path = folder / f"heads-{named}.safetensors"
-    adopt = getattr(program.runtime.models.decide, "import_heads", None)
-    if path.is_file() and adopt is not None:
-        from safetensors.numpy import load_file
+def embedded_deciders(program: AgenticRAG) -> list[Any]:
+    """The models of its predictors that are fitted to demonstrations, each once."""
+    models = [model for _, predictor in program.named_predictors() for model in tiers(program, predictor, {})]
+    return list({id(model): model for model in models if hasattr(model, "remember_in")}.values())
 
-        with contextlib.suppress(OSError, ValueError):
-            adopt(load_file(path))
-    for name, predictor, model, _ in asked:
+
+def keep_heads(program: AgenticRAG, folder: Path) -> None:
+    """Has what is fitted kept in `folder`, where every process that runs the same code finds it."""
+    for decider in embedded_deciders(program):
+        decider.remember_in(folder, source_digest())
+
+
+def fit_heads(program: AgenticRAG, share: Share) -> None:
+    """Has every embedded decider with demonstrations ready to answer; `share` says who fits what."""
+    names = [
+        name
+        for name, predictor in program.named_predictors()
+        if decides(predictor) and predictor.demos and hasattr(tiers(program, predictor, {})[0], "remember_in")
+    ]
+
+    def fit(place: int) -> None:
+        name = names[place]
+        predictor = program.predictor(name)
         inputs = {
             field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
             for field, info in predictor.signature.input_fields.items()
         }
-        program.requests.ask(name, predictor, model, inputs)
-    content = fitted_heads(program)
-    if content and not path.is_file():
-        with contextlib.suppress(OSError):
-            aside = path.with_suffix(f".{os.getpid()}")
-            aside.write_bytes(content)
-            aside.replace(path)
+        program.requests.ask(name, predictor, tiers(program, predictor, {})[0], inputs)
+
+    share(fit, len(names), lambda done, of: None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from optimize.abreast import Ahead, unseen
 from optimize.candidates import Offer, Sets, equip, gathered, informed, learns, reads_instructions, taught
 from optimize.demonstrations import MOST, Demonstration
 from optimize.instructions import Failure, Proposer
@@ -33,30 +34,29 @@ WAIT = 1800.0  # seconds that a worker waits for the compile to say what is sear
 PAUSE = 0.5
 
 
-def agreed(ready: Preparation, journal: Journal, worker: bool) -> None:
+def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | None) -> None:
     """Gives the arms their candidates: those noted in the study, else those found now, which are then noted.
 
-    The demonstrations themselves are kept in the record. A worker waits for the compile that began the study. Raises
-    `StudyError` when nothing is noted in WAIT seconds, or the record lacks them and others come about now.
+    The demonstrations themselves are kept in the record. What takes longest is worked at `ahead`; a worker does no
+    more than that, and waits for the compile that began the study. Raises `StudyError` when nothing is noted in WAIT
+    seconds, or the record lacks them and others come about now.
     """
-    noted = _awaited(journal) if worker else journal.attributes.get(CANDIDATES)
+    noted = journal.attributes.get(CANDIDATES)
+    if noted is None and worker:
+        if ahead is not None:
+            _screened_ahead(ready, _gathered(ready, ahead), ahead)
+        noted = _awaited(journal)
     before = ready.spending.caps
-    embedder = ready.first.runtime.models.embedder
-    ready.sets = gathered(ready.base, ready.demonstrations, [], embedder)
     kept = _kept(ready, journal) if noted is not None else None
     if kept is not None:
-        ready.sets = {name: {**sets, **kept.get(name, {})} for name, sets in ready.sets.items()}
+        ready.sets = {name: {**sets, **kept.get(name, {})} for name, sets in _sets(ready, []).items()}
     else:
         if noted is None:
             ready.spending.caps = before.reduced(SHARE)
-        _equip(ready, ready.sets, taught(ready.base, ready.sets))
-        try:
-            runs = _runs(ready)
-        except BudgetStop:
-            runs = []
-        if good := bootstrapped(runs):
-            ready.sets = gathered(ready.base, ready.demonstrations, good, embedder)
+        runs = _gathered(ready, ahead)
     if noted is None:
+        if ahead is not None:
+            _screened_ahead(ready, runs, ahead)
         ready.offers = _found(ready, runs)
         _keep(ready, journal)
         journal.note(CANDIDATES, {name: offer.noted() for name, offer in sorted(ready.offers.items())})
@@ -113,7 +113,24 @@ def _awaited(journal: Journal) -> Mapping[str, Any]:
     return found
 
 
-def _runs(ready: Preparation) -> list[Run]:
+def _gathered(ready: Preparation, ahead: Ahead | None) -> list[Run]:
+    """Gathers the sets of demonstrations; the program's own runs, from which some of them are."""
+    ready.sets = _sets(ready, [])
+    _equip(ready, ready.sets, taught(ready.base, ready.sets))
+    try:
+        runs = _runs(ready, ahead)
+    except BudgetStop:
+        runs = []
+    if good := bootstrapped(runs):
+        ready.sets = _sets(ready, good)
+    return runs
+
+
+def _sets(ready: Preparation, good: Sequence[Demonstration]) -> dict[str, Sets]:
+    return gathered(ready.base, ready.demonstrations, good, ready.first.runtime.models.embedder)
+
+
+def _runs(ready: Preparation, ahead: Ahead | None) -> list[Run]:
     """The program's own runs, once it has what is labelled, where they can be of use."""
     program = ready.base
     names = [name for name, _ in program.named_predictors()]
@@ -121,7 +138,15 @@ def _runs(ready: Preparation) -> list[Run]:
     of_use = [n for n in names if reads_instructions(program, n) or (learns(program, n) and 0 < counts[n] < MOST // 2)]
     for arm in ready.arms if of_use else ():
         apply(arm.replay.program, informed(taught(program, ready.sets), ready.sets))
-    return observed(ready.arms) if of_use else []
+    if not of_use:
+        return []
+
+    def observe(place: int) -> None:
+        observed([ready.arms[place]])
+
+    if ahead is not None:
+        ahead(observe, len(ready.arms), unseen)
+    return observed(ready.arms)
 
 
 def _equip(ready: Preparation, sets: Mapping[str, Sets], offers: Mapping[str, Offer]) -> None:
@@ -136,6 +161,17 @@ def _found(ready: Preparation, runs: Sequence[Run]) -> dict[str, Offer]:
         for name, sets in ready.sets.items():
             offers[name] = _screened(ready, name, sets, runs, offers.get(name, Offer()))
     return {name: offer for name, offer in offers.items() if offer != Offer()}
+
+
+def _screened_ahead(ready: Preparation, runs: Sequence[Run], ahead: Ahead) -> None:
+    """Screens the candidates of the embedded deciders, whose heads take longest, for what that leaves behind."""
+    offers = taught(ready.base, ready.sets)
+    names = [name for name in ready.sets if learns(ready.base, name)]
+
+    def screen(place: int) -> None:
+        _screened(ready, names[place], ready.sets[names[place]], runs, offers.get(names[place], Offer()))
+
+    ahead(screen, len(names), unseen)
 
 
 def _screened(ready: Preparation, name: str, sets: Sets, runs: Sequence[Run], anyway: Offer) -> Offer:

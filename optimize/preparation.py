@@ -10,14 +10,17 @@ from typing import Any
 
 import orjson
 
+from optimize.abreast import Ahead, unseen
 from optimize.candidates import Offer, Sets, equip, informed
 from optimize.code import source_digest
 from optimize.content import fingerprint
 from optimize.dataset import LabelledQuestion, read_labelled, splits
 from optimize.demonstrations import Demonstration, Demonstrator
+from optimize.heads import keep_heads
 from optimize.journal import Journal
 from optimize.labels import require_sound_labels
 from optimize.offers import agreed
+from optimize.proposals import within
 from optimize.record import Record
 from optimize.replay import Replay
 from optimize.scoring import Arm
@@ -170,6 +173,7 @@ def open_project(
         )
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
     record = Record(project.settings.study.storage or project.private / RECORD)
+    keep_heads(first, project.private)
     base = successor(first, parent)
     return Preparation(project, questions, parts, seed, first, parent, base, origin, record, spending)
 
@@ -181,23 +185,49 @@ def prepare(
     stage: Stage,
     advance: Advance,
     worker: bool = False,
+    ahead: Ahead | None = None,
 ) -> None:
     """Fills in demonstrations, arms, candidates and the settings to start from: exactly as it is; with the labelled
-    demonstrations, where it had none, and its routing fitted; and `starts`."""
+    demonstrations, where it had none, and its routing fitted; and `starts`.
+
+    What takes long is had worked at `ahead`, if given, part by part, before all of it is done here in one order: what
+    comes about is the same, whoever did a part of it.
+    """
     stage("making demonstrations")
     train = ready.parts["train"]
-    ready.demonstrations = Demonstrator(ready.first, ready.replay(ready.first)).make(train, advance)
+    demonstrator = Demonstrator(ready.first, ready.replay(ready.first))
+
+    def demonstrate(place: int) -> None:
+        demonstrator.of(train[place])
+
+    if ahead is not None:
+        ahead(demonstrate, len(train), advance)
+    ready.demonstrations = demonstrator.make(train, advance if ahead is None else unseen)
     ready.arms = [Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(train)]
     stage("choosing candidates")
-    agreed(ready, journal, worker)
+    agreed(ready, journal, worker, ahead)
     stage("fitting thresholds")
     as_it_is = read(ready.arms[0].replay.program)
     begun = ready.begun
     for arm in ready.arms:
         apply(arm.replay.program, begun)
+
+    def route(place: int) -> None:
+        routed([ready.arms[place]])
+
+    if ahead is not None:
+        ahead(route, len(ready.arms), advance)
     ready.routing = routed(ready.arms)
     fitted = {**as_it_is, **begun, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
+
+    def start(place: int) -> None:
+        arm = ready.arms[place]
+        apply(arm.replay.program, within(space(arm.replay.program), fitted))
+        arm.replay.answers([question.question for question in arm.questions])
+
+    if worker and ahead is not None:  # with the compile's first trial; two processes of one share that anyway
+        ahead(start, len(ready.arms), advance)
 
 
 def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optimize.abreast import Abreast, forking
+from optimize.abreast import Abreast, close_files
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import judge, routing, supported, utility
 from optimize.paths import NONE
@@ -77,8 +77,8 @@ class Scoring:
         far = [number % 2 == 1 for number, _ in self._places]
         first = self._arms[0].replay  # all arms have one record
         with threadpool_limits(1):
-            with forking(first.program, first.record):
-                self._abreast = Abreast(self._scored, far, self.broken, spending)
+            close_files(first.program, first.record)
+            self._abreast = Abreast(self._scored, far, self.broken, spending)
             try:
                 yield
             finally:

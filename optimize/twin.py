@@ -79,6 +79,8 @@ def _serve(there: socket.socket, serve: Callable[[bytes], bytes]) -> None:
         stream = there.makefile("rwb")
         while message := _read(stream):
             _write(stream, serve(message))
+    except BrokenPipeError:
+        pass  # nobody waits for the answer any more
     except Exception:  # its work is done by the first process, which cannot know why
         _log.warning("The second process of the compile failed; the first goes on alone.", exc_info=True)
     finally:

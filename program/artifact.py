@@ -167,12 +167,12 @@ def project_of(target: str, artifacts: str | Path | None = None) -> Project:
 def files_of(program: AgenticRAG) -> dict[str, bytes]:
     """The files that hold what was learned: state as JSON, and as safetensors the heads that were fitted so far."""
     files = {STATE: orjson.dumps(_state(program), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
-    if heads := fitted_heads(program):
+    if heads := _fitted_heads(program):
         files[HEADS] = heads
     return files
 
 
-def fitted_heads(program: AgenticRAG) -> bytes:
+def _fitted_heads(program: AgenticRAG) -> bytes:
     """The heads that were fitted for the program so far, as safetensors; empty when there are none."""
     export = getattr(program.runtime.models.decide, "export_heads", None)
     heads: Mapping[str, Any] = export(program.requests.kept(dict(program.named_predictors()))) if export else {}

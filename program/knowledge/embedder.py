@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -59,19 +58,11 @@ class Embedder:
             if self._file is None or self._file.path != path:
                 self._file = VectorFile(path)
 
-    @contextmanager
-    def without_file(self) -> Iterator[None]:
-        """Its file is closed inside and opened anew afterwards: what is open must not be taken through a fork."""
+    def close_file(self) -> None:
+        """Lets go of its file, which must not be open when this process forks; the next use opens it anew."""
         with self._lock:
-            file, self._file = self._file, None
-            if file is not None:
-                file.close()
-        try:
-            yield
-        finally:
-            if file is not None:
-                with self._lock:
-                    self._file = VectorFile(file.path)
+            if self._file is not None:
+                self._file.close()
 
     @property
     def digest(self) -> str:

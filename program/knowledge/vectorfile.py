@@ -15,37 +15,30 @@ _OLDER = "DELETE FROM vectors WHERE rowid <= (SELECT (min(rowid) + max(rowid)) /
 class VectorFile:
     """A file of vectors, as bytes, that several processes may read and add to.
 
-    Texts are kept as digests, though what was computed of one may tell its words. A file that cannot be read or
-    written is left alone: the cost is time.
+    Texts are kept as digests, though what was computed of one may tell its words. The file is opened when it is first
+    used; one that cannot be read or written is left alone: the cost is time.
     """
 
     def __init__(self, path: Path, most: int = MOST) -> None:
         self.path = path
         self._most = most
         self._db: sqlite3.Connection | None = None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=5.0, check_same_thread=False, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = OFF")  # losing the last rows in a power cut costs nothing
-            self._db.execute(_TABLE)
-        except (OSError, sqlite3.Error):
-            self._db = None
+        self._unusable = False
 
     def close(self) -> None:
-        """Lets go of the file; nothing is read or kept any more."""
+        """Lets go of the file, which must not be open when this process forks; the next use opens it anew."""
         if self._db is not None:
             self._db.close()
             self._db = None
 
     def get(self, texts: Sequence[str]) -> dict[str, bytes]:
         """What is kept of those texts."""
-        if self._db is None:
-            return {}
-        found = {}
+        found: dict[str, bytes] = {}
+        if (db := self._opened()) is None:
+            return found
         try:
             for text in texts:
-                row = self._db.execute("SELECT vector FROM vectors WHERE text = ?", (_key(text),)).fetchone()
+                row = db.execute("SELECT vector FROM vectors WHERE text = ?", (_key(text),)).fetchone()
                 if row is not None:
                     found[text] = row[0]
         except sqlite3.Error:
@@ -53,27 +46,42 @@ class VectorFile:
         return found
 
     def put(self, vectors: Mapping[str, bytes]) -> None:
-        """Keeps what was computed of each text; in a full file, the older half makes room."""
-        if self._db is None:
+        """Keeps what was computed of each text, in the place of what was kept; in a full file, the older half makes
+        room."""
+        if (db := self._opened()) is None:
             return
         rows = [(_key(text), vector) for text, vector in vectors.items()]
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            if self._used() > self._most:
-                self._db.execute(_OLDER)
-            self._db.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
-            self._db.execute("COMMIT")
+            db.execute("BEGIN IMMEDIATE")
+            if _used(db) > self._most:
+                db.execute(_OLDER)
+            db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
+            db.execute("COMMIT")
         except sqlite3.Error:
-            self._db = None
+            self._give_up()
 
-    def _used(self) -> int:
-        """Bytes of the file's pages that hold something."""
-        assert self._db is not None
-        pages, free, size = (
-            int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
-            for name in ("page_count", "freelist_count", "page_size")
-        )
-        return (pages - free) * size
+    def _opened(self) -> sqlite3.Connection | None:
+        if self._db is None and not self._unusable:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._db = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False, isolation_level=None)
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = OFF")  # losing the last rows in a power cut costs nothing
+                self._db.execute(_TABLE)
+            except (OSError, sqlite3.Error):
+                self._give_up()
+        return self._db
+
+    def _give_up(self) -> None:
+        self._db, self._unusable = None, True
+
+
+def _used(db: sqlite3.Connection) -> int:
+    """Bytes of the file's pages that hold something."""
+    pages, free, size = (
+        int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size
 
 
 def _key(text: str) -> bytes:

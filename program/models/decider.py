@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from program.errors import IntegrityError
 from program.knowledge.embedder import MINILM, Embedder
 from program.models.demonstrations import Demonstrations, Question, as_bytes
 from program.models.features import Case, Space, case
+from program.models.headfile import HeadFile
 from program.models.onevsrest import Fitted, fit_decision, from_arrays
 from program.models.priors import prior
 from program.models.reading import Vector
@@ -47,6 +50,21 @@ class LocalDecider:
         self._shown: OrderedDict[bytes, Demonstrations] = OrderedDict()
         self._heads: OrderedDict[str, Fitted] = OrderedDict()
         self._spaces: dict[str, Space] = {}
+        self._file: HeadFile | None = None
+
+    def remember_in(self, folder: Path, version: str) -> None:
+        """Keeps heads in a file there, too, so that another process need not fit them again.
+
+        `version` names the code that fits them: what other code fitted is not read.
+        """
+        with self._lock:
+            self._file = HeadFile(folder, version)
+
+    def close_file(self) -> None:
+        """Lets go of its file, which must not be open when this process forks; the next use opens it anew."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
 
     def __call__(
         self, state: Mapping[str, Any], questions: Mapping[str, Mapping[str, Any]]
@@ -90,11 +108,9 @@ class LocalDecider:
         with self._lock:
             wanted = set(self._heads) if requests is None else {k for r in requests for k in self._keys(*r)}
             found: dict[str, NDArray[Any]] = {}
-            for key, head in sorted((k, h) for k, h in self._heads.items() if k in wanted):
-                found |= {f"head.{key}.{part}": array for part, array in head.arrays().items()}
+            for key in sorted(wanted & set(self._heads)):
                 space = _space_of(key)
-                kept = self._spaces[space].arrays()
-                found |= {f"space.{space}.{part}": array for part, array in kept.items()}
+                found |= _head_arrays(key, self._heads[key]) | _space_arrays(space, self._spaces[space])
             return found
 
     def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -169,9 +185,21 @@ class LocalDecider:
         if key is None:
             return None
         with self._lock:
-            head = self._heads.get(key) or self._fitted(question, shown)
+            head = self._heads.get(key) or self._remembered(key)
+            if head is None:
+                head = self._fitted(question, shown)
+                if self._file is not None:
+                    spaces = _space_arrays(shown.digest, self._spaces[shown.digest])
+                    self._file.put({key: _head_arrays(key, head), shown.digest: spaces})
             self._keep(key, head)
             return head
+
+    def _remembered(self, key: str) -> Fitted | None:
+        """The head as another process fitted it; None when the file does not hold it whole."""
+        if self._file is not None:
+            with contextlib.suppress(IntegrityError):
+                self.import_heads(self._file.get(key, _space_of(key)))
+        return self._heads.get(key)
 
     def _fitted(self, question: Question, shown: Demonstrations) -> Fitted:
         space = self._spaces.setdefault(shown.digest, shown.space)
@@ -193,6 +221,14 @@ class LocalDecider:
             gone, _ = self._heads.popitem(last=False)
             if not any(_space_of(kept) == _space_of(gone) for kept in self._heads):
                 self._spaces.pop(_space_of(gone), None)
+
+
+def _head_arrays(key: str, head: Fitted) -> dict[str, NDArray[Any]]:
+    return {f"head.{key}.{part}": array for part, array in head.arrays().items()}
+
+
+def _space_arrays(key: str, space: Space) -> dict[str, NDArray[Any]]:
+    return {f"space.{key}.{part}": array for part, array in space.arrays().items()}
 
 
 def _space_of(head_key: str) -> str:

@@ -157,7 +157,7 @@ def _fit(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequence[str], 
     x, mean, scale = _rows(cases, chosen)
     weights, bias = regress(x.astype(np.float64), y, strength)
     return Head(
-        chosen, mean, scale, weights.astype(np.float32), bias.astype(np.float32),
+        chosen, mean, scale, weights.astype(np.float32, order="C"), bias.astype(np.float32),
         float(np.float32(slope)), shift.astype(np.float32), classes, len(y), trees,
     )  # fmt: skip
 

@@ -1,21 +1,27 @@
 """Two processes: the same scores, the same version, and no harm when one of them is killed."""
 
+import multiprocessing
 import os
+import shutil
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from optimize.abreast import in_two
-from optimize.compiler import compile_project
+from optimize import offers
+from optimize.abreast import backwards, in_two
+from optimize.compiler import compile_project, work
 from optimize.journal import create
 from optimize.preparation import open_project, prepare
 from optimize.scoring import Scoring
 from optimize.spending import Spending
 from optimize.starts import starts
 from optimize.twin import Twin, TwinLost, can_fork
+from program.errors import StudyError
 from program.manifest import read
+from program.models.onevsrest import fit_decision
 from program.reference import resolve
 from program.settings import Project
 
@@ -49,10 +55,7 @@ def test_a_version_is_the_same_to_the_byte_whether_one_or_two_processes_made_it(
 
 
 def test_scores_are_the_same_alone_abreast_and_after_the_other_process_was_killed(own_shop):
-    project = Project.open(own_shop)
-    ready = open_project(project, 0, "", Spending(), lambda stage: None, lambda done, of: None)
-    journal = create(project, ready.identity(), {"id": "twins", "trials": 1})
-    prepare(ready, journal, starts, lambda stage: None, lambda done, of: None)
+    ready = prepared(own_shop)
     weights = ready.project.settings.utility
     alone = [Scoring(ready.arms, weights)(setting) for setting in ready.starts[:3]]
     shared = Scoring([*ready.arms], weights)
@@ -84,6 +87,83 @@ def test_work_in_two_is_told_in_order_and_done_here_once_the_other_process_is_lo
     assert (spending.calls, seen[-1]) == (5, (5, 5))
     assert [place for place, _ in share(lost, 5, lambda done, of: None)] == [0, 1, 2, 3, 4]
     assert share(lost, 5, lambda done, of: None)[3] == [3, True]
+
+
+@pytest.fixture
+def fits(tmp_path, monkeypatch):
+    """Counts the heads fitted so far, in this process and those forked from it."""
+    counted = tmp_path / "fits"
+    counted.touch()
+
+    def counting(*given):
+        with counted.open("a") as file:
+            file.write("one\n")
+        return fit_decision(*given)
+
+    monkeypatch.setattr("program.models.decider.fit_decision", counting)
+    return lambda: len(counted.read_text().splitlines())
+
+
+def test_a_preparation_in_two_comes_to_the_same_and_fits_no_head_twice(own_shop, tmp_path, fits):
+    other = shutil.copytree(own_shop, tmp_path / "other/shop")
+    alone, before = prepared(own_shop), fits()
+    shared = prepared(other, two=True)
+    assert told(shared) == told(alone)
+    assert fits() == 2 * before > 0
+    assert shared.record.performed < alone.record.performed
+
+
+def test_a_second_process_lost_in_preparation_costs_time_only(own_shop, tmp_path):
+    other = shutil.copytree(own_shop, tmp_path / "other/shop")
+
+    def killing(*_):
+        for child in children(os.getpid()):
+            os.kill(child, signal.SIGKILL)
+
+    assert told(prepared(other, two=True, advance=killing)) == told(prepared(own_shop))
+
+
+def test_what_a_worker_did_until_the_candidates_were_noted_is_not_done_again(own_shop, monkeypatch, fits):
+    with monkeypatch.context() as impatient, pytest.raises(StudyError):
+        impatient.setattr(offers, "WAIT", 0.0)
+        prepared(own_shop, worker=True)
+    by_worker = fits()
+    ready = prepared(own_shop)
+    assert fits() == by_worker > 0
+    assert ready.record.performed <= len(ready.parts["train"])  # routes, asked once the candidates are noted
+
+
+def test_a_worker_killed_while_it_helps_changes_nothing(own_shop, tmp_path):
+    other = shutil.copytree(own_shop, tmp_path / "other/shop")
+    project = Project.open(other)
+    journal = create(project, opened(project).identity(), {"id": "helped", "trials": 1})
+    helping = multiprocessing.get_context("forkserver").Process(target=work, args=(project, journal.name))
+    helping.start()
+    while helping.is_alive() and not list((other / ".ragc").glob("fitted-*.sqlite")):
+        time.sleep(0.01)
+    assert helping.is_alive()
+    os.kill(helping.pid, signal.SIGKILL)
+    helping.join()
+    assert told(prepared(other)) == told(prepared(own_shop))
+
+
+def opened(project):
+    return open_project(project, 0, "", Spending(), lambda stage: None, lambda done, of: None)
+
+
+def prepared(folder, two=False, worker=False, advance=lambda done, of: None):
+    """A project ready to be searched: alone, in two processes, or as a worker goes about it."""
+    project = Project.open(folder)
+    ready = opened(project)
+    ahead = backwards if worker else in_two(ready.first, ready.record, ready.spending) if two else None
+    journal = create(project, ready.identity(), {"id": f"{two} {worker}", "trials": 1})
+    prepare(ready, journal, starts, lambda stage: None, advance, worker, ahead)
+    return ready
+
+
+def told(ready):
+    """All that a preparation comes to."""
+    return repr((ready.demonstrations, ready.sets, ready.offers, ready.starts, ready.routing))
 
 
 def children(pid):

@@ -34,8 +34,17 @@ def test_a_file_that_cannot_be_read_costs_time_only(path, content):
     assert file.get(["a"]) == ({} if content else {"a": b"1"})
 
 
-def test_a_closed_file_is_left_alone(path):
+def test_what_is_put_again_takes_the_place_of_what_was_kept(path):
     file = VectorFile(path)
-    file.close()
+    file.put({"a": b"damaged"})
+    file.put({"a": b"whole"})
+    assert file.get(["a"]) == {"a": b"whole"}
+
+
+def test_a_closed_file_is_opened_anew_when_it_is_used(path):
+    file = VectorFile(path)
+    assert not path.exists()
     file.put({"a": b"1"})
-    assert file.get(["a"]) == {}
+    file.close()
+    assert not path.with_name(f"{path.name}-wal").exists()  # the last connection is gone
+    assert file.get(["a"]) == {"a": b"1"}

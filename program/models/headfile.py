@@ -1,0 +1,50 @@
+"""What was fitted to demonstrations earlier, on disk by their digests: a cache that may be deleted at any time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from program.knowledge.vectorfile import VectorFile
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class HeadFile:
+    """A file of named arrays, as safetensors, that several processes may read and add to.
+
+    `version` names the code that fits: what other code fitted is in another file. One that cannot be read or written
+    is left alone: the cost is time.
+    """
+
+    def __init__(self, folder: Path, version: str) -> None:
+        self.path = folder / f"fitted-{hashlib.sha256(version.encode()).hexdigest()[:12]}.sqlite"
+        self._file = VectorFile(self.path)
+
+    def close(self) -> None:
+        """Lets go of the file, which must not be open when this process forks; the next use opens it anew."""
+        self._file.close()
+
+    def get(self, *keys: str) -> dict[str, NDArray[Any]]:
+        """All arrays kept under those keys; none when a key lacks its own, or they are damaged."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        kept = self._file.get(keys)
+        try:
+            return {} if len(kept) < len(keys) else {n: a for part in kept.values() for n, a in load(part).items()}
+        except SafetensorError:
+            return {}
+
+    def put(self, arrays: Mapping[str, Arrays]) -> None:
+        """Keeps arrays by key, but for those that are there already."""
+        from safetensors.numpy import save
+
+        new = {key: save(dict(named)) for key, named in arrays.items()}
+        kept = self._file.get(list(new))
+        if new := {key: content for key, content in new.items() if kept.get(key) != content}:
+            self._file.put(new)
