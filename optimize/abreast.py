@@ -39,7 +39,9 @@ class Abreast:
     be graded) and what the second process spends are kept up to date here. Should it be lost, all is done here.
     """
 
-    def __init__(self, scored: Scored, far: Sequence[bool], broken: dict[str, str], spending: Spending) -> None:
+    def __init__(
+        self, scored: Scored, far: Sequence[bool], broken: dict[str, str], spending: Spending, record: Record
+    ) -> None:
         self._scored = scored
         self._far = far
         self._broken = broken
@@ -47,7 +49,7 @@ class Abreast:
         self._setting: Setting = {}
         self._told: set[int] = set()
         self._theirs = Scores.none(len(far))
-        self._twin: Twin | None = Twin(self._serve)
+        self._twin: Twin | None = Twin(self._serve, record.close)
 
     def __call__(self, setting: Setting, places: Sequence[int]) -> Scores:
         if setting != self._setting:
@@ -160,7 +162,7 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
 
         with threadpool_limits(1):
             close_files(program, record)
-            twin = Twin(serve)
+            twin = Twin(serve, record.close)
             try:
                 for place in far:
                     twin.send(str(place).encode())

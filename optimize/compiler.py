@@ -96,9 +96,12 @@ def compile_project(
         ) from None
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
     stage("searching")
-    with search.abreast(spending) if shared else nullcontext():
-        stopped_by = search.run(target, told, live, spending)
-        return _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
+    try:
+        with search.abreast(spending) if shared else nullcontext():
+            stopped_by = search.run(target, told, live, spending)
+            return _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
+    finally:
+        ready.record.close()
 
 
 def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal | None:
@@ -247,7 +250,10 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
         return 0
     stage("searching")
     search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
-    search.run(int(journal.attributes["trials"]), told, live, spending)
+    try:
+        search.run(int(journal.attributes["trials"]), told, live, spending)
+    finally:
+        ready.record.close()
     return search.added()
 
 

@@ -101,18 +101,14 @@ class Replay:
 
     def answers(self, questions: Sequence[str]) -> list[Answer]:
         """The answers, in order."""
-        found = dict(zip(questions, self._paths.known(questions), strict=True))
-        unknown = [question for question, number in found.items() if number == NONE]
-        if unknown and self._kept and (kept := self._kept.read(unknown)):
-            self._paths.take(kept)
-            found = dict(zip(questions, self._paths.known(questions), strict=True))
+        found = self._look_up(questions)
         runs = self._run([question for question, number in found.items() if number == NONE])
         made = {run.question: run.answer for run in runs}
         return [made.get(q) or self._paths.answer(found[q]) for q in questions]
 
     def asked(self, questions: Sequence[str]) -> list[list[tuple[Ask, Reply]]]:
         """Every question put to a predictor on the way to each answer, with its reply."""
-        self._paths.known(questions)
+        self._look_up(questions)
         return [run.asked for run in self._run(questions)]
 
     def reply(self, request: Request) -> Reply:
@@ -137,6 +133,15 @@ class Replay:
                 except StopIteration as stop:
                     puts[n], found[n] = [], self._decoded(requests[n], stop.value.said[0][-1])
             puts = {n: some for n, some in puts.items() if some}
+        return found
+
+    def _look_up(self, questions: Sequence[str]) -> dict[str, int]:
+        """As `known`, with what the record holds of runs."""
+        found = dict(zip(questions, self._paths.known(questions), strict=True))
+        unknown = [question for question, number in found.items() if number == NONE]
+        if unknown and self._kept and (kept := self._kept.read(unknown)):
+            self._paths.take(kept)
+            found = dict(zip(questions, self._paths.known(questions), strict=True))
         return found
 
     def _run(self, questions: Sequence[str]) -> list[_Run]:

@@ -78,7 +78,7 @@ class Scoring:
         first = self._arms[0].replay  # all arms have one record
         with threadpool_limits(1):
             close_files(first.program, first.record)
-            self._abreast = Abreast(self._scored, far, self.broken, spending)
+            self._abreast = Abreast(self._scored, far, self.broken, spending, first.record)
             try:
                 yield
             finally:

@@ -23,15 +23,15 @@ class TwinLost(Exception):
 class Twin:
     """Answers messages in a process of its own, one after the other, by what `serve` was when it was made.
 
-    It ends with the process that made it, however that ends.
+    It ends with the process that made it, however that ends; when it is let go, with `leave`.
     """
 
-    def __init__(self, serve: Callable[[bytes], bytes]) -> None:
+    def __init__(self, serve: Callable[[bytes], bytes], leave: Callable[[], None] = lambda: None) -> None:
         here, there = socket.socketpair()
         self._child = os.fork()
         if not self._child:
             here.close()
-            _serve(there, serve)
+            _serve(there, serve, leave)
         there.close()
         self._socket = here
         self._stream = here.makefile("rwb")
@@ -72,13 +72,14 @@ def can_fork() -> bool:
     return hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1
 
 
-def _serve(there: socket.socket, serve: Callable[[bytes], bytes]) -> None:
+def _serve(there: socket.socket, serve: Callable[[bytes], bytes], leave: Callable[[], None]) -> None:
     """Until the other end is closed. Leaves without cleaning up: what is open belongs to the process that forked."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the first says when it is over
         stream = there.makefile("rwb")
         while message := _read(stream):
             _write(stream, serve(message))
+        leave()
     except BrokenPipeError:
         pass  # nobody waits for the answer any more
     except Exception:  # its work is done by the first process, which cannot know why

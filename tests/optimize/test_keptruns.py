@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from optimize import keptruns
+from optimize.compiler import compile_project
+from optimize.keptruns import KeptRuns
 from optimize.record import Record
 from optimize.replay import Replay
 from program.models.script import Script, obliging
 from program.models.testing import serve
 from program.parameters import Candidates, apply
+from program.settings import Project
 from tests.optimize.test_paths import QUESTIONS, moved
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -108,3 +111,21 @@ def test_nothing_is_kept_over_a_source_that_may_change_unseen(rag, tmp_path, mon
     answers_of(replayed(rag, tmp_path), [{}])
     with sqlite3.connect(tmp_path / "record.sqlite") as db:
         assert bool(db.execute("SELECT count(*) FROM runs").fetchone()[0]) == bool(digest)
+
+
+def test_a_second_compile_comes_upon_no_run_that_is_not_kept(own_shop, monkeypatch):
+    kept, keep = [], KeptRuns.keep
+
+    def keeping(self, path):
+        kept.append(path.question)
+        keep(self, path)
+
+    monkeypatch.setattr(KeptRuns, "keep", keeping)
+    project = Project.open(own_shop)
+    first = compile_project(project, trials=12)
+    assert kept
+    kept.clear()
+    second = compile_project(project, trials=12, processes=1)
+    assert not kept
+    assert second.evaluation.grades == first.evaluation.grades
+    assert second.points == first.points
