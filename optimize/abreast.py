@@ -198,6 +198,7 @@ def can_share(program: AgenticRAG, project: Project, caps: Caps) -> bool:
 
 
 def answers_here(program: AgenticRAG) -> bool:
-    """True when every predictor's models run in this process."""
-    models = [model for _, predictor in program.named_predictors() for model in tiers(program, predictor, {})]
+    """True when every predictor's models run in this process, the one for a second draft included."""
+    predictors = [predictor for _, predictor in program.named_predictors()]
+    models = [m for one in predictors for strict in (False, True) for m in tiers(program, one, {"strict": strict})]
     return all(runs_here(model) for model in models)

@@ -11,19 +11,21 @@ import numpy as np
 import pytest
 
 from optimize import offers
-from optimize.abreast import backwards, in_two
+from optimize.abreast import backwards, can_share, in_two
 from optimize.compiler import compile_project, work
 from optimize.journal import create
 from optimize.preparation import open_project, prepare
 from optimize.scoring import Scoring
-from optimize.spending import Spending
+from optimize.spending import Caps, Spending
 from optimize.starts import starts
 from optimize.twin import Twin, TwinLost, can_fork
+from program import open_program
 from program.errors import StudyError
+from program.indexing import index_project
 from program.manifest import read
 from program.models.onevsrest import fit_decision
 from program.reference import resolve
-from program.settings import Project
+from program.settings import FILE, Project
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="one processor, or no fork")
 
@@ -168,3 +170,12 @@ def told(ready):
 
 def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_nothing_is_shared_where_a_second_draft_is_paid_for(own_shop):
+    told = (own_shop / FILE).read_text()
+    for write, shared in (('"local/extract"', True), ('["local/extract", "openai/x"]', False)):
+        (own_shop / FILE).write_text(f"{told}\n[models]\nwrite = {write}\n")
+        project = Project.open(own_shop)
+        index_project(project)
+        assert can_share(open_program(project), project, Caps()) == shared
