@@ -49,6 +49,7 @@ class KeptRuns:
         self._context = _context(program, parameters, told) if record.store is not None else None
         self._questions: dict[bytes, str] = {}
         self._last: dict[bytes, float] = {}
+        self._had: set[int] = set()  # hashes of the runs that were read or kept here
         self._upto = 0.0
         self._looked = -math.inf
 
@@ -66,7 +67,7 @@ class KeptRuns:
         for key, at, value in sorted(rows):
             if at > self._last[key]:
                 self._last[key] = at
-                if (path := self._path(self._questions[key], value)) is not None:
+                if self._new(value) and (path := self._path(self._questions[key], value)) is not None:
                     found.append(path)
         self._upto = max([self._upto, *(at for _, at, _ in rows)])
         return found
@@ -87,7 +88,13 @@ class KeptRuns:
             value = orjson.dumps(_Row(ranges, told, list(path.choices), path.answer))  # type: ignore[arg-type]
         except TypeError:  # half a character of UTF-16
             return
-        self._record.keep_run(self._key(path.question), value)
+        if self._new(value):
+            self._record.keep_run(self._key(path.question), value)
+
+    def _new(self, value: bytes) -> bool:
+        known = len(self._had)
+        self._had.add(hash(value))
+        return len(self._had) > known
 
     def _path(self, question: str, value: bytes) -> Path | None:
         """The run again; None for one that cannot be read."""
