@@ -57,11 +57,12 @@ class KeptRuns:
         """The runs of these questions, and of those read before, that are not read yet."""
         if self._context is None:
             return []
+        before = list(self._last)
         new = [key for question in questions if (key := self._key(question)) not in self._last]
         rows = self._record.runs(new)
         self._last |= dict.fromkeys(new, 0.0)
-        if time.monotonic() - self._looked >= REFRESH:
-            rows += self._record.runs(list(self._last), self._upto)
+        if refreshed := time.monotonic() - self._looked >= REFRESH:
+            rows += self._record.runs(before, self._upto)
             self._looked = time.monotonic()
         found = []
         for key, at, value in sorted(rows):
@@ -69,7 +70,8 @@ class KeptRuns:
                 self._last[key] = at
                 if self._new(value) and (path := self._path(self._questions[key], value)) is not None:
                     found.append(path)
-        self._upto = max([self._upto, *(at for _, at, _ in rows)])
+        if refreshed:
+            self._upto = max([self._upto, *(at for _, at, _ in rows)])
         return found
 
     def keep(self, path: Path) -> None:
