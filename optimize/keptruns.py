@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -20,10 +22,12 @@ from pydantic import TypeAdapter, ValidationError
 from optimize.code import replay_digest
 from optimize.paths import Parameters, Path
 from optimize.record import Record
+from optimize.store import Made
 from program.answer import Answer
 from program.rag import AgenticRAG
 
 REFRESH = 0.25  # seconds in which nobody looks again for what other processes went through
+NEWEST = 500  # runs of a question that are read: more would be slower to look through than to make again
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class KeptRuns:
             rows += self._record.runs(before, self._upto)
             self._looked = time.monotonic()
         found = []
-        for key, at, value in sorted(rows):
+        for key, at, value in _newest(rows):
             if at > self._last[key]:
                 self._last[key] = at
                 if self._new(value) and (path := self._path(self._questions[key], value)) is not None:
@@ -88,8 +92,10 @@ class KeptRuns:
                 if name in given and low > -math.inf}  # fmt: skip
         try:
             value = orjson.dumps(_Row(ranges, told, list(path.choices), path.answer))  # type: ignore[arg-type]
-        except TypeError:  # half a character of UTF-16
-            return
+        except orjson.JSONEncodeError as error:
+            if "surrogates" not in str(error):
+                raise
+            return  # a model's reply has half a character of UTF-16
         if self._new(value):
             self._record.keep_run(self._key(path.question), value)
 
@@ -117,6 +123,12 @@ class KeptRuns:
         key = hashlib.blake2b(question.encode("utf-8", "surrogatepass"), key=self._context or b"", digest_size=16)
         self._questions.setdefault(key.digest(), question)
         return key.digest()
+
+
+def _newest(rows: Sequence[Made]) -> Iterator[Made]:
+    """The newest of each key, in the order they were added."""
+    for _, own in groupby(sorted(rows), key=itemgetter(0)):
+        yield from list(own)[-NEWEST:]
 
 
 def _context(program: AgenticRAG, parameters: Parameters, told: Sequence[Any]) -> bytes | None:

@@ -45,6 +45,7 @@ def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | No
     if noted is None and worker:
         if ahead is not None:
             _screened_ahead(ready, _gathered(ready, ahead), ahead)
+        ready.record.flush()
         noted = _awaited(journal)
     before = ready.spending.caps
     kept = _kept(ready, journal) if noted is not None else None

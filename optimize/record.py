@@ -23,7 +23,6 @@ from program.decisions import jsonable
 from program.errors import RecordError
 
 POLL = 0.05
-TOGETHER = 0.5  # seconds in which runs are gathered, to be written together
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +113,29 @@ class Record:
             self._landed([digest])
 
     def runs(self, keys: Sequence[bytes], after: float = 0.0) -> list[Made]:
-        """The runs kept under those keys, added past a moment."""
-        return [] if self.store is None or not keys else self.store.runs(keys, after)
+        """The runs kept under those keys, added past a moment; none where they cannot be read: that costs time only."""
+        with contextlib.suppress(RecordError):
+            return [] if self.store is None or not keys else self.store.runs(keys, after)
+        return []
 
     def keep_run(self, key: bytes, value: bytes) -> None:
-        """Keeps a run: on disk in a moment, or at `close`. A run that is lost costs time only."""
+        """Keeps a run, to be written by `flush` or `close`."""
         self._runs.append((key, value))
-        if time.monotonic() - self._flushed >= TOGETHER:
-            self._flush()
+
+    def flush(self, every: float = 0.0) -> None:
+        """Writes the runs kept, if it is so many seconds since the last; one that cannot be written costs time only."""
+        if time.monotonic() - self._flushed < every:
+            return
+        runs, self._runs, self._flushed = self._runs, [], time.monotonic()
+        if self.store is not None and runs:
+            with contextlib.suppress(RecordError):
+                self.store.add_runs(runs)
 
     def close(self) -> None:
         """Lets go of the store; the next use opens it anew."""
         if self.store is not None:
-            self._flush()
+            self.flush()
             self.store.close()
-
-    def _flush(self) -> None:
-        if self.store is not None and self._runs:
-            self.store.add_runs(self._runs)
-        self._runs, self._flushed = [], time.monotonic()
 
     def _landed(self, digests: Iterable[bytes]) -> None:
         with self._lock:

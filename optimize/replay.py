@@ -18,7 +18,7 @@ from optimize.keptruns import KeptRuns
 from optimize.paths import NONE, Parameters, Path, Paths
 from optimize.readings import Readings, Watched
 from optimize.record import Entry, Record
-from optimize.spending import Spending
+from optimize.spending import KEPT_EVERY, Spending
 from program.answer import Answer, Usage
 from program.consulting import takes_several
 from program.deciding import decides, runs_here, tiers
@@ -151,6 +151,7 @@ class Replay:
             self._obtain([put for run in waiting for put in run.puts])
             for run in waiting:
                 self._advance(run)
+        self.record.flush(every=KEPT_EVERY)
         return runs
 
     def _started(self, question: str, row: Sequence[float]) -> _Run:

@@ -27,6 +27,7 @@ SHARED = "ragc_"
 _PASSING = ("locked", "busy", "unable to open")  # of a SQLite file; a full disk is told at once
 _MANY = 500  # keys looked up in one statement
 _THREADS = 32
+KEPT_FOR = 30 * 86400.0  # seconds for which a run is kept: those of older code or knowledge are of no use
 _MOMENT = 1e-6  # seconds between runs that are added together: their times tell them apart
 
 T = TypeVar("T")
@@ -72,6 +73,7 @@ class Store:
                 self._engine = sa.create_engine(place, pool_pre_ping=True, pool_size=_THREADS)
             except (ImportError, ValueError, ArgumentError) as error:
                 raise unopenable(error) from error
+        self._swept = False
         tables = sa.MetaData()
         self._key = sa.LargeBinary().with_variant(mysql.VARBINARY(16), "mysql", "mariadb")
         self._evidence = self._table(
@@ -137,13 +139,20 @@ class Store:
             rows = [row for part in parts for row in connection.execute(wanted, {"keys": part})]
             return [(bytes(row[0]), row[1], bytes(row[2])) for row in rows]
 
-        return self._do(looked_up)
+        return self._do(looked_up, once=True)
 
     def add_runs(self, runs: Sequence[tuple[bytes, bytes]]) -> None:
-        """Adds runs, each a key and a value, all or none."""
+        """Adds runs, each a key and a value, all or none. The first time, those past KEPT_FOR are taken out."""
         now = time.time()
         rows = [{"key": key, "at": now + n * _MOMENT, "value": value} for n, (key, value) in enumerate(runs)]
-        self._do(lambda connection: connection.execute(self._unless_there(self._runs), rows))
+
+        def insert(c: sa.Connection) -> None:
+            if not self._swept:
+                c.execute(sa.delete(self._runs).where(self._runs.c.at < now - KEPT_FOR))
+            c.execute(self._unless_there(self._runs), rows)
+
+        self._do(insert, once=True)
+        self._swept = True
 
     def take(self, key: bytes, owner: str, alive: Callable[[str], bool]) -> bool:
         """True when the call is `owner`'s to make: it is not answered, and no other that is `alive` is at it."""
@@ -234,8 +243,8 @@ class Store:
             return sqlite.insert(table).on_conflict_do_nothing()
         return postgresql.insert(table).on_conflict_do_nothing()
 
-    def _do(self, action: Callable[[sa.Connection], T]) -> T:
-        """The action's result, in a transaction of its own."""
+    def _do(self, action: Callable[[sa.Connection], T], once: bool = False) -> T:
+        """The action's result, in a transaction of its own; what is not worth waiting for is tried `once`."""
 
         def whole() -> T:
             try:
@@ -246,7 +255,7 @@ class Store:
                 raise
 
         try:
-            return patiently(whole, self._passes)
+            return whole() if once else patiently(whole, self._passes)
         except DBAPIError as error:
             raise RecordError(
                 f"The record of calls {self._name} cannot be used: {error.orig}.",

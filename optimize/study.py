@@ -82,7 +82,7 @@ class Search:
         self._order: list[int] = []
         self._trials: dict[int, Trial] = {}
         self._front: list[Candidate] = []
-        self._fronted = 0
+        self._fronted: set[int] = set()
         optuna.logging.set_verbosity(logging.ERROR)
 
     @property
@@ -203,10 +203,10 @@ class Search:
 
     def _frontier(self, trials: Sequence[Trial]) -> Sequence[Candidate]:
         """The frontier of the trials judged in full: what is beaten once never comes back."""
-        new = [trial.candidate for trial in trials[self._fronted :] if not trial.pruned]
-        if new:
-            self._front = frontier([*self._front, *new], self._own, money=False)
-        self._fronted = len(trials)
+        new = [trial for trial in trials if trial.number not in self._fronted]
+        if added := [trial.candidate for trial in new if not trial.pruned]:
+            self._front = frontier([*self._front, *added], self._own, money=False)
+        self._fronted.update(trial.number for trial in new)
         return self._front
 
     def _bends(self, front: Sequence[Candidate]) -> list[float]:

@@ -77,11 +77,10 @@ def _serve(there: socket.socket, serve: Callable[[bytes], bytes], leave: Callabl
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the first says when it is over
         stream = there.makefile("rwb")
-        while message := _read(stream):
-            _write(stream, serve(message))
+        with contextlib.suppress(BrokenPipeError):  # nobody waits for the answer any more
+            while message := _read(stream):
+                _write(stream, serve(message))
         leave()
-    except BrokenPipeError:
-        pass  # nobody waits for the answer any more
     except Exception:  # its work is done by the first process, which cannot know why
         _log.warning("The second process of the compile failed; the first goes on alone.", exc_info=True)
     finally:

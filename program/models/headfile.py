@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,18 @@ from numpy.typing import NDArray
 
 from program.knowledge.vectorfile import VectorFile
 
-Arrays = Mapping[str, NDArray[Any]]
-
 
 class HeadFile:
     """A file of named arrays, as safetensors, that several processes may read and add to.
 
-    `version` names the code that fits: what other code fitted is in another file. One that cannot be read or written
-    is left alone: the cost is time.
+    `version` names the code that fits: what other code fitted is not read. A file that cannot be read or written is
+    left alone: the cost is time.
     """
 
     def __init__(self, folder: Path, version: str) -> None:
-        self.path = folder / f"fitted-{hashlib.sha256(version.encode()).hexdigest()[:12]}.sqlite"
+        self.path = folder / "fitted.sqlite"
         self._file = VectorFile(self.path)
+        self._version = version
 
     def close(self) -> None:
         """Lets go of the file, which must not be open when this process forks; the next use opens it anew."""
@@ -34,17 +32,20 @@ class HeadFile:
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
-        kept = self._file.get(keys)
+        kept = self._file.get([self._key(key) for key in keys])
         try:
             return {} if len(kept) < len(keys) else {n: a for part in kept.values() for n, a in load(part).items()}
         except SafetensorError:
             return {}
 
-    def put(self, arrays: Mapping[str, Arrays]) -> None:
+    def put(self, arrays: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
         """Keeps arrays by key, but for those that are there already."""
         from safetensors.numpy import save
 
-        new = {key: save(dict(named)) for key, named in arrays.items()}
+        new = {self._key(key): save(dict(named)) for key, named in arrays.items()}
         kept = self._file.get(list(new))
         if new := {key: content for key, content in new.items() if kept.get(key) != content}:
             self._file.put(new)
+
+    def _key(self, key: str) -> str:
+        return f"{self._version} {key}"

@@ -49,6 +49,16 @@ def test_a_twin_that_is_gone_or_fails_is_told_as_lost():
         twin.close()
 
 
+def test_a_twin_leaves_as_it_should_even_when_nobody_waits_for_its_answer(tmp_path):
+    for n, busy in enumerate((False, True)):
+        left = tmp_path / str(n)
+        twin = Twin(lambda message: time.sleep(0.3) or b"x" * 1_000_000, left.touch)
+        if busy:
+            twin.send(b"anything")
+        twin.close()
+        assert left.exists()
+
+
 def test_a_version_is_the_same_to_the_byte_whether_one_or_two_processes_made_it(own_shop):
     done = [compile_project(Project.open(own_shop), trials=12, processes=n) for n in (1, 2)]
     paths = [resolve(one.reference, own_shop / "artifacts").path for one in done]
@@ -141,7 +151,7 @@ def test_a_worker_killed_while_it_helps_changes_nothing(own_shop, tmp_path):
     journal = create(project, opened(project).identity(), {"id": "helped", "trials": 1})
     helping = multiprocessing.get_context("forkserver").Process(target=work, args=(project, journal.name))
     helping.start()
-    while helping.is_alive() and not list((other / ".ragc").glob("fitted-*.sqlite")):
+    while helping.is_alive() and not list((other / ".ragc").glob("fitted.sqlite")):
         time.sleep(0.01)
     assert helping.is_alive()
     os.kill(helping.pid, signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from optimize.compiler import compile_project
 from optimize.keptruns import KeptRuns
 from optimize.record import Record
 from optimize.replay import Replay
+from program.knowledge.embedder import Embedder
+from program.knowledge.library import Library
+from program.knowledge.source import SourceCard
 from program.models.script import Script, obliging
 from program.models.testing import serve
 from program.parameters import Candidates, apply
-from program.settings import Project
+from program.settings import ModelSettings, Project
 from tests.optimize.test_paths import QUESTIONS, moved
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -71,12 +75,79 @@ def test_what_another_process_went_through_meanwhile_is_read(rag, tmp_path, monk
     assert one.record.replayed == read
 
 
-def test_runs_of_another_question_or_another_way_of_making_them_are_not_taken(rag, tmp_path):
+def test_runs_of_another_question_are_not_taken(rag, tmp_path):
+    answers_of(replayed(rag, tmp_path), [{}])
+    other = ["How many watts does the Wren draw?"]
+    (kept,), (made,) = replayed(rag, tmp_path).answers(other), Replay(rag.deepcopy(), Record()).answers(other)
+    assert (kept.text, kept.trace.path) == (made.text, made.trace.path)
+
+
+CHANGES = {
+    "code": lambda program, patch: patch.setattr(keptruns, "replay_digest", lambda: "other"),
+    "knowledge": lambda program, patch: patch.setattr(Library, "content_digest", lambda self, name: "other"),
+    "cards": lambda program, patch: patch.setattr(SourceCard, "describe", lambda self: "other"),
+    "links": lambda program, patch: changed(program, links=("example.com",)),
+    "rounds": lambda program, patch: changed(program, budget=replace(program.runtime.budget, max_rounds=9)),
+    "models": lambda program, patch: changed(
+        program, models=replace(program.runtime.models, names=ModelSettings(propose="openai/x"))
+    ),
+    "embedder": lambda program, patch: patch.setattr(Embedder, "digest", "other"),
+}
+
+
+def changed(program, **fields):
+    program.runtime = replace(program.runtime, **fields)
+
+
+@pytest.mark.parametrize("what", [None, *CHANGES])
+def test_runs_are_taken_only_while_all_that_they_depend_on_is_the_same(rag, tmp_path, monkeypatch, what):
+    answers_of(replayed(rag, tmp_path), [{}])
+    program = rag.deepcopy()
+    if what is not None:
+        CHANGES[what](program, monkeypatch)
+    record = Record(tmp_path / "record.sqlite")
+    Replay(program, record, keeps=True).answers(QUESTIONS)
+    assert bool(record.performed + record.replayed) == (what is not None)
+
+
+def test_runs_made_in_another_way_are_not_taken(rag, tmp_path):
     answers_of(replayed(rag, tmp_path), [{}])
     record = Record(tmp_path / "record.sqlite")
     Replay(rag.deepcopy(), record, vouches=False, keeps=True).answers(QUESTIONS)
     assert record.replayed
-    assert replayed(rag, tmp_path).answers(["How many watts does the Wren draw?"])[0].text
+
+
+def test_a_run_is_found_whenever_another_question_was_read_in_between(rag, tmp_path):
+    one = replayed(rag, tmp_path)
+    one.answers(QUESTIONS[:1])
+    other = replayed(rag, tmp_path)
+    apply(other.program, {"policy.k": 9})
+    for question in QUESTIONS:
+        other.answers([question])
+        other.record.flush()
+    one.answers(QUESTIONS[1:])  # too soon to look again for the first
+    time.sleep(keptruns.REFRESH)
+    replayed_before = one.record.replayed
+    apply(one.program, {"policy.k": 9})
+    one.answers(QUESTIONS)
+    assert one.record.replayed == replayed_before
+
+
+def test_a_record_that_keeps_no_run_costs_time_only(rag, tmp_path):
+    replay = replayed(rag, tmp_path)
+    with sqlite3.connect(tmp_path / "record.sqlite") as db:
+        db.execute("DROP TABLE runs")
+    assert replay.answers(QUESTIONS)[0].text
+    replay.record.close()
+
+
+def test_runs_are_kept_for_a_month(rag, tmp_path, monkeypatch):
+    answers_of(replayed(rag, tmp_path), [{}])
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 31 * 86400)
+    answers_of(replayed(rag, tmp_path), [{"policy.k": 9}])
+    with sqlite3.connect(tmp_path / "record.sqlite") as db:
+        assert [at > now for (at,) in db.execute("SELECT at FROM runs")] == [True] * len(QUESTIONS)
 
 
 def test_a_run_that_cannot_be_read_is_made_again(rag, tmp_path):
