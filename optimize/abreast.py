@@ -13,7 +13,7 @@ from optimize.record import Record
 from optimize.scores import Scores
 from optimize.spending import Caps, Spending
 from optimize.twin import Twin, TwinLost, can_fork
-from program.deciding import runs_here, tiers
+from program.deciding import answering, runs_here
 from program.errors import BudgetStop
 from program.indexing import Advance
 from program.parameters import Setting
@@ -199,6 +199,5 @@ def can_share(program: AgenticRAG, project: Project, caps: Caps) -> bool:
 
 def answers_here(program: AgenticRAG) -> bool:
     """True when every predictor's models run in this process, the one for a second draft included."""
-    predictors = [predictor for _, predictor in program.named_predictors()]
-    models = [m for one in predictors for strict in (False, True) for m in tiers(program, one, {"strict": strict})]
+    models = [model for _, predictor in program.named_predictors() for model in answering(program, predictor)]
     return all(runs_here(model) for model in models)

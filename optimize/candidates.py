@@ -15,7 +15,7 @@ import orjson
 
 from optimize.demonstrations import MOST, Demonstration, label_of, plain
 from optimize.diversity import diverse
-from program.deciding import decides, tiers
+from program.deciding import answering, decides, tiers
 from program.knowledge.embedder import Embedder
 from program.models.catalog import LOCAL
 from program.models.wording import SHOWN, example
@@ -54,11 +54,7 @@ class Offer:
 
 def reads_instructions(program: AgenticRAG, name: str) -> bool:
     """True when a language model may answer the predictor."""
-    predictor = program.predictor(name)
-    models = list(tiers(program, predictor, {}))
-    if not decides(predictor) and program.runtime.models.rewrite is not None:
-        models.append(program.runtime.models.rewrite)
-    return any(not str(model.model).startswith(LOCAL) for model in models)
+    return any(not str(model.model).startswith(LOCAL) for model in answering(program, program.predictor(name)))
 
 
 def learns(program: AgenticRAG, name: str) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from optimize.content import fingerprint
 from optimize.readings import Choice, is_noted
 from program.answer import Answer
-from program.deciding import tiers
+from program.deciding import answering
 from program.decisions import decode
 from program.knobs import Knob
 from program.parameters import cut_names, cuts_of, levels_of
@@ -98,8 +98,8 @@ class Parameters:
     def _code(self, predictor: dspy.Predict) -> int:
         key = id(predictor.signature), id(predictor.demos)
         if key not in self._codes:  # what it was given is kept, so that nothing else takes its place in memory
-            usual, strict = (tiers(self._program, predictor, {"strict": strict}) for strict in (False, True))
-            told = "".join(fingerprint(self._program, predictor, model) for model in dict.fromkeys((*usual, *strict)))
+            models = answering(self._program, predictor)
+            told = "".join(fingerprint(self._program, predictor, model) for model in models)
             self._codes[key] = self.code(told), predictor.signature, predictor.demos
         return self._codes[key][0]
 

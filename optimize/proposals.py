@@ -48,7 +48,6 @@ class Proposals:
         self._open: list[tuple[str, float]] = [
             (d.name, n) for d in space if d.nominal for n in range(int(d.low), int(d.high) + 1)
         ]
-        self._looked_at = 0
 
     def next(
         self, trials: Sequence[Trial], frozen: Sequence[FrozenTrial], front: Sequence[Candidate]
@@ -69,9 +68,8 @@ class Proposals:
 
     def _untried(self, trials: Sequence[Trial]) -> list[tuple[str, float]]:
         """The candidates that no trial had yet: a step would come upon one in hundreds."""
-        for trial in trials[self._looked_at :]:  # trials are only ever added
+        for trial in trials if self._open else ():
             self._open = [(name, n) for name, n in self._open if trial.setting[name] != n]
-        self._looked_at = len(trials)
         return self._open
 
     def _best(self, trials: Sequence[Trial]) -> Setting:

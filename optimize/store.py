@@ -111,8 +111,7 @@ class Store:
         wanted = sa.select(*columns).where(self._evidence.c.key.in_(sa.bindparam("keys", expanding=True)))
 
         def looked_up(c: sa.Connection) -> list[Row]:
-            parts = [keys[at : at + _MANY] for at in range(0, len(keys), _MANY)]
-            rows = [row for part in parts for row in c.execute(wanted, {"keys": part})]
+            rows = _by_key(c, wanted, keys)
             return [(bytes(row[0]), bytes(row[1]), row[2], row[3], row[4], row[5]) for row in rows]
 
         return self._do(looked_up)
@@ -135,9 +134,7 @@ class Store:
         wanted = sa.select(c.key, c.at, c.value).where(c.key.in_(sa.bindparam("keys", expanding=True)), c.at > after)
 
         def looked_up(connection: sa.Connection) -> list[Made]:
-            parts = [keys[at : at + _MANY] for at in range(0, len(keys), _MANY)]
-            rows = [row for part in parts for row in connection.execute(wanted, {"keys": part})]
-            return [(bytes(row[0]), row[1], bytes(row[2])) for row in rows]
+            return [(bytes(row[0]), row[1], bytes(row[2])) for row in _by_key(connection, wanted, keys)]
 
         return self._do(looked_up, once=True)
 
@@ -269,6 +266,12 @@ class Store:
         if self._engine.dialect.name == "sqlite":
             return any(word in str(error.orig) for word in _PASSING)
         return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError | IntegrityError)
+
+
+def _by_key(connection: sa.Connection, wanted: sa.Select[Any], keys: Sequence[bytes]) -> list[Any]:
+    """The rows of a statement over `keys`, put in parts: a database takes so many at once."""
+    parts = [keys[at : at + _MANY] for at in range(0, len(keys), _MANY)]
+    return [row for part in parts for row in connection.execute(wanted, {"keys": part})]
 
 
 def patiently(action: Callable[[], T], passes: Callable[[BaseException], bool]) -> T:

@@ -34,6 +34,12 @@ def tiers(program: AgenticRAG, predictor: dspy.Predict, inputs: Mapping[str, Any
     return (model.first, model.second) if hasattr(model, "second") else (model,)
 
 
+def answering(program: AgenticRAG, predictor: dspy.Predict) -> list[Any]:
+    """Every model that may have to be asked, whatever the inputs: that for a second draft, too. Each once."""
+    models = [model for strict in (False, True) for model in tiers(program, predictor, {"strict": strict})]
+    return list({id(model): model for model in models}.values())
+
+
 def runs_here(model: Any) -> bool:
     """True for an embedded model, which cannot hang on a network."""
     return str(model.model).startswith(LOCAL) and not hasattr(model, "awaits")
