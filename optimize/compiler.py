@@ -18,6 +18,7 @@ from optimize.comparison import direction
 from optimize.evaluation import Asked, side_by_side
 from optimize.heads import fit_heads
 from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
+from optimize.keptruns import gone_through, went_through
 from optimize.outcome import Compiled, paired
 from optimize.preparation import Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
@@ -76,17 +77,19 @@ def compile_project(
         ready = open_project(
             project, int(noted.get("seed", seed or 0)), str(noted.get("from", origin)), spending, stage, advance
         )
+        identity = ready.identity()
         if journal is None:
             usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
-            journal = create(project, ready.identity(), {"id": uuid4().hex[:8], "trials": trials or usual})
-        journal.expect(ready.identity())
+            journal = create(project, identity, {"id": uuid4().hex[:8], "trials": trials or usual})
+        journal.expect(identity)
         live.study = journal.name
         target = trials or int(journal.attributes["trials"])
         caps = caps.or_else(journal.attributes.get(CAPS, {}))
         journal.note(CAPS, asdict(caps))
         ready.join(journal, leads=True)
         spending.caps = caps.reduced(SEARCH_SHARE)
-        shared = processes > 1 and can_share(ready.first, ready.project, caps)
+        new = gone_through(ready.record, identity) < target  # else all is in the record, and a second process a waste
+        shared = processes > 1 and new and can_share(ready.first, ready.project, caps)
         ahead = in_two(ready.first, ready.record, spending) if shared else None
         prepare(ready, journal, starts, stage, advance, ahead=ahead)
     except BudgetStop as stop:
@@ -99,7 +102,10 @@ def compile_project(
     try:
         with search.abreast(spending) if shared else nullcontext():
             stopped_by = search.run(target, told, live, spending)
-            return _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
+            done = _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
+            if new and not stopped_by:
+                went_through(ready.record, identity, target)
+            return done
     finally:
         ready.record.close()
 

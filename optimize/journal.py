@@ -35,6 +35,7 @@ FINISHED = "finished"
 CAPS = "caps"
 MARK = "mark"
 """What two that are the same trial, added twice, have in common."""
+POLL = 0.001  # seconds until a lock that another holds is tried again; it is held for about as long
 _NUMBER = re.compile(r"-(\d+)$")
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class _Lock(JournalFileOpenLock):
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
-        self._lock = FileLock(f"{path}.lock")
+        self._lock = FileLock(f"{path}.lock", poll_interval=POLL)
 
     def acquire(self) -> bool:
         self._lock.acquire()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -123,6 +123,22 @@ class KeptRuns:
         key = hashlib.blake2b(question.encode("utf-8", "surrogatepass"), key=self._context or b"", digest_size=16)
         self._questions.setdefault(key.digest(), question)
         return key.digest()
+
+
+def gone_through(record: Record, identity: Mapping[str, Any]) -> int:
+    """How many settings a whole compile has tried on what a study's trials depend on, its runs still being kept: one
+    that tries no more than that will find them all. 0 for none."""
+    return max((int(value) for _, _, value in record.runs([_compile_of(identity)])), default=0)
+
+
+def went_through(record: Record, identity: Mapping[str, Any], trials: int) -> None:
+    """Says that a compile is over that tried so many settings."""
+    record.keep_run(_compile_of(identity), str(trials).encode())
+
+
+def _compile_of(identity: Mapping[str, Any]) -> bytes:
+    told = orjson.dumps(["compile", identity], option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(told, digest_size=16).digest()
 
 
 def _newest(rows: Sequence[Made]) -> Iterator[Made]:

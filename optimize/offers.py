@@ -13,6 +13,7 @@ import orjson
 from optimize.abreast import Ahead, unseen
 from optimize.candidates import Offer, Sets, equip, gathered, informed, learns, reads_instructions, taught
 from optimize.demonstrations import MOST, Demonstration
+from optimize.heads import fit_heads
 from optimize.instructions import Failure, Proposer
 from optimize.journal import Journal
 from optimize.record import Entry
@@ -31,7 +32,7 @@ SHOWN = "shown"
 SHARE = 0.25
 """Of what a search may spend, how much may be gone when the last candidate is proposed and screened."""
 WAIT = 1800.0  # seconds that a worker waits for the compile to say what is searched
-PAUSE = 0.5
+PAUSE = 0.1
 
 
 def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | None) -> None:
@@ -44,7 +45,7 @@ def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | No
     noted = journal.attributes.get(CANDIDATES)
     if noted is None and worker:
         if ahead is not None:
-            _screened_ahead(ready, _gathered(ready, ahead), ahead)
+            _screened_ahead(ready, _gathered(ready, ahead, worker), ahead)
         ready.record.flush()
         noted = _awaited(journal)
     before = ready.spending.caps
@@ -114,12 +115,12 @@ def _awaited(journal: Journal) -> Mapping[str, Any]:
     return found
 
 
-def _gathered(ready: Preparation, ahead: Ahead | None) -> list[Run]:
+def _gathered(ready: Preparation, ahead: Ahead | None, worker: bool = False) -> list[Run]:
     """Gathers the sets of demonstrations; the program's own runs, from which some of them are."""
     ready.sets = _sets(ready, [])
     _equip(ready, ready.sets, taught(ready.base, ready.sets))
     try:
-        runs = _runs(ready, ahead)
+        runs = _runs(ready, ahead, worker)
     except BudgetStop:
         runs = []
     if good := bootstrapped(runs):
@@ -131,7 +132,7 @@ def _sets(ready: Preparation, good: Sequence[Demonstration]) -> dict[str, Sets]:
     return gathered(ready.base, ready.demonstrations, good, ready.first.runtime.models.embedder)
 
 
-def _runs(ready: Preparation, ahead: Ahead | None) -> list[Run]:
+def _runs(ready: Preparation, ahead: Ahead | None, worker: bool) -> list[Run]:
     """The program's own runs, once it has what is labelled, where they can be of use."""
     program = ready.base
     names = [name for name, _ in program.named_predictors()]
@@ -145,6 +146,9 @@ def _runs(ready: Preparation, ahead: Ahead | None) -> list[Run]:
     def observe(place: int) -> None:
         observed([ready.arms[place]])
 
+    if worker and ahead is not None:
+        for arm in reversed(ready.arms):
+            fit_heads(arm.replay.program, ahead)
     if ahead is not None:
         ahead(observe, len(ready.arms), unseen)
     return observed(ready.arms)

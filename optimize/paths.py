@@ -96,7 +96,8 @@ class Parameters:
         return decode({output: found}, self._predictors[name].fields)[output].value
 
     def _code(self, predictor: dspy.Predict) -> int:
-        key = id(predictor.signature), id(predictor.demos)
+        own = vars(predictor)  # DSPy's modules look every attribute up twice, and this is asked at every setting
+        key = id(own["signature"]), id(own["demos"])
         if key not in self._codes:  # what it was given is kept, so that nothing else takes its place in memory
             models = answering(self._program, predictor)
             told = "".join(fingerprint(self._program, predictor, model) for model in models)

@@ -221,13 +221,15 @@ def prepare(
     fitted = {**as_it_is, **begun, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
 
+    turns = [(arm, begun) for arm in ready.arms for begun in reversed(ready.starts[1:])]
+
     def start(place: int) -> None:
-        arm = ready.arms[place]
-        apply(arm.replay.program, within(space(arm.replay.program), fitted))
+        arm, setting = turns[place]
+        apply(arm.replay.program, within(space(arm.replay.program), setting))
         arm.replay.answers([question.question for question in arm.questions])
 
-    if worker and ahead is not None:  # with the compile's first trial; two processes of one share that anyway
-        ahead(start, len(ready.arms), advance)
+    if worker and ahead is not None:  # with the compile's first trials; two processes of one share these anyway
+        ahead(start, len(turns), advance)
 
 
 def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:

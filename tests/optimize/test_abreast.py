@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from optimize import offers
+from optimize import keptruns, offers
 from optimize.abreast import backwards, can_share, in_two
 from optimize.compiler import compile_project, work
 from optimize.journal import create
 from optimize.preparation import open_project, prepare
+from optimize.proposals import within
 from optimize.scoring import Scoring
 from optimize.spending import Caps, Spending
 from optimize.starts import starts
@@ -24,6 +25,7 @@ from program.errors import StudyError
 from program.indexing import index_project
 from program.manifest import read
 from program.models.onevsrest import fit_decision
+from program.parameters import space
 from program.reference import resolve
 from program.settings import FILE, Project
 
@@ -59,11 +61,19 @@ def test_a_twin_leaves_as_it_should_even_when_nobody_waits_for_its_answer(tmp_pa
         assert left.exists()
 
 
-def test_a_version_is_the_same_to_the_byte_whether_one_or_two_processes_made_it(own_shop):
-    done = [compile_project(Project.open(own_shop), trials=12, processes=n) for n in (1, 2)]
-    paths = [resolve(one.reference, own_shop / "artifacts").path for one in done]
+def test_a_version_is_the_same_to_the_byte_whether_one_or_two_processes_made_it(own_shop, tmp_path):
+    other = shutil.copytree(own_shop, tmp_path / "other/shop")
+    paths = [compiled(own_shop, processes=1), compiled(other, processes=2)]
     assert read(paths[0]).content_digest == read(paths[1]).content_digest
     assert (paths[0] / "program.json").read_bytes() == (paths[1] / "program.json").read_bytes()
+
+
+def test_a_compile_that_was_gone_through_ends_the_same_without_a_second_process(own_shop, monkeypatch):
+    first = compiled(own_shop)
+    monkeypatch.setattr(Twin, "__init__", lambda *_: pytest.fail("a second process was made"))
+    assert read(compiled(own_shop)).content_digest == read(first).content_digest
+    with pytest.raises(pytest.fail.Exception):
+        compiled(own_shop, trials=13)
 
 
 def test_scores_are_the_same_alone_abreast_and_after_the_other_process_was_killed(own_shop):
@@ -145,6 +155,18 @@ def test_what_a_worker_did_until_the_candidates_were_noted_is_not_done_again(own
     assert ready.record.performed <= len(ready.parts["train"])  # routes, asked once the candidates are noted
 
 
+def test_a_worker_has_gone_through_the_settings_that_the_compile_begins_with(own_shop, monkeypatch):
+    monkeypatch.setattr(keptruns, "REFRESH", 0.0)
+    project = Project.open(own_shop)
+    journal = create(project, opened(project).identity(), {"id": "helped", "trials": 1})
+    ready = prepared(own_shop, journal=journal)
+    prepared(own_shop, worker=True, journal=journal).record.close()
+    before = ready.record.performed, ready.record.replayed
+    scoring, found = Scoring(ready.arms, project.settings.utility), space(ready.arms[0].replay.program)
+    assert not any(np.isnan(scoring(within(found, setting)).utility).any() for setting in ready.starts[1:])
+    assert (ready.record.performed, ready.record.replayed) == before
+
+
 def test_a_worker_killed_while_it_helps_changes_nothing(own_shop, tmp_path):
     other = shutil.copytree(own_shop, tmp_path / "other/shop")
     project = Project.open(other)
@@ -163,12 +185,18 @@ def opened(project):
     return open_project(project, 0, "", Spending(), lambda stage: None, lambda done, of: None)
 
 
-def prepared(folder, two=False, worker=False, advance=lambda done, of: None):
+def compiled(folder, trials=12, processes=2):
+    """Where the version is that a compile seals."""
+    done = compile_project(Project.open(folder), trials=trials, processes=processes)
+    return resolve(done.reference, folder / "artifacts").path
+
+
+def prepared(folder, two=False, worker=False, advance=lambda done, of: None, journal=None):
     """A project ready to be searched: alone, in two processes, or as a worker goes about it."""
     project = Project.open(folder)
     ready = opened(project)
     ahead = backwards if worker else in_two(ready.first, ready.record, ready.spending) if two else None
-    journal = create(project, ready.identity(), {"id": f"{two} {worker}", "trials": 1})
+    journal = journal or create(project, ready.identity(), {"id": f"{two} {worker}", "trials": 1})
     prepare(ready, journal, starts, lambda stage: None, advance, worker, ahead)
     return ready
 
