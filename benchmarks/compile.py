@@ -17,6 +17,7 @@ import argparse
 import itertools
 import json
 import logging
+import os
 import resource
 import shutil
 import subprocess
@@ -236,23 +237,41 @@ def going(process: subprocess.Popen[bytes]) -> None:
 
 
 def workers(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
-    """The clock seconds that one process and two take until a study holds so many trials, each from an empty record."""
-    project, trials = make_project(folder / "one", 8 if quick else 32), 20 if quick else MANY
-    shutil.copytree(project.folder, folder / "two")
+    """The clock seconds that one process and two take until a study holds so many trials, each from an empty record.
+
+    One process embeds on every processor, so with each on a processor of its own they are compared, too.
+    """
+    trials = 20 if quick else MANY
+    made = make_project(folder / "machines", 8 if quick else 32).folder
+    yield helped(folder, made, trials, False, "machines")
+    if not quick:
+        yield helped(folder, EXAMPLE, trials, False, "the shipped example")
+        if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1:
+            yield helped(folder, EXAMPLE, trials, True, "the shipped example, a processor for each")
+
+
+def helped(folder: Path, project: Path, trials: int, apart: bool, what: str) -> Figure:
+    """Two workers beside one, on copies of a project; `apart` each has one processor."""
     command = [sys.executable, "-m", "optimize.cli.main"]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
-    def run(name: str, helped: bool) -> float:
-        own = Project.open(folder / name)
-        options = ["--trials", str(trials), "--processes", "1"]
+    def started(verb: list[str], place: int) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([*command, *verb], **quiet)
+        if apart:
+            os.sched_setaffinity(process.pid, {sorted(os.sched_getaffinity(0))[place]})
+        return process
+
+    def run(name: str, second: bool) -> float:
+        own = folder / f"{what} {name}" / project.name
+        shutil.copytree(project, own, ignore=shutil.ignore_patterns(".ragc"))
+        opened = Project.open(own)
         began = time.monotonic()
-        running = [subprocess.Popen([*command, "compile", str(own.folder), *options], **quiet)]
+        running = [started(["compile", str(own), "--trials", str(trials), "--processes", "1"], 0)]
         try:
-            while (journal := last(own)) is None:
+            while (journal := last(opened)) is None:
                 going(running[0])
-            if helped:
-                helper = [*command, "worker", str(own.folder), "--study", journal.name]
-                running.append(subprocess.Popen(helper, **quiet))
+            if second:
+                running.append(started(["worker", str(own), "--study", journal.name], 1))
             while len(journal.trials()) < trials:
                 going(running[0])
             return time.monotonic() - began
@@ -261,8 +280,8 @@ def workers(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
                 process.kill()
                 process.wait()
 
-    alone = run("one", helped=False)
-    yield figure("two workers: clock time over one worker's", run("two", helped=True) / alone, "<= 0.65", trials)
+    alone = run("alone", False)
+    return figure(f"two workers, {what}: clock time over one's", run("two", True) / alone, "<= 0.65", trials)
 
 
 ROWS: dict[str, Callable[[Path, bool, int], Iterator[Figure]]] = {

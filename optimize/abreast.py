@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from program.parameters import Setting
 from program.rag import AgenticRAG
 from program.settings import Project
 
+THREADS = "OMP_NUM_THREADS"
+"""Says how many threads embed texts, and how many those libraries have that are loaded later."""
 _UNCAPPED = Caps()
 
 Scored = Callable[[Setting, Sequence[int]], Scores]
@@ -131,12 +135,26 @@ def alone(work: Work, n: int, progress: Advance) -> list[Any]:
 
 def backwards(work: Work, n: int, progress: Advance) -> None:
     """Does the work from the last place to the first, so that it meets whoever began with the first."""
+    for done, place in enumerate(reversed(range(n)), 1):
+        work(place)
+        progress(done, n)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, this process and those it forks have one thread each for their arithmetic, embeddings included: two of
+    each on two processors take longer."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    with threadpool_limits(1):
-        for done, place in enumerate(reversed(range(n)), 1):
-            work(place)
-            progress(done, n)
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = "1"
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        os.environ.pop(THREADS)
+        if before is not None:
+            os.environ[THREADS] = before
 
 
 def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
@@ -146,8 +164,6 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
     """
 
     def share(work: Work, n: int, progress: Advance) -> list[Any]:
-        from threadpoolctl import threadpool_limits
-
         told: dict[int, Any] = {}
         far = list(range(1, n, 2))
 
@@ -160,7 +176,7 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
             far.pop(0)
             spending.add(calls, usd)
 
-        with threadpool_limits(1):
+        with one_thread():
             close_files(program, record)
             twin = Twin(serve, record.close)
             try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optimize.abreast import Abreast, close_files
+from optimize.abreast import Abreast, close_files, one_thread
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import judge, routing, supported, utility
 from optimize.paths import NONE
@@ -68,15 +68,10 @@ class Scoring:
 
     @contextmanager
     def abreast(self, spending: Spending) -> Iterator[None]:
-        """Inside, every other arm is scored by a second process; what that spends is added to `spending`.
-
-        Each has one thread for its arithmetic: two of each on two processors take longer by a fifth.
-        """
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
+        """Inside, every other arm is scored by a second process; what that spends is added to `spending`."""
         far = [number % 2 == 1 for number, _ in self._places]
         first = self._arms[0].replay  # all arms have one record
-        with threadpool_limits(1):
+        with one_thread():
             close_files(first.program, first.record)
             self._abreast = Abreast(self._scored, far, self.broken, spending, first.record)
             try:
