@@ -18,12 +18,11 @@ from optimize.twin import Twin, TwinLost, can_fork
 from program.deciding import answering, runs_here
 from program.errors import BudgetStop
 from program.indexing import Advance
+from program.knowledge.minilm import THREADS, threads
 from program.parameters import Setting
 from program.rag import AgenticRAG
 from program.settings import Project
 
-THREADS = "OMP_NUM_THREADS"
-"""Says how many threads embed texts, and how many those libraries have that are loaded later."""
 _UNCAPPED = Caps()
 
 Scored = Callable[[Setting, Sequence[int]], Scores]
@@ -141,19 +140,20 @@ def backwards(work: Work, n: int, progress: Advance) -> None:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Inside, this process and those it forks have one thread each for their arithmetic, embeddings included: two of
-    each on two processors take longer."""
+def half_the_threads() -> Iterator[None]:
+    """Inside, this process and the one it forks embed on half of the threads each, and multiply small matrices on one:
+    two processes with a thread for every processor each get in each other's way."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    before = os.environ.get(THREADS)
-    os.environ[THREADS] = "1"
+    before, half = os.environ.get(THREADS), max(1, threads() // 2)
+    os.environ[THREADS] = str(half)
     try:
         with threadpool_limits(1):
             yield
     finally:
-        os.environ.pop(THREADS)
-        if before is not None:
+        if before is None:
+            del os.environ[THREADS]
+        else:
             os.environ[THREADS] = before
 
 
@@ -176,7 +176,7 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
             far.pop(0)
             spending.add(calls, usd)
 
-        with one_thread():
+        with half_the_threads():
             close_files(program, record)
             twin = Twin(serve, record.close)
             try:

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from optimize.preparation import ROUTE, Preparation
+from optimize.preparation import Preparation
+from optimize.routing import ROUTE
 from optimize.screening import examples
 from optimize.spending import Caps
 from program.errors import BudgetStop

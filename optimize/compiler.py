@@ -18,7 +18,7 @@ from optimize.comparison import direction
 from optimize.evaluation import Asked, side_by_side
 from optimize.heads import fit_heads
 from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
-from optimize.keptruns import gone_through, went_through
+from optimize.keptruns import gone_through, note_gone_through
 from optimize.outcome import Compiled, paired
 from optimize.preparation import Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
@@ -58,12 +58,12 @@ def compile_project(
 
     The parent is the version `origin`, or the uncompiled program, which the first compile publishes too. Search is on
     train, by cross-fitting over topics; the choice among the finalists is on train and dev, by folds over dev's
-    topics; test is read once, at the end. With `processes` 2 half of it all is another
-    process's work where that is possible; the version is the same to the byte. No cap is ever passed by
-    all processes and resumptions of a study together: what is best by then is sealed. With `resume` the project's last
+    topics; test is read once, at the end. With `processes` 2 half of it all is another process's work where that is
+    possible and the record does not have it all; the version is the same to the byte. No cap is ever passed by all
+    processes and resumptions of a study together: what is best by then is sealed. With `resume` the project's last
     study, or the one named `study`, goes on where it was, under its own caps but for those given. A new one has seed 0
-    unless another is given. Raises `DataError` for labels that
-    contradict the knowledge or leave nothing to learn from, `StudyError` for a study made under other conditions,
+    unless another is given. Raises `DataError` for labels that contradict the knowledge or leave nothing to learn from,
+    `StudyError` for a study made under other conditions,
     `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
@@ -88,8 +88,8 @@ def compile_project(
         journal.note(CAPS, asdict(caps))
         ready.join(journal, leads=True)
         spending.caps = caps.reduced(SEARCH_SHARE)
-        new = gone_through(ready.record, identity) < target  # else all is in the record, and a second process a waste
-        shared = processes > 1 and new and can_share(ready.first, ready.project, caps)
+        known = gone_through(ready.record, identity, target)  # nothing is left for a second process to do
+        shared = processes > 1 and not known and can_share(ready.first, ready.project, caps)
         ahead = in_two(ready.first, ready.record, spending) if shared else None
         prepare(ready, journal, starts, stage, advance, ahead=ahead)
     except BudgetStop as stop:
@@ -103,8 +103,8 @@ def compile_project(
         with search.abreast(spending) if shared else nullcontext():
             stopped_by = search.run(target, told, live, spending)
             done = _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
-            if new and not stopped_by:
-                went_through(ready.record, identity, target)
+            if not known and caps == Caps() and search.added() == done.trials:
+                note_gone_through(ready.record, identity, target)
             return done
     finally:
         ready.record.close()
@@ -246,6 +246,8 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     noted = journal.attributes.get(IDENTITY, {})
     ready = open_project(project, int(noted.get("seed", 0)), str(noted.get("from", "")), spending, stage, advance)
     journal.expect(ready.identity())
+    if journal.finished:
+        return 0
     ready.join(journal, leads=False)
     try:
         caps = Caps(**journal.attributes.get(CAPS, {}))

@@ -46,10 +46,10 @@ class _Lock(JournalFileOpenLock):
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
-        self._lock = FileLock(f"{path}.lock", poll_interval=POLL)
+        self._lock = FileLock(f"{path}.lock")
 
     def acquire(self) -> bool:
-        self._lock.acquire()
+        self._lock.acquire(poll_interval=POLL)
         return True
 
     def release(self) -> None:
@@ -90,6 +90,11 @@ class Journal:
         found: list[FrozenTrial] = _patiently(lambda: self._study.get_trials(deepcopy=False))
         first = {trial.user_attrs.get(MARK, trial.number): trial for trial in reversed(found)}
         return list(first.values())[::-1]
+
+    @property
+    def begun(self) -> set[int]:
+        """Which of the settings that a search begins with have been tried."""
+        return {number for trial in self.trials() if (number := trial.user_attrs.get("start")) is not None}
 
     def add(self, trial: FrozenTrial) -> None:
         """Puts a finished trial on disk. Raises `RecordError` when it cannot be written."""

@@ -125,19 +125,19 @@ class KeptRuns:
         return key.digest()
 
 
-def gone_through(record: Record, identity: Mapping[str, Any]) -> int:
-    """How many settings a whole compile has tried on what a study's trials depend on, its runs still being kept: one
-    that tries no more than that will find them all. 0 for none."""
-    return max((int(value) for _, _, value in record.runs([_compile_of(identity)])), default=0)
+def gone_through(record: Record, identity: Mapping[str, Any], trials: int) -> bool:
+    """True when a whole compile has tried so many settings on what a study's trials depend on: another will find nearly
+    all of its runs, while they are kept."""
+    return bool(record.runs([_compile(identity, trials)]))
 
 
-def went_through(record: Record, identity: Mapping[str, Any], trials: int) -> None:
-    """Says that a compile is over that tried so many settings."""
-    record.keep_run(_compile_of(identity), str(trials).encode())
+def note_gone_through(record: Record, identity: Mapping[str, Any], trials: int) -> None:
+    """Says that a compile is over that tried so many settings, all its own."""
+    record.keep_run(_compile(identity, trials), b"")
 
 
-def _compile_of(identity: Mapping[str, Any]) -> bytes:
-    told = orjson.dumps(["compile", identity], option=orjson.OPT_SORT_KEYS)
+def _compile(identity: Mapping[str, Any], trials: int) -> bytes:
+    told = orjson.dumps(["compile", replay_digest(), identity, trials], option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(told, digest_size=16).digest()
 
 

@@ -13,7 +13,6 @@ import orjson
 from optimize.abreast import Ahead, unseen
 from optimize.candidates import Offer, Sets, equip, gathered, informed, learns, reads_instructions, taught
 from optimize.demonstrations import MOST, Demonstration
-from optimize.heads import fit_heads
 from optimize.instructions import Failure, Proposer
 from optimize.journal import Journal
 from optimize.record import Entry
@@ -45,7 +44,7 @@ def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | No
     noted = journal.attributes.get(CANDIDATES)
     if noted is None and worker:
         if ahead is not None:
-            _screened_ahead(ready, _gathered(ready, ahead, worker), ahead)
+            _screened_ahead(ready, _gathered(ready, ahead), ahead)
         ready.record.flush()
         noted = _awaited(journal)
     before = ready.spending.caps
@@ -115,12 +114,12 @@ def _awaited(journal: Journal) -> Mapping[str, Any]:
     return found
 
 
-def _gathered(ready: Preparation, ahead: Ahead | None, worker: bool = False) -> list[Run]:
+def _gathered(ready: Preparation, ahead: Ahead | None) -> list[Run]:
     """Gathers the sets of demonstrations; the program's own runs, from which some of them are."""
     ready.sets = _sets(ready, [])
     _equip(ready, ready.sets, taught(ready.base, ready.sets))
     try:
-        runs = _runs(ready, ahead, worker)
+        runs = _runs(ready, ahead)
     except BudgetStop:
         runs = []
     if good := bootstrapped(runs):
@@ -132,7 +131,7 @@ def _sets(ready: Preparation, good: Sequence[Demonstration]) -> dict[str, Sets]:
     return gathered(ready.base, ready.demonstrations, good, ready.first.runtime.models.embedder)
 
 
-def _runs(ready: Preparation, ahead: Ahead | None, worker: bool) -> list[Run]:
+def _runs(ready: Preparation, ahead: Ahead | None) -> list[Run]:
     """The program's own runs, once it has what is labelled, where they can be of use."""
     program = ready.base
     names = [name for name, _ in program.named_predictors()]
@@ -146,9 +145,6 @@ def _runs(ready: Preparation, ahead: Ahead | None, worker: bool) -> list[Run]:
     def observe(place: int) -> None:
         observed([ready.arms[place]])
 
-    if worker and ahead is not None:
-        for arm in reversed(ready.arms):
-            fit_heads(arm.replay.program, ahead)
     if ahead is not None:
         ahead(observe, len(ready.arms), unseen)
     return observed(ready.arms)

@@ -23,45 +23,22 @@ from optimize.offers import agreed
 from optimize.proposals import within
 from optimize.record import Record
 from optimize.replay import Replay
+from optimize.routing import Routing, routed
 from optimize.scoring import Arm
 from optimize.spending import Spending
-from optimize.thresholds import best_threshold, best_weights
 from program.artifact import load
 from program.deciding import tiers
 from program.errors import DataError
-from program.evidence import first_look
 from program.indexing import Advance, index_project
-from program.loop import Ask, Find
 from program.opening import open_program
 from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG
 from program.settings import Project
-from program.signatures import BASE_PREFIX
 
 FOLDS = 4
-ROUTE = "classifier.route"
 RECORD = "record.sqlite"
 
 Stage = Callable[[str], None]
-
-
-@dataclass(slots=True)
-class Routing:
-    """What the router's decisions said of labelled questions, out of fold, and what they should have said.
-
-    By output the probabilities and labels of the yes-or-no decisions; `tables` and `routes` for the route.
-    """
-
-    chances: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    truths: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
-    tables: list[dict[str, float]] = field(default_factory=list)
-    routes: list[str] = field(default_factory=list)
-
-    def fitted(self, start: Setting) -> Setting:
-        """Thresholds and weights, each fitted alone to its labels."""
-        found = {f"{ROUTE}:{output}": best_threshold(p, self.truths[output]) for output, p in self.chances.items()}
-        found |= {f"{ROUTE}:route={label}": w for label, w in best_weights(self.tables, self.routes).items()}
-        return {name: value for name, value in found.items() if name in start}
 
 
 @dataclass(slots=True)
@@ -221,12 +198,13 @@ def prepare(
     fitted = {**as_it_is, **begun, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
 
-    turns = [(arm, begun) for arm in ready.arms for begun in reversed(ready.starts[1:])]
+    turns = [(arm, number) for arm in ready.arms for number in reversed(range(1, len(ready.starts)))]
 
     def start(place: int) -> None:
-        arm, setting = turns[place]
-        apply(arm.replay.program, within(space(arm.replay.program), setting))
-        arm.replay.answers([question.question for question in arm.questions])
+        arm, number = turns[place]
+        if number not in journal.begun:
+            apply(arm.replay.program, within(space(arm.replay.program), ready.starts[number]))
+            arm.replay.answers([question.question for question in arm.questions])
 
     if worker and ahead is not None:  # with the compile's first trials; two processes of one share these anyway
         ahead(start, len(turns), advance)
@@ -261,31 +239,6 @@ def topics_apart(questions: Sequence[LabelledQuestion], most: int = FOLDS) -> li
     for topic in sorted(sizes, key=lambda t: (-sizes[t], t)):
         min(parts, key=lambda part: sum(sizes[t] for t in part)).add(topic)
     return [[q for q in questions if (q.topic or q.id) in part] for part in parts]
-
-
-def routed(arms: Sequence[Arm]) -> Routing:
-    """The router's decisions on the labelled questions of the arms."""
-    found = Routing()
-    for arm in arms:
-        sources = arm.replay.program.sources
-        pools = arm.replay.replies([Find(question.question, sources) for question in arm.questions])
-        asks = [
-            Ask(ROUTE, {"question": question.question, "glimpse": first_look(pool or [])})
-            for question, pool in zip(arm.questions, pools, strict=True)
-        ]
-        for question, evidence in zip(arm.questions, arm.replay.replies(asks), strict=True):
-            if evidence is None:
-                continue
-            labels = {"vague": question.outcome == "clarify"} if question.outcome is not None else {}
-            if question.sources:
-                labels |= {BASE_PREFIX + name: name in question.sources for name in sources}
-            for output, label in labels.items():
-                found.chances[output].append(evidence[output].probability)
-                found.truths[output].append(label)
-            if question.route is not None:
-                found.tables.append(dict(evidence["route"].probabilities))
-                found.routes.append(question.route)
-    return found
 
 
 def digest(value: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optimize.abreast import Abreast, close_files, one_thread
+from optimize.abreast import Abreast, close_files, half_the_threads
 from optimize.dataset import LabelledQuestion
 from optimize.metrics import judge, routing, supported, utility
 from optimize.paths import NONE
@@ -71,7 +71,7 @@ class Scoring:
         """Inside, every other arm is scored by a second process; what that spends is added to `spending`."""
         far = [number % 2 == 1 for number, _ in self._places]
         first = self._arms[0].replay  # all arms have one record
-        with one_thread():
+        with half_the_threads():
             close_files(first.program, first.record)
             self._abreast = Abreast(self._scored, far, self.broken, spending, first.record)
             try:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LONGEST = 256  # tokens read of a text
 TOKENS = 512  # of a batch, about
 RECENT = 64  # texts run by themselves whose states are kept, of 0.4 MB each at most
+THREADS = "OMP_NUM_THREADS"
 UNUSED = ("pooler.", "embeddings.position_ids")  # weights that no sentence's vector is made with
 
 Given = TypeVar("Given")
@@ -121,16 +122,17 @@ def _readable(text: str) -> str:
 
 
 def _spread(work: Callable[[Given], Found], parts: Sequence[Given]) -> list[Found]:
-    """What `work` makes of each part, on as many threads as OMP_NUM_THREADS says, else on every core."""
-    threads = min(_threads(), len(parts))
-    if threads < 2:
+    """What `work` makes of each part, on as many threads as THREADS says, else on every core."""
+    used = min(threads(), len(parts))
+    if used < 2:
         return [work(part) for part in parts]
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(used) as pool:
         return list(pool.map(work, parts))
 
 
-def _threads() -> int:
-    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+def threads() -> int:
+    """On how many threads texts are embedded."""
+    told = os.environ.get(THREADS, "").partition(",")[0]
     if told.isdecimal() and int(told):
         return int(told)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,20 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from optimize import keptruns, offers
 from optimize.abreast import backwards, can_share, in_two
 from optimize.compiler import compile_project, work
-from optimize.journal import create
+from optimize.journal import Journal, create
 from optimize.preparation import open_project, prepare
 from optimize.proposals import within
-from optimize.scoring import Scoring
+from optimize.scoring import Arm, Scoring
 from optimize.spending import Caps, Spending
 from optimize.starts import starts
 from optimize.twin import Twin, TwinLost, can_fork
 from program import open_program
 from program.errors import StudyError
 from program.indexing import index_project
+from program.knowledge.minilm import THREADS
 from program.manifest import read
 from program.models.onevsrest import fit_decision
 from program.parameters import space
@@ -90,6 +92,22 @@ def test_scores_are_the_same_alone_abreast_and_after_the_other_process_was_kille
             assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True)
 
 
+@pytest.mark.parametrize(("told", "half"), [("1", "1"), ("7", "3"), (None, str(max(1, os.cpu_count() // 2)))])
+def test_two_processes_have_half_of_the_threads_each_and_afterwards_there_are_as_many_as_before(
+    own_shop, told, half, monkeypatch
+):
+    monkeypatch.setenv(THREADS, told) if told else monkeypatch.delenv(THREADS)
+    ready = opened(Project.open(own_shop))
+    share = in_two(ready.first, ready.record, Spending())
+    with threadpool_limits(2):
+        assert share(lambda place: [os.environ[THREADS], pools()], 2, lambda *_: None) == [[half, 1]] * 2
+        with Scoring(ready.arms or [Arm(ready.replay(ready.first), [])], ready.project.settings.utility).abreast(
+            Spending()
+        ):
+            assert (os.environ[THREADS], pools()) == (half, 1)
+        assert (os.environ.get(THREADS), pools()) == (told, 2)
+
+
 def test_work_in_two_is_told_in_order_and_done_here_once_the_other_process_is_lost(own_shop):
     spending, here = Spending(), os.getpid()
     ready = open_project(Project.open(own_shop), 0, "", spending, lambda stage: None, lambda done, of: None)
@@ -145,13 +163,15 @@ def test_a_second_process_lost_in_preparation_costs_time_only(own_shop, tmp_path
     assert told(prepared(other, two=True, advance=killing)) == told(prepared(own_shop))
 
 
-def test_what_a_worker_did_until_the_candidates_were_noted_is_not_done_again(own_shop, monkeypatch, fits):
+def test_what_a_worker_did_until_the_candidates_were_noted_is_not_done_again(own_shop, monkeypatch, fits, tmp_path):
+    prepared(shutil.copytree(own_shop, tmp_path / "other/shop"))
+    alone = fits()
     with monkeypatch.context() as impatient, pytest.raises(StudyError):
         impatient.setattr(offers, "WAIT", 0.0)
         prepared(own_shop, worker=True)
-    by_worker = fits()
+    by_worker = fits() - alone
     ready = prepared(own_shop)
-    assert fits() == by_worker > 0
+    assert fits() - alone == by_worker == alone
     assert ready.record.performed <= len(ready.parts["train"])  # routes, asked once the candidates are noted
 
 
@@ -165,6 +185,22 @@ def test_a_worker_has_gone_through_the_settings_that_the_compile_begins_with(own
     scoring, found = Scoring(ready.arms, project.settings.utility), space(ready.arms[0].replay.program)
     assert not any(np.isnan(scoring(within(found, setting)).utility).any() for setting in ready.starts[1:])
     assert (ready.record.performed, ready.record.replayed) == before
+
+
+def test_a_worker_goes_through_none_of_the_settings_that_are_tried(own_shop, monkeypatch):
+    project = Project.open(own_shop)
+    journal = create(project, opened(project).identity(), {"id": "helped", "trials": 1})
+    before = prepared(own_shop, journal=journal).record
+    monkeypatch.setattr(Journal, "begun", {*range(99)})
+    helping = prepared(own_shop, worker=True, journal=journal).record
+    assert helping.performed == 0 < before.performed
+
+
+def test_a_worker_does_nothing_for_a_study_that_is_finished(own_shop, monkeypatch):
+    project = Project.open(own_shop)
+    study = compile_project(project, trials=1).study
+    monkeypatch.setattr("optimize.compiler.prepare", lambda *_, **__: pytest.fail("it prepares"))
+    assert work(project, study) == 0
 
 
 def test_a_worker_killed_while_it_helps_changes_nothing(own_shop, tmp_path):
@@ -199,6 +235,11 @@ def prepared(folder, two=False, worker=False, advance=lambda done, of: None, jou
     journal = journal or create(project, ready.identity(), {"id": f"{two} {worker}", "trials": 1})
     prepare(ready, journal, starts, lambda stage: None, advance, worker, ahead)
     return ready
+
+
+def pools():
+    """The most threads that a library for arithmetic has."""
+    return max(pool["num_threads"] for pool in threadpool_info())
 
 
 def told(ready):

@@ -10,7 +10,7 @@ import pytest
 
 from optimize import keptruns
 from optimize.compiler import compile_project
-from optimize.keptruns import KeptRuns
+from optimize.keptruns import KeptRuns, gone_through, note_gone_through
 from optimize.record import Record
 from optimize.replay import Replay
 from program.knowledge.embedder import Embedder
@@ -108,6 +108,17 @@ def test_runs_are_taken_only_while_all_that_they_depend_on_is_the_same(rag, tmp_
     record = Record(tmp_path / "record.sqlite")
     Replay(program, record, keeps=True).answers(QUESTIONS)
     assert bool(record.performed + record.replayed) == (what is not None)
+
+
+def test_a_compile_is_gone_through_only_for_the_same_code_conditions_and_number_of_settings(tmp_path, monkeypatch):
+    record = Record(tmp_path / "record.sqlite")
+    note_gone_through(record, {"seed": 0}, 20)
+    record.close()
+    assert gone_through(record, {"seed": 0}, 20)
+    assert not gone_through(record, {"seed": 1}, 20)
+    assert not gone_through(record, {"seed": 0}, 19)
+    monkeypatch.setattr(keptruns, "replay_digest", lambda: "other")
+    assert not gone_through(record, {"seed": 0}, 20)
 
 
 def test_runs_made_in_another_way_are_not_taken(rag, tmp_path):
