@@ -63,8 +63,7 @@ def compile_project(
     processes and resumptions of a study together: what is best by then is sealed. With `resume` the project's last
     study, or the one named `study`, goes on where it was, under its own caps but for those given. A new one has seed 0
     unless another is given. Raises `DataError` for labels that contradict the knowledge or leave nothing to learn from,
-    `StudyError` for a study made under other conditions,
-    `BudgetError` when a cap does not reach to the first setting.
+    `StudyError` for a study made under other conditions, `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
     if max_usd is not None:
@@ -245,24 +244,23 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     journal = join(project, study)
     noted = journal.attributes.get(IDENTITY, {})
     ready = open_project(project, int(noted.get("seed", 0)), str(noted.get("from", "")), spending, stage, advance)
-    journal.expect(ready.identity())
-    if journal.finished:
-        return 0
-    ready.join(journal, leads=False)
     try:
+        journal.expect(ready.identity())
+        if journal.finished:
+            return 0
+        ready.join(journal, leads=False)
         caps = Caps(**journal.attributes.get(CAPS, {}))
         spending.caps = caps.reduced(SEARCH_SHARE)
         ahead = backwards if caps == Caps() else None  # what the caps leave room for is the compile's to say
         prepare(ready, journal, starts, stage, advance, worker=True, ahead=ahead)
+        stage("searching")
+        search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
+        search.run(int(journal.attributes["trials"]), told, live, spending)
+        return search.added()
     except BudgetStop:
         return 0
-    stage("searching")
-    search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
-    try:
-        search.run(int(journal.attributes["trials"]), told, live, spending)
     finally:
         ready.record.close()
-    return search.added()
 
 
 def _told(watch: Watch, spending: Spending) -> tuple[Live, Watch, Stage, Advance]:

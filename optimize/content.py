@@ -11,6 +11,7 @@ import orjson
 
 from optimize.code import source_digest
 from optimize.consultation import Put
+from optimize.record import key_of
 from program.deciding import prompt_inputs
 from program.decisions import jsonable
 from program.knowledge.source import Passage
@@ -53,7 +54,7 @@ class Contents:
         else:
             told = [self._told(ask, put.model) for ask in put.asks]
             content = told[0] if len(told) == 1 else ["together", put.wanted, told, source_digest()]
-        return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+        return key_of(content)
 
     def _told(self, ask: Ask, model: Any) -> list[Any]:
         inputs = {name: jsonable(value) for name, value in prompt_inputs(ask.inputs).items()}

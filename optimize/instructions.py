@@ -3,7 +3,6 @@ GEPA's reflection on what went wrong."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import random
 import time
@@ -12,10 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import dspy
-import orjson
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
-from optimize.record import Entry, Record
+from optimize.record import Entry, Record, key_of
 from optimize.spending import Spending
 from program.models.engine import ProviderEngine, ProviderLM
 from program.models.spending import spending as spending_of
@@ -107,8 +105,7 @@ class _Recorded:
     def complete(self, request: Request) -> Response:
         """The reply. Raises `CallFailed`, and `BudgetStop` before a call that would pass a cap."""
         call = self._engine.call(request)
-        told = orjson.dumps(["propose", call.model, call.messages, call.settings], option=orjson.OPT_SORT_KEYS)
-        digest = hashlib.blake2b(told, digest_size=16).digest()
+        digest = key_of(["propose", call.model, call.messages, call.settings])
         found = self._record.read([digest]).get(digest) or self._record.begin(digest)
         if found is None:
             found = self._asked(request, digest)

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from optimize.code import replay_digest
 from optimize.paths import Parameters, Path
-from optimize.record import Record
+from optimize.record import Record, key_of
 from optimize.store import Made
 from program.answer import Answer
 from program.rag import AgenticRAG
@@ -137,8 +137,7 @@ def note_gone_through(record: Record, identity: Mapping[str, Any], trials: int) 
 
 
 def _compile(identity: Mapping[str, Any], trials: int) -> bytes:
-    told = orjson.dumps(["compile", replay_digest(), identity, trials], option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2b(told, digest_size=16).digest()
+    return key_of(["compile", replay_digest(), identity, trials])
 
 
 def _newest(rows: Sequence[Made]) -> Iterator[Made]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from optimize.abreast import Ahead, unseen
 from optimize.candidates import Offer, Sets, equip, gathered, informed, learns, reads_instructions, taught
 from optimize.demonstrations import MOST, Demonstration
 from optimize.instructions import Failure, Proposer
 from optimize.journal import Journal
-from optimize.record import Entry
+from optimize.record import Entry, key_of
 from optimize.runs import Run, bootstrapped, observed, said
 from optimize.screening import Examples, examples
 from program.deciding import prompt_inputs
@@ -79,8 +76,7 @@ def _shown(ready: Preparation) -> tuple[bytes, dict[str, dict[str, Any]]]:
     for name, offer in sorted(ready.offers.items()):
         sets = ready.sets[name]
         found[name] = {kind: [[d.topic, d.fields] for d in sets[kind]] for kind in offer.demonstrations if kind in sets}
-    told = orjson.dumps(["shown", found], option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2b(told, digest_size=16).digest(), found
+    return key_of(["shown", found]), found
 
 
 def _keep(ready: Preparation, journal: Journal) -> None:

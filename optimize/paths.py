@@ -97,11 +97,12 @@ class Parameters:
 
     def _code(self, predictor: dspy.Predict) -> int:
         own = vars(predictor)  # DSPy's modules look every attribute up twice, and this is asked at every setting
-        key = id(own["signature"]), id(own["demos"])
+        signature, demos = own["signature"], own["demos"]
+        key = id(signature), id(demos)
         if key not in self._codes:  # what it was given is kept, so that nothing else takes its place in memory
             models = answering(self._program, predictor)
             told = "".join(fingerprint(self._program, predictor, model) for model in models)
-            self._codes[key] = self.code(told), predictor.signature, predictor.demos
+            self._codes[key] = self.code(told), signature, demos
         return self._codes[key][0]
 
 

@@ -197,17 +197,22 @@ def prepare(
     ready.routing = routed(ready.arms)
     fitted = {**as_it_is, **begun, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
+    if worker and ahead is not None:  # with the compile's first trials; two processes of one share these anyway
+        _started(ready, journal, ahead, advance)
 
+
+def _started(ready: Preparation, journal: Journal, ahead: Ahead, advance: Advance) -> None:
+    """Has those settings run that the search begins with and that no trial has had: arm by arm, "as it is" left out."""
+    found = space(ready.arms[0].replay.program)
     turns = [(arm, number) for arm in ready.arms for number in reversed(range(1, len(ready.starts)))]
 
     def start(place: int) -> None:
         arm, number = turns[place]
         if number not in journal.begun:
-            apply(arm.replay.program, within(space(arm.replay.program), ready.starts[number]))
+            apply(arm.replay.program, within(found, ready.starts[number]))
             arm.replay.answers([question.question for question in arm.questions])
 
-    if worker and ahead is not None:  # with the compile's first trials; two processes of one share these anyway
-        ahead(start, len(turns), advance)
+    ahead(start, len(turns), advance)
 
 
 def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
