@@ -198,21 +198,23 @@ def prepare(
     fitted = {**as_it_is, **begun, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
     if worker and ahead is not None:  # with the compile's first trials; two processes of one share these anyway
-        _started(ready, journal, ahead, advance)
+        _started(ready, journal, advance)
 
 
-def _started(ready: Preparation, journal: Journal, ahead: Ahead, advance: Advance) -> None:
-    """Has those settings run that the search begins with and that no trial has had: arm by arm, "as it is" left out."""
+def _started(ready: Preparation, journal: Journal, advance: Advance) -> None:
+    """Has those settings run that the search begins with and that no trial has had, "as it is" left out.
+
+    The compile has one after the other run on all arms, and begins with the first arm: here it is arm by arm, and
+    begins with the last, so that the two are seldom at the same.
+    """
     found = space(ready.arms[0].replay.program)
-    turns = [(arm, number) for arm in ready.arms for number in reversed(range(1, len(ready.starts)))]
-
-    def start(place: int) -> None:
-        arm, number = turns[place]
+    arms = [ready.arms[-1], *ready.arms[:-1]]
+    turns = [(arm, number) for arm in arms for number in range(1, len(ready.starts))]
+    for done, (arm, number) in enumerate(turns, 1):
         if number not in journal.begun:
             apply(arm.replay.program, within(found, ready.starts[number]))
             arm.replay.answers([question.question for question in arm.questions])
-
-    ahead(start, len(turns), advance)
+        advance(done, len(turns))
 
 
 def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:

@@ -27,8 +27,8 @@ BEST_KEPT = 60
 class Proposals:
     """Proposes settings of a space. The same trials, seed and worker give the same proposal.
 
-    `starts` come first, the very first of them last; `own` is what a call costs. Steps are made from what is best at
-    the price of a named point, each as often as another.
+    `starts` come first, the very first of them last, and by the first worker alone; `own` is what a call costs. Steps
+    are made from what is best at the price of a named point, each as often as another.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class Proposals:
         """The next setting, and which start it is. `frozen` are the same trials as Optuna has them, `front` the
         frontier of those judged in full."""
         done = {trial.start for trial in trials}
-        if open_ := [n for n in (*range(1, len(self._starts)), 0) if n not in done]:
+        starts = [*range(1, len(self._starts)), *([] if self._worker else [0])]  # of one that is left, two would do all
+        if open_ := [n for n in starts if n not in done]:
             start = open_[self._worker % len(open_)]  # workers begin at different ones
             return start, self._starts[start]
         if untried := self._untried(trials):

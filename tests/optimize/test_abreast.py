@@ -20,6 +20,7 @@ from optimize.proposals import within
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Caps, Spending
 from optimize.starts import starts
+from optimize.study import Live, Search
 from optimize.twin import Twin, TwinLost, can_fork
 from program import open_program
 from program.errors import StudyError
@@ -193,6 +194,18 @@ def test_a_worker_goes_through_none_of_the_settings_that_are_tried(own_shop, mon
     monkeypatch.setattr(Journal, "begun", {*range(99)})
     helping = prepared(own_shop, worker=True, journal=journal).record
     assert helping.performed == 0 < before.performed
+
+
+def test_a_worker_leaves_what_is_as_it_is_for_the_compile_to_try(own_shop):
+    project = Project.open(own_shop)
+    journal = create(project, opened(project).identity(), {"id": "helped", "trials": 1})
+    ready = prepared(own_shop, journal=journal)
+    known = set(range(len(ready.starts)))
+    for worker, target, tried in ((7, 0, known - {0}), (0, 1, known)):
+        search = Search(ready.arms, project.settings.utility, 0, ready.starts, journal, worker)
+        search.run(target, lambda live: None, Live(), Spending())
+        assert len(journal.trials()) == len(known) + target
+        assert journal.begun == tried
 
 
 def test_a_worker_does_nothing_for_a_study_that_is_finished(own_shop, monkeypatch):
