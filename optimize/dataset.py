@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -125,6 +127,12 @@ def splits(questions: Sequence[LabelledQuestion], seed: int = 0) -> dict[str, li
     """
     where = assign(questions, seed)
     return {split: [q for q in questions if where[q.id] == split] for split in SPLITS}
+
+
+def content_digest(questions: Sequence[LabelledQuestion]) -> str:
+    """Names the questions, with all their labels, in this order: SHA-256 in hexadecimal."""
+    rows = [question.model_dump(mode="json") for question in questions]
+    return hashlib.sha256(orjson.dumps(rows, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _object(raw: bytes, where: str) -> dict[str, Any]:

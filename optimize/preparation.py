@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from optimize.abreast import Ahead, unseen
 from optimize.candidates import Offer, Sets, equip, informed
 from optimize.code import source_digest
 from optimize.content import fingerprint
-from optimize.dataset import LabelledQuestion, read_labelled, splits
+from optimize.dataset import LabelledQuestion, content_digest, read_labelled, splits
 from optimize.demonstrations import Demonstration, Demonstrator
 from optimize.heads import keep_heads
 from optimize.journal import Journal
@@ -83,7 +80,7 @@ class Preparation:
             "start": read(self.base),
             "predictors": {name: self._prints(name) for name, _ in self.base.named_predictors()},
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in space(self.first)},
-            "questions": {name: digest([q.model_dump(mode="json") for q in part]) for name, part in self.parts.items()},
+            "questions": {name: content_digest(part) for name, part in self.parts.items()},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
             "models": {**settings.models.model_dump(), "embedder": self.first.runtime.models.embedder.digest},
             "utility": settings.utility.model_dump(),
@@ -246,8 +243,3 @@ def topics_apart(questions: Sequence[LabelledQuestion], most: int = FOLDS) -> li
     for topic in sorted(sizes, key=lambda t: (-sizes[t], t)):
         min(parts, key=lambda part: sum(sizes[t] for t in part)).add(topic)
     return [[q for q in questions if (q.topic or q.id) in part] for part in parts]
-
-
-def digest(value: Any) -> str:
-    """The digest of a JSON value."""
-    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -17,7 +17,7 @@ import orjson
 from optimize import registry
 from optimize.choice import Choice
 from optimize.code import source_digest
-from optimize.dataset import LabelledQuestion
+from optimize.dataset import LabelledQuestion, content_digest
 from optimize.evaluation import Evaluation
 from optimize.looks import look, sealed
 from optimize.overlap import question_digest
@@ -141,7 +141,7 @@ class Sealing:
         return {
             name: {
                 "n": len(part),
-                "sha256": _digest([q.model_dump(mode="json") for q in part]),
+                "sha256": content_digest(part),
                 "questions": sorted({question_digest(q.question) for q in part}),
             }
             for name, part in self.parts.items()
@@ -165,10 +165,6 @@ class Sealing:
 def _counts(data: Mapping[str, Any]) -> dict[str, Any]:
     """What an older manifest says of its data too: size and digest of each split."""
     return {name: (part.get("n"), part.get("sha256")) for name, part in data.items()}
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _git(folder: Path) -> dict[str, Any]:
