@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +26,10 @@ from program.parameters import Setting
 from program.rag import AgenticRAG
 from program.settings import Project
 
+AHEAD = 16
+"""Places of a list that a second process is told of before it has answered: enough that it seldom waits."""
 _UNCAPPED = Caps()
+_halved: ContextVar[bool] = ContextVar("halved", default=False)
 
 Scored = Callable[[Setting, Sequence[int]], Scores]
 Work = Callable[[int], Any]
@@ -145,12 +151,17 @@ def half_the_threads() -> Iterator[None]:
     two processes with a thread for every processor each get in each other's way."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+    if _halved.get():
+        yield
+        return
+    inside = _halved.set(True)
     before, half = os.environ.get(THREADS), max(1, threads() // 2)
     os.environ[THREADS] = str(half)
     try:
         with threadpool_limits(1):
             yield
     finally:
+        _halved.reset(inside)
         if before is None:
             del os.environ[THREADS]
         else:
@@ -165,7 +176,8 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
 
     def share(work: Work, n: int, progress: Advance) -> list[Any]:
         told: dict[int, Any] = {}
-        far = list(range(1, n, 2))
+        far = deque(range(1, n, 2))
+        unsent = iter([*far])
 
         def serve(message: bytes) -> bytes:
             calls, usd = spending.calls, spending.usd
@@ -173,15 +185,19 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
 
         def hear() -> None:
             told[far[0]], calls, usd = orjson.loads(twin.receive())
-            far.pop(0)
+            far.popleft()
             spending.add(calls, usd)
+            send(1)
+
+        def send(most: int) -> None:
+            for place in islice(unsent, most):
+                twin.send(str(place).encode())
 
         with half_the_threads():
             close_files(program, record)
             twin = Twin(serve, record.close)
             try:
-                for place in far:
-                    twin.send(str(place).encode())
+                send(AHEAD)
                 for place in range(0, n, 2):
                     told[place] = work(place)
                     while far and twin.answered:
