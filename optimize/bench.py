@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,16 +48,26 @@ class Bench:
         return self._search.scores(setting).beside(self._scoring(setting) if self._dev else Scores.none(0))
 
     def all(self, settings: Sequence[Setting], before: Setting) -> tuple[list[Scores], Scores]:
-        """The scores of settings, and of the one from before; dev is left out from now on if a cap does not reach."""
+        """The scores of settings, and of the one from before; dev is left out from now on if a cap does not reach.
+
+        Of as many settings as a cap lets be scored, and of the one from before what is known.
+        """
         try:
             return [self(setting) for setting in settings], self(before)
         except BudgetStop:
             self._dev = []
-        rows = [self(setting) for setting in settings]
+        rows: list[Scores] = []
+        with suppress(BudgetStop):
+            rows.extend(self(setting) for setting in settings)
         try:
             return rows, self(before)
         except BudgetStop:
             return rows, self._search.known(before)
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """Questions of dev that could not be graded, and why."""
+        return self._scoring.broken
 
     @property
     def questions(self) -> list[LabelledQuestion]:
@@ -77,9 +87,16 @@ class Bench:
 
 
 class Table:
-    """Utility, calls and money of settings: a row for each, a column for every question."""
+    """Utility, calls and money of settings: a row for each, a column for every question.
+
+    A setting that a cap kept from being scored on as many questions as another is left out: they cannot be compared.
+    """
 
     def __init__(self, settings: Sequence[Setting], scores: Sequence[Scores], own: float) -> None:
+        known = [np.isfinite(one.utility).sum() for one in scores]
+        most = max(known, default=0)
+        whole = [n for n, count in enumerate(known) if count == most]
+        settings, scores = [settings[n] for n in whole], [scores[n] for n in whole]
         self.settings = settings
         self.utility = np.array([one.utility for one in scores])
         self._spent = np.array([one.spent for one in scores])

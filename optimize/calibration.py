@@ -11,6 +11,7 @@ from optimize.preparation import Preparation
 from optimize.routing import ROUTE
 from optimize.screening import examples
 from optimize.spending import Caps
+from program.decisions import undecided
 from program.errors import BudgetStop
 from program.parameters import Setting
 
@@ -56,6 +57,8 @@ def _others(ready: Preparation, setting: Setting) -> Iterator[Judged]:
             with contextlib.suppress(BudgetStop):
                 for _, _, reply, wanted in examples(ready.arms, ready.demonstrations, name).judged(setting):
                     for output, label in wanted.items():
+                        if undecided(reply[output]):
+                            continue
                         one = found[output]
                         one.parameter = f"{name}:{output}"
                         one.chances.append(reply[output].probability)

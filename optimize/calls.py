@@ -172,7 +172,6 @@ class Calls:
             if digest is not None:
                 self._record.write({digest: entry})
             return entry
-        self._record.failed += 1
         return StepFailed(f"{put.asks[0].predictor}: {failure[:200]}")
 
     def _value(self, put: Put, tracker: Any) -> Any:

@@ -62,9 +62,9 @@ def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
     own = ready.project.settings.utility.call
     as_it_is = {**search.as_it_is, **ready.begun}
     finalists = [trial.setting for trial in search.finalists(FINALISTS)]
-    if not finalists:
-        return Choice(dict.fromkeys(prices([], own), as_it_is), [], (), 0.0)
     rows, before = bench.all(finalists, as_it_is)
+    if not rows:
+        return Choice(dict.fromkeys(prices([], own), as_it_is), [], (), 0.0)
     table = Table(finalists, rows, own)
     choosing = _Choosing(bench, as_it_is, before, own)
     first, gains = choosing.point(table, own, search.fitted, lambda scores: scores.worth)
@@ -122,7 +122,7 @@ class _Choosing:
     def simplest(self, ready: Preparation) -> Setting:
         """The setting as it is; before a first compile plain RAG, if it is worth more."""
         two = self.scored([self._as_it_is, *([] if ready.origin else ready.starts[-1:])])
-        return two.settings[two.best(self._own)] if two.settings else self._as_it_is
+        return two.settings[two.best(self._own)] if self._as_it_is in two.settings else self._as_it_is
 
     def front(self, balanced: Setting, settings: Sequence[Setting]) -> Table:
         """All settings with the instructions and demonstrations of `balanced`, which is the first of them."""

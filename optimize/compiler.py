@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -66,6 +65,8 @@ def compile_project(
     `StudyError` for a study made under other conditions, `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
+    if seed is not None and seed < 0:
+        raise StudyError(f"A seed is 0 or more, not {seed}.", "Give another, or none.")
     if max_usd is not None:
         require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
     spending = Spending(caps)
@@ -76,29 +77,33 @@ def compile_project(
         ready = open_project(
             project, int(noted.get("seed", seed or 0)), str(noted.get("from", origin)), spending, stage, advance
         )
+    except BudgetStop as stop:
+        raise _too_little(stop, 0) from None
+    try:
         identity = ready.identity()
+        caps = caps.or_else(journal.attributes.get(CAPS, {}) if journal else {})
         if journal is None:
             usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
-            journal = create(project, identity, {"id": uuid4().hex[:8], "trials": trials or usual})
+            noting = {"id": uuid4().hex[:8], "trials": trials or usual, CAPS: asdict(caps)}
+            journal = create(project, identity, noting)
         journal.expect(identity)
         live.study = journal.name
         target = trials or int(journal.attributes["trials"])
-        caps = caps.or_else(journal.attributes.get(CAPS, {}))
-        journal.note(CAPS, asdict(caps))
+        for name, value in (("trials", target), (CAPS, asdict(caps))):  # for the workers, and whoever resumes it
+            journal.note(name, value)
         ready.join(journal, leads=True)
-        spending.caps = caps.reduced(SEARCH_SHARE)
         known = gone_through(ready.record, identity, target)  # nothing is left for a second process to do
         shared = processes > 1 and not known and can_share(ready.first, ready.project, caps)
         ahead = in_two(ready.first, ready.record, spending) if shared else None
-        prepare(ready, journal, starts, stage, advance, ahead=ahead)
-    except BudgetStop as stop:
-        raise BudgetError(
-            f"The cap on {stop.tripped} was reached before the first setting could be tried.",
-            f"What was paid for is kept; go on with a higher cap: ragc compile PROJECT --resume --max-{stop.tripped} N",
-        ) from None
-    search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
-    stage("searching")
-    try:
+        tried = len(journal.trials())
+        spending.caps = caps if tried else caps.reduced(SEARCH_SHARE)  # what was searched is there to be chosen from
+        try:
+            prepare(ready, journal, starts, stage, advance, ahead=ahead)
+        except BudgetStop as stop:
+            raise _too_little(stop, tried) from None
+        spending.caps = caps.reduced(SEARCH_SHARE)
+        search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
+        stage("searching")
         with search.abreast(spending) if shared else nullcontext():
             stopped_by = search.run(target, told, live, spending)
             done = _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
@@ -109,6 +114,15 @@ def compile_project(
         ready.record.close()
 
 
+def _too_little(stop: BudgetStop, tried: int) -> BudgetError:
+    """For a cap that is reached before anything can be sealed, so many settings `tried` by then."""
+    before = f"the {tried} settings tried could be chosen among" if tried else "the first setting could be tried"
+    return BudgetError(
+        f"The cap on {stop.tripped} was reached before {before}.",
+        f"What was paid for is kept; go on with a higher cap: ragc compile PROJECT --resume --max-{stop.tripped} N",
+    )
+
+
 def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal | None:
     """The study to go on with; None when none was begun in earnest. Raises `StudyError` when it is finished, unknown,
     or not what was `given`."""
@@ -117,9 +131,7 @@ def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal 
         return None
     if sealed := journal.finished:
         raise StudyError(f"The study {journal.name} is finished: {sealed}.", "Start anew: ragc compile PROJECT")
-    noted = journal.attributes.get(IDENTITY)
-    if noted is None:
-        raise StudyError(f"The study {journal.name} holds nothing.", "Start anew: ragc compile PROJECT")
+    noted = _identity(journal)
     for option, value in given.items():
         if value is not None and value != noted[option]:
             was = f"with --{option} {noted[option]}" if noted[option] != "" else f"without --{option}"
@@ -128,6 +140,14 @@ def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal 
                 f"Leave --{option} out to go on with it, or start anew without --resume.",
             )
     return journal
+
+
+def _identity(journal: Journal) -> Mapping[str, Any]:
+    """What a study was made for. Raises `StudyError` when it was killed before that was noted."""
+    noted: Mapping[str, Any] | None = journal.attributes.get(IDENTITY)
+    if noted is None:
+        raise StudyError(f"The study {journal.name} holds nothing.", "Start anew: ragc compile PROJECT")
+    return noted
 
 
 def _finish(
@@ -142,6 +162,7 @@ def _finish(
 ) -> Compiled:
     """From the trials to a sealed version; `shared` between two processes."""
     weights, spending = ready.project.settings.utility, ready.spending
+    trials, importances = len(search.trials), search.importances()
     stage("choosing on dev")
     spending.caps = caps.reduced(CHOICE_SHARE)
     final = ready.compiled()
@@ -174,8 +195,7 @@ def _finish(
     study = journal.key
     plainly, before, after = evaluations
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
-    trials = len(search.trials)
-    broken = {**search.broken, **dict.fromkeys(after.failed, "in the test")}
+    broken = {**search.broken, **bench.broken, **dict.fromkeys(after.failed, "in the test")}
     against_parent, against_plain = paired(before.grades, after.grades), paired(plainly.grades, after.grades)
     story = Story(
         name=ready.project.name,
@@ -191,7 +211,7 @@ def _finish(
         started_from={**search.as_it_is, **ready.begun},
         decisions=judged(ready, chosen),
         given=ready.given(chosen),
-        importances=search.importances(),
+        importances=importances,
         trials=trials,
         calls=spending.calls,
         usd=spending.usd,
@@ -242,20 +262,30 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     spending = Spending()
     live, told, stage, advance = _told(watch, spending)
     journal = join(project, study)
-    noted = journal.attributes.get(IDENTITY, {})
-    ready = open_project(project, int(noted.get("seed", 0)), str(noted.get("from", "")), spending, stage, advance)
+    noted = _identity(journal)
+    ready = open_project(project, int(noted["seed"]), str(noted["from"]), spending, stage, advance)
+
+    def under() -> Caps:
+        caps = Caps(**journal.attributes.get(CAPS, {}))
+        spending.caps = caps.reduced(SEARCH_SHARE)
+        return caps
+
+    def tried(live: Live) -> None:
+        under()  # whoever resumes the compile may have set others
+        told(live)
+
     try:
         journal.expect(ready.identity())
         if journal.finished:
             return 0
         ready.join(journal, leads=False)
-        caps = Caps(**journal.attributes.get(CAPS, {}))
-        spending.caps = caps.reduced(SEARCH_SHARE)
+        caps = under()
         ahead = backwards if caps == Caps() else None  # what the caps leave room for is the compile's to say
         prepare(ready, journal, starts, stage, advance, worker=True, ahead=ahead)
         stage("searching")
-        search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, os.getpid())
-        search.run(int(journal.attributes["trials"]), told, live, spending)
+        number = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
+        search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, number)
+        search.run(int(journal.attributes["trials"]), tried, live, spending)
         return search.added()
     except BudgetStop:
         return 0
@@ -264,8 +294,8 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
 
 
 def _told(watch: Watch, spending: Spending) -> tuple[Live, Watch, Stage, Advance]:
-    """What is shown while the work goes on, and the ways to change it. At each what was spent is kept, and the time
-    that is left is looked at."""
+    """What is shown while the work goes on, and the ways to change it. At each what was spent is kept; as a stage
+    advances, the time that is left is looked at."""
     live = Live()
 
     def told(live: Live) -> None:
@@ -280,7 +310,7 @@ def _told(watch: Watch, spending: Spending) -> tuple[Live, Watch, Stage, Advance
 
     def advance(done: int, of: int) -> None:
         live.done, live.of = done, of
-        watch(live)
+        told(live)
         spending.check()
 
     return live, told, stage, advance

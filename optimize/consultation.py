@@ -35,11 +35,14 @@ class Put:
 @dataclass(slots=True)
 class Consulted:
     """What a step came to: for each request what every tier asked said of it, of which the last counts; what was
-    answered ahead; every call and search it took."""
+    answered ahead; every call and search it took. `dear` are the calls of cascades' second models, `spared` those that
+    they would have been asked besides if they always were."""
 
     said: list[list[Any]]
     ahead: list[tuple[Ask, Any]] = field(default_factory=list)
     took: list[tuple[Put, Entry]] = field(default_factory=list)
+    dear: int = 0
+    spared: int = 0
 
 
 Consulting = Generator[list[Put], list[Entry], Consulted]
@@ -75,9 +78,12 @@ def consultation(program: AgenticRAG, requests: Sequence[Request], known: Known)
     yield from _answered(done, puts)
     puts = []
     for new in doubted:
+        second = _models(program, requests[new[0]])[1]
         open_ = [at for at in new if not _settled(program, requests[at], done.said[at][-1])]
-        if open_:
-            puts += _puts(program, requests, open_, _models(program, requests[open_[0]])[1], ahead=False)
+        asked = _puts(program, requests, open_, second, ahead=False) if open_ else []
+        done.dear += len(asked)
+        done.spared += (1 if hasattr(second, "together") else len(new)) - len(asked)
+        puts += asked
     yield from _answered(done, puts)
     return done
 

@@ -88,8 +88,10 @@ class Journal:
     def trials(self) -> list[FrozenTrial]:
         """Every finished trial, oldest first, each once: one whose connection broke as it was added is added again."""
         found: list[FrozenTrial] = _patiently(lambda: self._study.get_trials(deepcopy=False))
-        first = {trial.user_attrs.get(MARK, trial.number): trial for trial in reversed(found)}
-        return list(first.values())[::-1]
+        first: dict[Any, FrozenTrial] = {}
+        for trial in found:
+            first.setdefault(trial.user_attrs.get(MARK, trial.number), trial)
+        return list(first.values())
 
     @property
     def begun(self) -> set[int]:

@@ -91,8 +91,8 @@ class Proposals:
         self, complete: Sequence[Trial], front: Sequence[Candidate], rng: np.random.Generator, alone: float
     ) -> Setting:
         """One of the best settings with one or a few of its values moved, or put back to what they were."""
-        at = prices(front, self._own)
-        price = list(at.values())[int(rng.integers(len(at)))]
+        named = list(prices(front, self._own).values())
+        price = named[int(rng.integers(len(named)))]
         ranked = best_first(complete, price, self._own)
         setting = dict(ranked[min(int(rng.geometric(0.4)) - 1, len(ranked) - 1)].setting)
         free = [d for d in self._space if ":" in d.name]

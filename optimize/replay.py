@@ -26,6 +26,7 @@ from program.decisions import decode
 from program.loop import steps
 from program.rag import AgenticRAG
 from program.requests import Ask, Find, Reply, Request, StepFailed, Steps
+from program.running import DRAFT
 
 
 @dataclass(slots=True)
@@ -46,6 +47,8 @@ class _Run:
     searches: int = 0
     passed_on: int = 0
     agreed: int = 0
+    dear: int = 0
+    spared: int = 0
     fit: bool = True
     entries: list[Entry] = field(default_factory=list)
     asked: list[tuple[Ask, Reply]] = field(default_factory=list)
@@ -78,6 +81,7 @@ class Replay:
         self._deciders = frozenset(deciders)
         self._cascaded = {name for name, p in deciders.items() if len(tiers(program, p, {})) > 1}
         self._foresees, self._vouches = takes_several(program), vouches and program.vouches
+        self._rewrites = program.runtime.models.rewrite is not None
         self._failed: dict[Hashable, StepFailed] = {}
         self._parameters = Parameters(program, deciders)
         self._paths = Paths(self._parameters)
@@ -207,6 +211,7 @@ class Replay:
     def _replies(self, run: _Run, consulted: Consulted) -> list[Reply]:
         """The replies as the loop sees them: what brought them, and what it looks at of them, is noted."""
         run.known |= {id(ask): (ask, value) for ask, value in consulted.ahead}
+        run.dear, run.spared = run.dear + consulted.dear, run.spared + consulted.spared
         for put, entry in consulted.took:
             run.entries.append(entry)
             if isinstance(put.request, Find):
@@ -231,6 +236,9 @@ class Replay:
                 first, second = ([d.value for d in one.values()] for one in each)
                 run.passed_on += 1
                 run.agreed += first == second
+        elif self._rewrites and request.predictor == DRAFT:  # as a served run counts it
+            dear = bool(request.inputs["strict"])
+            run.dear, run.spared = run.dear + dear, run.spared + 1 - 2 * dear
         run.asked.append((request, self._decoded(request, said[-1])))
         return reply
 
@@ -238,10 +246,18 @@ class Replay:
     def _finished(run: _Run, answer: Answer) -> Answer:
         spent = run.entries
         usage = Usage(
-            run.calls, run.decisions, run.searches,
-            sum(e.tokens_in for e in spent), sum(e.tokens_out for e in spent),
-            sum(e.usd for e in spent), sum(e.seconds for e in spent), run.passed_on, run.agreed,
-        )  # fmt: skip
+            calls=run.calls,
+            decisions=run.decisions,
+            searches=run.searches,
+            tokens_in=sum(e.tokens_in for e in spent),
+            tokens_out=sum(e.tokens_out for e in spent),
+            usd=sum(e.usd for e in spent),
+            seconds=sum(e.seconds for e in spent),
+            asked=run.passed_on,
+            agreed=run.agreed,
+            dear=run.dear,
+            spared=run.spared,
+        )
         return replace(answer, usage=usage, trace=replace(answer.trace, path=tuple(run.path)))
 
     def _obtain(self, puts: Sequence[Put]) -> None:

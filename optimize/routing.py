@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from optimize.scoring import Arm
 from optimize.thresholds import best_threshold, best_weights
+from program.decisions import undecided
 from program.evidence import first_look
 from program.loop import Ask, Find
 from program.parameters import Setting
@@ -52,6 +53,8 @@ def routed(arms: Sequence[Arm]) -> Routing:
             if question.sources:
                 labels |= {BASE_PREFIX + name: name in question.sources for name in sources}
             for output, label in labels.items():
+                if undecided(evidence[output]):
+                    continue
                 found.chances[output].append(evidence[output].probability)
                 found.truths[output].append(label)
             if question.route is not None:

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optimize.candidates import learns
 from optimize.demonstrations import Demonstration, thinned
 from optimize.instructions import Failure
 from optimize.runs import said
+from optimize.scores import Floats
 from optimize.scoring import Arm
 from optimize.survival import survives
-from program.decisions import Decision, jsonable
+from program.decisions import Decision, jsonable, undecided
 from program.loop import Ask
 from program.parameters import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply
 
@@ -27,8 +27,6 @@ LEAST = 8  # examples; fewer tell nothing
 PAID = 24  # examples put to a language model
 SURE = 1e-3  # probabilities are kept this far from 0 and 1
 MOST_LET_IN = 3
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -89,7 +87,7 @@ class Examples:
         for place, name in enumerate(sets, 1):
             if kind == DEMONSTRATIONS and place == self.base:
                 continue
-            shrinking = name.rpartition("-")[0]
+            shrinking = name.rpartition("-")[0] if kind == DEMONSTRATIONS else ""
             if shrinking and shrinking == lost:
                 continue
             gain = self.as_it_is() - self._losses(kind, place)
@@ -123,11 +121,14 @@ def examples(arms: Sequence[Arm], made: Sequence[Demonstration], name: str, base
 
 
 def loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
-    """The mean negative logarithm of the probabilities given to what was wanted."""
+    """The mean negative logarithm of the probabilities given to what was wanted; an even chance where the reply could
+    not be read, as nothing is concluded from it."""
     right = []
     for name, value in wanted.items():
         decision = reply[name]
-        if decision.probabilities is not None:
+        if undecided(decision):
+            right.append(0.5)
+        elif decision.probabilities is not None:
             right.append(decision.probabilities.get(str(value), 0.0))
         else:
             right.append(decision.probability if value else 1 - decision.probability)

@@ -147,7 +147,7 @@ class Spending:
         total = self._store.spent(self._study)
         if self.caps.calls is not None and total.calls >= self.caps.calls:
             raise BudgetStop("calls")
-        waits = self._underway or (total.underway and time.time() - total.at < OTHERS)
+        waits = self._underway or (total.underway and abs(time.time() - total.at) < OTHERS)
         if self.caps.usd is not None and total.usd + usd > self.caps.usd and not waits:
             raise BudgetStop("usd")
         return False

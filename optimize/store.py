@@ -160,7 +160,7 @@ class Store:
             mark = self._unless_there(begun).execution_options(preserve_rowcount=True)
             if not c.execute(mark, {"key": key, "owner": owner, "at": now}).rowcount:
                 held = c.execute(sa.select(begun.c.owner, begun.c.at).where(begun.c.key == key)).one_or_none()
-                if held is None or (held.owner != owner and now - held.at < LEASE and alive(held.owner)):
+                if held is None or (held.owner != owner and abs(now - held.at) < LEASE and alive(held.owner)):
                     return False
                 mine = sa.update(begun).where(begun.c.key == key, begun.c.owner == held.owner, begun.c.at == held.at)
                 if not c.execute(mine.values(owner=owner, at=now)).rowcount:

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,7 +73,8 @@ class Search:
         self._arms = arms
         self._scoring = Scoring(arms, weights)
         self._own = weights.call
-        self._name = f"{host()}:{os.getpid()}"
+        self._name = f"{host()}:{os.getpid()}:{worker}"
+        self._helps = bool(worker)
         self._journal = journal
         found = space(arms[0].replay.program)
         self._distributions = distributions(found)
@@ -111,6 +112,8 @@ class Search:
         try:
             while len(frozen := self._journal.trials()) < live.of:
                 spending.check()
+                if self._helps and self._journal.finished:
+                    break  # sealed: nobody would read what is tried now
                 trials = self._thawed(frozen)
                 start, setting = self._proposals.next(trials, frozen, self._frontier(trials))
                 found = self._judged(setting, trials, start)
@@ -137,21 +140,24 @@ class Search:
 
     def complete(self) -> list[Trial]:
         """The trials judged on every question, best first, no setting twice."""
-        ranked = sorted((t for t in self.trials if not t.pruned), key=lambda t: (-t.worth, t.number))
-        return list({tuple(sorted(t.setting.items())): t for t in reversed(ranked)}.values())[::-1]
+        best: dict[tuple[tuple[str, float], ...], Trial] = {}
+        for trial in sorted((t for t in self.trials if not t.pruned), key=lambda t: (-t.worth, t.number)):
+            best.setdefault(tuple(sorted(trial.setting.items())), trial)
+        return list(best.values())
 
     def finalists(self, most: int) -> list[Trial]:
         """Those along the frontier, and the best at the project's own price: `most` in all, best first.
 
-        No two do the same on the training questions.
+        No two do the same on the training questions; fewer where a cap is reached on what was not kept of them.
         """
         complete = self.complete()
         trials = {id(trial.setting): trial for trial in complete}
         front = spread(frontier([trial.candidate for trial in complete], self._own), self._own, most - NEAR)
         chosen: dict[bytes, Trial] = {}
-        for trial in [*(trials[id(one.setting)] for one in front), *best_first(complete, self._own, self._own)]:
-            if len(chosen) < most:
-                chosen.setdefault(self.scores(trial.setting).outcome, trial)
+        with suppress(BudgetStop):
+            for trial in [*(trials[id(one.setting)] for one in front), *best_first(complete, self._own, self._own)]:
+                if len(chosen) < most:
+                    chosen.setdefault(self.scores(trial.setting).outcome, trial)
         return sorted(chosen.values(), key=lambda t: (-t.worth, t.number))
 
     def importances(self) -> dict[str, float]:
@@ -193,6 +199,8 @@ class Search:
         scores = Scores.none(len(order))
         seen = 0
         for share in SHARES:
+            if seen == len(order):
+                break
             upto = max(seen + 1, round(share * len(order)))
             scores = scores.joined(self._scoring(setting, order[seen:upto]))
             seen = upto

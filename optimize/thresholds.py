@@ -13,7 +13,7 @@ PASSES = 3
 
 
 def best_threshold(probabilities: Sequence[float], labels: Sequence[bool]) -> float:
-    """The cut in [0.02, 0.98] with the most labels right; in the middle of the widest such gap.
+    """The cut in [0.02, 0.98] with the most labels right, in the middle between two probabilities, or one half.
 
     Of equally good cuts the one nearest to one half is taken: the least surprising.
     """

@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 def compile_(
     project: Annotated[Path, typer.Argument(help="The project folder.")],
     trials: Annotated[int | None, typer.Option(min=1, help="Settings proposed by the search.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the search; 0 unless given.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the search; 0 unless given.")] = None,
     max_calls: Annotated[int | None, typer.Option(min=1, help="Model calls, never more.")] = None,
     max_usd: Annotated[float | None, typer.Option(min=0, help="US dollars, never more.")] = None,
     max_seconds: Annotated[float | None, typer.Option(min=1, help="Stop in time to be done after this long.")] = None,

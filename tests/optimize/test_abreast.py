@@ -20,7 +20,7 @@ from optimize.proposals import within
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Caps, Spending
 from optimize.starts import starts
-from optimize.study import Live, Search
+from optimize.study import SHARES, Live, Search
 from optimize.twin import Twin, TwinLost, can_fork
 from program import open_program
 from program.errors import StudyError
@@ -64,6 +64,21 @@ def test_a_twin_leaves_as_it_should_even_when_nobody_waits_for_its_answer(tmp_pa
         assert left.exists()
 
 
+def test_a_twin_whose_answers_nobody_heard_leaves_without_a_word(tmp_path, capfd):
+    twin = Twin(lambda message: message, (tmp_path / "left").touch)
+    for _ in range(3):
+        twin.send(b"anything")
+    twin.receive()
+    patience = time.monotonic() + 10
+    while not twin.answered and time.monotonic() < patience:
+        time.sleep(0.01)
+    assert twin.answered
+    time.sleep(0.1)  # until it waits for more
+    twin.close()
+    assert (tmp_path / "left").exists()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_version_is_the_same_to_the_byte_whether_one_or_two_processes_made_it(own_shop, tmp_path):
     other = shutil.copytree(own_shop, tmp_path / "other/shop")
     paths = [compiled(own_shop, processes=1), compiled(other, processes=2)]
@@ -105,6 +120,7 @@ def test_two_processes_have_half_of_the_threads_each_and_afterwards_there_are_as
         assert share(lambda place: [os.environ[THREADS], pools()], 2, lambda *_: None) == [[each, 1]] * 2
         with Scoring([Arm(ready.replay(ready.first), [])], ready.project.settings.utility).abreast(Spending()):
             assert (os.environ[THREADS], pools()) == (each, 1)
+            assert share(lambda place: os.environ[THREADS], 2, lambda *_: None) == [each] * 2  # and not a quarter
         assert (os.environ.get(THREADS), pools()) == (told, 2)
 
 
@@ -142,6 +158,12 @@ def fits(tmp_path, monkeypatch):
 
     monkeypatch.setattr("program.models.decider.fit_decision", counting)
     return lambda: len(counted.read_text().splitlines())
+
+
+def test_work_in_two_ends_however_many_places_there_are_and_however_much_is_told_of_each(own_shop):
+    ready = opened(Project.open(own_shop))
+    share = in_two(ready.first, ready.record, Spending())
+    assert share(lambda place: "x" * 1000 + str(place), 3000, lambda *_: None)[2999] == "x" * 1000 + "2999"
 
 
 def test_a_preparation_in_two_comes_to_the_same_and_fits_no_head_twice(own_shop, tmp_path, fits):
@@ -213,6 +235,33 @@ def test_a_worker_does_nothing_for_a_study_that_is_finished(own_shop, monkeypatc
     study = compile_project(project, trials=1).study
     monkeypatch.setattr("optimize.compiler.prepare", lambda *_, **__: pytest.fail("it prepares"))
     assert work(project, study) == 0
+
+
+def test_a_worker_stops_once_the_study_is_sealed_and_is_none_but_itself(own_shop):
+    project = Project.open(own_shop)
+    journal = create(project, opened(project).identity(), {"id": "helped", "trials": 99})
+    ready = prepared(own_shop, journal=journal)
+    first, second = (Search(ready.arms, project.settings.utility, 0, ready.starts, journal, n) for n in (7, 8))
+
+    def seal(live):
+        journal.finish("shop@v2")
+
+    for search in (first, second):
+        assert search.run(99, seal, Live(), Spending()) == ""
+    assert (len(journal.trials()), first.added(), second.added()) == (1, 1, 0)
+
+
+def test_a_trial_is_judged_on_no_more_questions_than_there_are_and_the_best_come_first(own_shop):
+    project = Project.open(own_shop)
+    journal = create(project, opened(project).identity(), {"id": "few", "trials": 1})
+    ready = prepared(own_shop, journal=journal)
+    arm = min(ready.arms, key=lambda arm: len(arm.questions))
+    assert len(arm.questions) < len(SHARES)
+    search = Search([arm], project.settings.utility, 0, ready.starts, journal)
+    search.run(8, lambda live: None, Live(), Spending())
+    assert {trial.judged_on for trial in search.trials if not trial.pruned} == {len(arm.questions)}
+    ranked = [(-trial.worth, trial.number) for trial in search.complete()]
+    assert ranked == sorted(ranked)
 
 
 def test_a_worker_killed_while_it_helps_changes_nothing(own_shop, tmp_path):

@@ -8,10 +8,12 @@ import pytest
 from optimize import spending
 from optimize.calls import ABREAST
 from optimize.compiler import SEARCH_SHARE, compile_project, work
+from optimize.journal import last
 from program.errors import BudgetError
+from program.models.gateway import shared_gateway
 from program.settings import Project
 
-CALLS = 60
+CALLS, SECONDS = 60, 600.0
 
 
 def compile_(folder, **options):
@@ -43,6 +45,51 @@ def test_a_cap_given_with_resume_counts_what_was_spent_before(paid_shop, model):
     done = compile_(paid_shop, resume=True, max_calls=before + 5)
     assert before < len(model.calls) <= before + 5
     assert done.stopped_by == "calls"
+
+
+def test_a_compile_stopped_after_its_search_is_sealed_under_its_caps_when_it_is_resumed(paid_shop, monkeypatch):
+    gone = [0.0]
+    monkeypatch.setattr(
+        spending,
+        "time",
+        SimpleNamespace(monotonic=lambda: time.monotonic() + gone[0], time=time.time, sleep=time.sleep),
+    )
+
+    def stop(live):
+        if live.stage == "searching" and live.done:
+            gone[0] = 1.2 * SEARCH_SHARE * SECONDS
+        if live.stage == "choosing on dev":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_(paid_shop, max_seconds=SECONDS, watch=stop)
+    gone[0] = 0.0
+    done = compile_(paid_shop, resume=True)
+    assert (done.reference, done.stopped_by) == ("shop@v2", "seconds")
+
+
+def test_what_an_outage_left_unknown_of_the_settings_tried_keeps_none_from_being_sealed(paid_shop, model):
+    stage = [""]
+
+    def stop(live):
+        stage[0] = live.stage
+        if live.stage == "testing":
+            raise KeyboardInterrupt
+
+    model.fails = lambda n: stage[0] == "searching" and n % 3 == 0
+    with pytest.raises(KeyboardInterrupt):
+        compile_(paid_shop, max_calls=CALLS, trials=30, watch=stop)
+    shared_gateway.cache_clear()
+    model.fails = lambda n: False
+    done = compile_(paid_shop, resume=True, trials=30)
+    assert (done.reference, done.stopped_by) == ("shop@v2", "calls")
+    assert len(model.calls) <= CALLS
+
+
+def test_the_number_of_settings_that_a_resumed_compile_is_given_is_its_workers_too(paid_shop):
+    interrupted(paid_shop)
+    interrupted(paid_shop, resume=True, trials=9)
+    assert last(Project.open(paid_shop)).attributes["trials"] == 9
 
 
 def test_a_worker_spends_what_the_search_has_left_and_no_more(paid_shop, model):

@@ -85,6 +85,13 @@ def test_a_setting_is_judged_on_a_topic_by_what_the_other_topics_say_of_it():
     assert list(gains[1:]) == [0.0] * 3
 
 
+def test_settings_are_compared_on_the_questions_that_all_of_them_were_scored_on():
+    settings = [{"s": 0.0}, {"s": 1.0}, {"s": 2.0}]
+    table = Table(settings, [scored([1.0, np.nan, np.nan]), scored([1.0, 0.8, 0.8]), scored([np.nan] * 3)], OWN)
+    assert table.settings == [{"s": 1.0}]
+    assert [one.setting for one in table.candidates] == [{"s": 1.0}]
+
+
 def test_where_a_call_is_dear_a_setting_of_fewer_calls_is_the_best_and_gains_by_them():
     asked = [LabelledQuestion(id=f"q{n}", question=f"Q{n}?", topic=f"t{n}", outcome="answered") for n in range(4)]
     bench = SimpleNamespace(questions=asked, held=list(range(4)))

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from optimize import preparation
+from optimize import preparation, replay
 from optimize.compiler import compile_project
 from optimize.starts import starts
 from program.errors import BudgetError, DataError, StudyError
@@ -169,6 +169,25 @@ def test_a_study_that_began_with_another_program_is_refused(paid_shop, was, now,
     settings.write_text(settings.read_text().replace(was, now, 1))
     with pytest.raises(StudyError, match=told):
         compile_(paid_shop, resume=True)
+
+
+def test_a_seed_below_nothing_is_refused_before_anything_is_done(paid_shop, model):
+    with pytest.raises(StudyError, match="0 or more"):
+        compile_project(Project.open(paid_shop), seed=-1)
+    assert not model.calls
+
+
+def test_a_compile_stopped_while_it_prepares_keeps_the_runs_that_it_made(own_shop, monkeypatch):
+    monkeypatch.setattr(replay, "KEPT_EVERY", float("inf"))  # written at the end alone
+
+    def stop(live):
+        if live.stage == "fitting thresholds":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_project(Project.open(own_shop), trials=4, processes=1, watch=stop)
+    with sqlite3.connect(own_shop / ".ragc/record.sqlite") as record:
+        assert record.execute("select count(*) from runs").fetchone()[0]
 
 
 def test_a_resume_that_contradicts_its_study_is_refused(paid_shop):

@@ -55,6 +55,7 @@ def test_a_replay_makes_the_calls_that_serving_makes(asked):
             assert (again.text, again.trace.path) == (live.text, live.trace.path)
             assert (again.usage.calls, again.usage.decisions) == (live.usage.calls, live.usage.decisions)
             assert (again.usage.asked, again.usage.agreed) == (live.usage.asked, live.usage.agreed)
+            assert (again.usage.dear, again.usage.spared) == (live.usage.dear, live.usage.spared)
 
 
 @pytest.mark.parametrize("asked", ['"openai/x"'], indirect=True, ids=["model"])
