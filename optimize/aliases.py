@@ -43,6 +43,12 @@ class Move:
         }
 
 
+def require_alias(alias: str) -> None:
+    """Raises `VersionError` for what cannot be an alias."""
+    if not reference.is_alias(alias):
+        raise VersionError(f"{alias[:80]!r} cannot be an alias.", "Use a word such as production or canary.")
+
+
 def promote(
     ref: str,
     alias: str,
@@ -65,8 +71,7 @@ def promote(
     found = reference.resolve(ref, base)
     if not found.version:
         raise VersionError(f"{found} is not a version below {base}.", "Promote a version that was published.")
-    if not reference.is_alias(alias):
-        raise VersionError(f"{alias[:80]!r} cannot be an alias.", "Use a word such as production or canary.")
+    require_alias(alias)
     manifest.verify(found.path, found.digest)
     present = _present(base, found.name, alias)
     if expect is not None and (wanted := reference.resolve(expect, base).version) != present:

@@ -168,6 +168,7 @@ class Calls:
                 self._spending.after_call(expected, entry.usd, here=here)
             self._record.performed += 1
             if spent.notes:  # another model stood in, or a default was taken
+                self._record.stood_in += 1
                 return replace(entry, stopgap=True)
             if digest is not None:
                 self._record.write({digest: entry})
@@ -212,7 +213,8 @@ class Calls:
 
 
 class Packing:
-    """Pools of candidates as the record's file keeps them: ids and scores of what the index holds, all of the rest."""
+    """Pools of candidates as the record's file keeps them: of what the index holds ids, scores and how they were
+    reached, of the rest all."""
 
     def __init__(self, library: Library) -> None:
         self._indexed = {passage.id: passage for passage in library.passages()}
@@ -226,12 +228,12 @@ class Packing:
         return Pool(
             Passage(**{**one, "as_of": one["as_of"] and date.fromisoformat(one["as_of"])})
             if isinstance(one, dict)
-            else self._indexed[one[0]].rescored(one[1], one[2], one[3])
+            else self._indexed[one[0]].rescored(*one[1:])
             for one in value
         )
 
     def _one(self, passage: Passage) -> Any:
         known = self._indexed.get(passage.id)
         if known is not None and known.text == passage.text:
-            return [passage.id, passage.score, passage.method, dict(passage.scores)]
+            return [passage.id, passage.score, passage.method, dict(passage.scores), passage.reason]
         return {field.name: getattr(passage, field.name) for field in fields(passage)}

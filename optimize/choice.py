@@ -54,10 +54,10 @@ def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
     on it: for each fold the best setting is chosen without it and judged on it against "as it is". The choice is made
     only if those gains, and those of what is then sealed, are positive and exceed their standard error, taken by
     topic. What is chosen is rid of every value that does no good. Else `balanced` stays as it is, but that a decider
-    without demonstrations is given those labelled, and that of a program never compiled is plain RAG where that does
-    better: there is nothing to leave as it is. Another point is then what `balanced` is. A program holds one
-    instruction and one set of demonstrations for each predictor: those of `balanced`, with which the whole frontier
-    is scored anew.
+    without demonstrations is given those labelled, and that of a program never compiled is plain RAG where the gain of
+    that survives. Another point is then what `balanced` is. A program holds one instruction and one set of
+    demonstrations for each predictor: those of `balanced`, with which the whole frontier is scored anew. Should another
+    point be worth more with these even at the project's own price, it is `balanced` as well.
     """
     own = ready.project.settings.utility.call
     as_it_is = {**search.as_it_is, **ready.begun}
@@ -81,6 +81,11 @@ def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
         if (found := choosing.point(front, price, balanced, worth)[0]) is not None:
             survived.append(name)
             points[name] = found
+    for name in [one for one in survived if one != BALANCED]:
+        if choosing.better(new := points[name], balanced):  # with these demonstrations, at the project's own price
+            points = {other: new if one == balanced else one for other, one in points.items()}
+            balanced, gains = new, choosing.gain(new)
+            survived = list(dict.fromkeys([BALANCED, *survived]))
     last = choosing.scored(list(points.values()))
     named = {name: last.candidates[last.settings.index(one)] for name, one in points.items() if one in last.settings}
     every = np.vstack([table.utility, choosing.scored([balanced]).utility])
@@ -120,9 +125,21 @@ class _Choosing:
         return None, gains
 
     def simplest(self, ready: Preparation) -> Setting:
-        """The setting as it is; before a first compile plain RAG, if it is worth more."""
-        two = self.scored([self._as_it_is, *([] if ready.origin else ready.starts[-1:])])
-        return two.settings[two.best(self._own)] if self._as_it_is in two.settings else self._as_it_is
+        """The setting as it is; before a first compile plain RAG, if its gain survives."""
+        plain = ready.starts[-1]
+        proven = not ready.origin and self._bench.survives(self.gain(plain))
+        return plain if proven else self._as_it_is
+
+    def gain(self, setting: Setting) -> Floats:
+        """What each question gains by a setting over "as it is" at the project's own price; NaN where a cap is in the
+        way."""
+        found, before = self.scored([setting]).at(self._own), self._before.at(self._own, self._own)
+        return np.asarray(found[0] - before if len(found) else np.full_like(before, np.nan))
+
+    def better(self, setting: Setting, than: Setting) -> bool:
+        """True when a setting is worth more than another at the project's own price, and its gain survives."""
+        two = self.scored([than, setting])
+        return len(two.settings) == 2 and two.best(self._own) == 1 and self._bench.survives(self.gain(setting))
 
     def front(self, balanced: Setting, settings: Sequence[Setting]) -> Table:
         """All settings with the instructions and demonstrations of `balanced`, which is the first of them."""

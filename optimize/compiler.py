@@ -29,6 +29,7 @@ from program.errors import BudgetError, BudgetStop, StudyError
 from program.indexing import Advance
 from program.models.catalog import require_price
 from program.parameters import apply
+from program.reference import resolve
 from program.settings import Project
 
 TRIALS = 400
@@ -71,6 +72,7 @@ def compile_project(
         require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
     spending = Spending(caps)
     live, told, stage, advance = _told(watch, spending)
+    origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
     journal = _resumed(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
     noted = journal.attributes[IDENTITY] if journal else {}
     try:
@@ -78,7 +80,7 @@ def compile_project(
             project, int(noted.get("seed", seed or 0)), str(noted.get("from", origin)), spending, stage, advance
         )
     except BudgetStop as stop:
-        raise _too_little(stop, 0) from None
+        raise _too_little(stop, journal) from None
     try:
         identity = ready.identity()
         caps = caps.or_else(journal.attributes.get(CAPS, {}) if journal else {})
@@ -95,17 +97,19 @@ def compile_project(
         known = gone_through(ready.record, identity, target)  # nothing is left for a second process to do
         shared = processes > 1 and not known and can_share(ready.first, ready.project, caps)
         ahead = in_two(ready.first, ready.record, spending) if shared else None
-        tried = len(journal.trials())
+        tried = bool(journal.trials())
         spending.caps = caps if tried else caps.reduced(SEARCH_SHARE)  # what was searched is there to be chosen from
         try:
             prepare(ready, journal, starts, stage, advance, ahead=ahead)
         except BudgetStop as stop:
-            raise _too_little(stop, tried) from None
+            raise _too_little(stop, journal) from None
         spending.caps = caps.reduced(SEARCH_SHARE)
         search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
         stage("searching")
         with search.abreast(spending) if shared else nullcontext():
             stopped_by = search.run(target, told, live, spending)
+            if not search.trials:
+                raise _too_little(BudgetStop(stopped_by), journal)
             done = _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
             if not known and caps == Caps() and search.added() == done.trials:
                 note_gone_through(ready.record, identity, target)
@@ -114,21 +118,20 @@ def compile_project(
         ready.record.close()
 
 
-def _too_little(stop: BudgetStop, tried: int) -> BudgetError:
-    """For a cap that is reached before anything can be sealed, so many settings `tried` by then."""
+def _too_little(stop: BudgetStop, journal: Journal | None) -> BudgetError:
+    """For a cap that is reached before anything can be sealed; with a study, if there is one yet."""
+    tried = len(journal.trials()) if journal else 0
     before = f"the {tried} settings tried could be chosen among" if tried else "the first setting could be tried"
+    again = "go on with a higher cap: ragc compile PROJECT --resume" if journal else "give more: ragc compile PROJECT"
     return BudgetError(
         f"The cap on {stop.tripped} was reached before {before}.",
-        f"What was paid for is kept; go on with a higher cap: ragc compile PROJECT --resume --max-{stop.tripped} N",
+        f"What was paid for is kept; {again} --max-{stop.tripped} N",
     )
 
 
-def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal | None:
-    """The study to go on with; None when none was begun in earnest. Raises `StudyError` when it is finished, unknown,
-    or not what was `given`."""
-    journal = join(project, study) if study else last(project)
-    if journal is None:
-        return None
+def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal:
+    """The study to go on with. Raises `StudyError` when there is none, or it is finished or not what was `given`."""
+    journal = join(project, study) if study else last(project) or join(project)
     if sealed := journal.finished:
         raise StudyError(f"The study {journal.name} is finished: {sealed}.", "Start anew: ragc compile PROJECT")
     noted = _identity(journal)
@@ -249,6 +252,7 @@ def _finish(
         points=choice.named,
         survived=choice.survived,
         broken=broken,
+        stood_in=ready.record.stood_in,
     )
 
 

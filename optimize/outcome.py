@@ -19,7 +19,8 @@ class Compiled:
 
     `stopped_by` names the cap that ended the search early; `looks` counts how often this test split was looked at;
     `points` has what each operating point came to on train (out of fold) and dev, and `survived` those whose gain
-    survived the folds; `broken` are training questions that could not be graded.
+    survived the folds; `broken` are questions that could not be graded; `stood_in` counts the answers of a stand-in, of
+    models that could not be reached or read.
     """
 
     reference: str
@@ -39,6 +40,7 @@ class Compiled:
     points: Mapping[str, Candidate] = field(default_factory=dict)
     survived: Collection[str] = ()
     broken: Mapping[str, str] = field(default_factory=dict)
+    stood_in: int = 0
 
     @property
     def verdict(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from optimize.abreast import Ahead, unseen
 from optimize.candidates import Offer, Sets, equip, informed
-from optimize.code import source_digest
+from optimize.code import replay_digest
 from optimize.content import fingerprint
 from optimize.dataset import LabelledQuestion, content_digest, read_labelled, splits
 from optimize.demonstrations import Demonstration, Demonstrator
@@ -25,8 +25,10 @@ from optimize.scoring import Arm
 from optimize.spending import Spending
 from program.artifact import load
 from program.deciding import tiers
-from program.errors import DataError
+from program.errors import DataError, ModelError
+from program.fitting import ROLES
 from program.indexing import Advance, index_project
+from program.models.catalog import listed, missing_keys
 from program.opening import open_program
 from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG
@@ -75,7 +77,7 @@ class Preparation:
         library = self.first.runtime.library
         settings = self.project.settings
         return {
-            "program": source_digest(),
+            "program": replay_digest(),  # what grades a trial, too
             "preset": settings.loop.preset,
             "start": read(self.base),
             "predictors": {name: self._prints(name) for name, _ in self.base.named_predictors()},
@@ -83,6 +85,7 @@ class Preparation:
             "questions": {name: content_digest(part) for name, part in self.parts.items()},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
             "models": {**settings.models.model_dump(), "embedder": self.first.runtime.models.embedder.digest},
+            "prices": {name: [m.usd_in, m.usd_out] for name, m in settings.provider.model.items()},
             "utility": settings.utility.model_dump(),
             "rounds": settings.budget.max_rounds,
             "seed": self.seed,
@@ -130,9 +133,10 @@ def open_project(
 ) -> Preparation:
     """The project, indexed, its labels checked and split.
 
-    `origin` is the version to start from, or empty. Raises `DataError` for labels that contradict the knowledge or
-    leave nothing to learn from.
+    `origin` is the version to start from, or empty. Raises `ModelError` when a key is missing for a model that the
+    project names, `DataError` for labels that contradict the knowledge or leave nothing to learn from.
     """
+    _require_keys(project)
     stage("indexing the knowledge")
     index_project(project, advance)
     stage("checking the labels")
@@ -150,6 +154,17 @@ def open_project(
     keep_heads(first, project.private)
     base = successor(first, parent)
     return Preparation(project, questions, parts, seed, first, parent, base, origin, record, spending)
+
+
+def _require_keys(project: Project) -> None:
+    """A stand-in would answer for every model without its key, and what is compiled would be for that."""
+    models = project.settings.models.model_dump()
+    for role in (*ROLES, "propose"):
+        if missing := [key for name in listed(models[role]) for key in missing_keys(name, project.settings.provider)]:
+            raise ModelError(
+                f"{project.name} cannot reach its model for {role}, {models[role]}: no {', '.join(missing)}.",
+                f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
+            )
 
 
 def prepare(

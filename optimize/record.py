@@ -42,8 +42,9 @@ class Record:
     """Entries by content. `kept` is this process's memory, by any key; the store goes by digests of the content.
 
     `place` is a file, or the URL of a database; without one everything stays in memory. `performed` counts what had to
-    be done anew, `replayed` what was read from the store, `calls` the texts and decisions asked of a model.
-    Safe from many threads. Raises `RecordError` when the store cannot be read or written.
+    be done anew, `replayed` what was read from the store, `calls` the texts and decisions asked of a model,
+    `stood_in` the answers of a stand-in. Safe from many threads. Raises `RecordError` when the store cannot be read or
+    written.
     """
 
     def __init__(self, place: Path | str | None = None) -> None:
@@ -51,6 +52,7 @@ class Record:
         self.performed = 0
         self.replayed = 0
         self.calls = 0
+        self.stood_in = 0
         self.store = None if place is None else Store(place)
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._begun: set[bytes] = set()

@@ -80,8 +80,8 @@ def _serve(there: Connection, serve: Callable[[bytes], bytes], leave: Callable[[
                     there.send_bytes(answer)
         finally:
             leave()
-    except Exception:  # its work is done by the first process, which cannot know why
-        _log.warning("The second process of the compile failed; the first goes on alone.", exc_info=True)
+    except Exception as error:  # its work is done by the first process, which tells what it comes upon itself
+        _log.warning("The second process of the compile failed (%r); the first goes on alone.", error)
     finally:
         os._exit(0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -59,12 +60,23 @@ def compile_(
     json: Json = False,
 ) -> None:
     """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
+    from optimize.aliases import promote as move
+    from optimize.aliases import require_alias
     from optimize.compiler import compile_project
     from program.settings import Project
 
     opened = Project.open(project)
+    if promote:
+        require_alias(promote)
+    begun: set[str] = set()
     try:
         with _live(quiet=json) as told, _shown(opened, watch) as shown:
+
+            def watched(live: Live) -> None:
+                begun.add(live.study)
+                told(live)
+                shown(live)
+
             done = compile_project(
                 opened,
                 trials=trials,
@@ -76,19 +88,23 @@ def compile_(
                 study=study,
                 origin=origin,
                 processes=processes,
-                watch=lambda live: (told(live), shown(live))[1],
+                watch=watched,
             )
     except KeyboardInterrupt:
-        typer.echo(f"stopped; nothing is lost. Go on with: ragc compile {project} --resume", err=True)
+        go_on = f"Go on with: ragc compile {project} --resume"
+        typer.echo(
+            f"stopped; nothing is lost. {go_on if any(begun) else 'Nothing was begun: start it again.'}", err=True
+        )
         raise typer.Exit(130) from None
     if promote and done.improved:
-        from optimize.aliases import promote as move
-
         move(done.reference, promote, reason="compiled: better", root=opened.artifacts)
     if json:
-        print_json(_shape(done))
+        print_json(_shape(done) | ({"promoted": done.improved} if promote else {}))
     else:
-        _table(done)
+        _table(done, opened)
+        if promote:
+            told_of = f"is {done.reference} now" if done.improved else "was not moved: there is no detectable gain"
+            typer.echo(f"The alias {promote} {told_of}.")
     if not done.improved:
         raise typer.Exit(3)
 
@@ -137,6 +153,7 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "test_looks": done.looks,
         "survived_folds": "balanced" in done.survived,
         "not_graded": dict(done.broken),
+        "stood_in": done.stood_in,
     }
 
 
@@ -149,7 +166,7 @@ def _over(found: PairedResult, what: str) -> str:
     return f"{found.difference:+.3f} [{low:+.3f}, {high:+.3f}] over {what}"
 
 
-def _table(done: Compiled) -> None:
+def _table(done: Compiled, project: Project) -> None:
     columns = [e.metrics() for e in (done.plain, done.before, done.evaluation)]
     rows = []
     for name in SHOWN:
@@ -163,17 +180,30 @@ def _table(done: Compiled) -> None:
     print_table(title, ["metric", "plain RAG", "parent", "compiled", "n"], rows)
     parent, plain = _over(done.against_parent, done.parent), _over(done.against_plain, "plain RAG")
     points = [f"{name} {one.utility:.3f} at {one.calls:.2f} calls" for name, one in done.points.items()]
+    from program.reference import artifacts_root
+
+    elsewhere = "" if project.artifacts == artifacts_root() else f" --artifacts {os.path.relpath(project.artifacts)}"
     typer.echo(
         f"utility, question by question: {parent}: {done.verdict}; {plain}\n"
         f"On train and dev: {', '.join(points)}\n"
         f"{done.trials} settings tried in {done.seconds:.0f} s, {done.calls} model calls, ${done.usd:.2f}. "
         f"This test split was looked at {done.looks} time{'s' * (done.looks > 1)}.\n"
-        f'Ask it: ragc ask {done.reference} "your question"'
+        f'Ask it: ragc ask {done.reference}{elsewhere} "your question"'
     )
     if "balanced" not in done.survived:
-        typer.echo("No gain survived the folds over dev: the setting is as it was before the search.")
+        typer.echo(
+            "No gain survived the folds: of what the search found nothing is used. The setting is as it was before the"
+            " search, or plain RAG where its gain survived in a first compile; a decider that had no demonstrations has"
+            " the labelled ones."
+        )
     if done.stopped_by:
         typer.echo(f"The search ended early: the cap on {done.stopped_by} was reached.")
+    if done.stood_in:
+        typer.echo(
+            f"{done.stood_in} answers were a stand-in's, for models that could not be reached or read: what was chosen"
+            " rests on them. Compile again when they can; only these are asked anew.",
+            err=True,
+        )
     for name, why in done.broken.items():
         typer.echo(f"not graded: {name} ({why})", err=True)
 

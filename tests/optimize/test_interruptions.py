@@ -37,7 +37,8 @@ def run(folder, resume, url):
 
     os.environ |= {"OPENAI_API_KEY": "none", "OPENAI_API_BASE": url, "OPENAI_BASE_URL": url}
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-    compile_project(Project.open(folder), trials=TRIALS, resume=resume)
+    project = Project.open(folder)
+    compile_project(project, trials=TRIALS, resume=resume and journal.last(project) is not None)
 
 
 def join_in(folder, url):
