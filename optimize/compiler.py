@@ -167,7 +167,7 @@ def _finish(
     weights, spending = ready.project.settings.utility, ready.spending
     trials, importances = len(search.trials), search.importances()
     stage("choosing on dev")
-    spending.caps = caps.reduced(CHOICE_SHARE)
+    spending.caps, spending.tripped = caps.reduced(CHOICE_SHARE), ""
     final = ready.compiled()
     if shared:  # both will want what is fitted to the labelled demonstrations
         apply(final, ready.begun)
@@ -193,6 +193,7 @@ def _finish(
         advance,
         in_two(plain, ready.record, spending) if shared else alone,
     )
+    stopped_by = stopped_by or spending.tripped
 
     stage("sealing")
     study = journal.key

@@ -17,10 +17,10 @@ from optimize.stats import PairedResult, paired_test
 class Compiled:
     """A finished compile: the new version, its scores beside plain RAG's and the parent's, and the verdict.
 
-    `stopped_by` names the cap that ended the search early; `looks` counts how often this test split was looked at;
-    `points` has what each operating point came to on train (out of fold) and dev, and `survived` those whose gain
-    survived the folds; `broken` are questions that could not be graded; `stood_in` counts the answers of a stand-in, of
-    models that could not be reached or read.
+    `stopped_by` names the cap that cut the search, the choice or the test short; `looks` counts how often this test
+    split was looked at; `points` has what each operating point came to on train (out of fold) and dev, and `survived`
+    those whose gain survived the folds; `broken` are questions that could not be graded; `stood_in` counts the answers
+    of a stand-in, for models that could not be reached or read.
     """
 
     reference: str

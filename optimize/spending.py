@@ -42,12 +42,14 @@ class Caps:
 class Spending:
     """Calls, dollars and seconds so far. Safe from many threads.
 
-    From `join` on they are those of a study: what it spent before counts, and what its other processes spend.
+    From `join` on they are those of a study: what it spent before counts, and what its other processes spend. `tripped`
+    is the cap that was reached last.
     """
 
     caps: Caps = field(default_factory=Caps)
     calls: int = 0
     usd: float = 0.0
+    tripped: str = ""
     started: float = field(default_factory=time.monotonic)
     _reserved: float = 0.0
     _underway: int = 0
@@ -88,7 +90,7 @@ class Spending:
     def check(self) -> None:
         """Raises `BudgetStop` when the time is up."""
         if self.caps.seconds is not None and self.seconds >= self.caps.seconds:
-            raise BudgetStop("seconds")
+            raise self._stop("seconds")
 
     def before_call(self, usd: float = 0.0, here: bool = False) -> None:
         """Counts a call that will cost at most `usd`. Raises `BudgetStop` when that would pass a cap.
@@ -126,6 +128,10 @@ class Spending:
                 self._store.book(self._study, 0 if sent else -1, usd - expected, landed=1)
             self._changed.notify_all()
 
+    def _stop(self, cap: str) -> BudgetStop:
+        self.tripped = cap
+        return BudgetStop(cap)
+
     def _booked(self, here: bool) -> bool:
         return not here or self.caps.calls is not None
 
@@ -133,11 +139,11 @@ class Spending:
         """Whether a call may begin; false when others on their way may yet leave room. Raises `BudgetStop`."""
         if self._store is None:
             if self.caps.calls is not None and self.calls >= self.caps.calls:
-                raise BudgetStop("calls")
+                raise self._stop("calls")
             if self.caps.usd is None or self.usd + self._reserved + usd <= self.caps.usd:
                 return True
             if not self._underway:
-                raise BudgetStop("usd")
+                raise self._stop("usd")
             return False
         if not self._booked(here):
             self._unbooked += 1
@@ -146,8 +152,8 @@ class Spending:
             return True
         total = self._store.spent(self._study)
         if self.caps.calls is not None and total.calls >= self.caps.calls:
-            raise BudgetStop("calls")
+            raise self._stop("calls")
         waits = self._underway or (total.underway and abs(time.time() - total.at) < OTHERS)
         if self.caps.usd is not None and total.usd + usd > self.caps.usd and not waits:
-            raise BudgetStop("usd")
+            raise self._stop("usd")
         return False

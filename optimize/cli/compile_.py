@@ -197,7 +197,7 @@ def _table(done: Compiled, project: Project) -> None:
             " the labelled ones."
         )
     if done.stopped_by:
-        typer.echo(f"The search ended early: the cap on {done.stopped_by} was reached.")
+        typer.echo(f"The cap on {done.stopped_by} was reached: the search, the choice or the test was cut short.")
     if done.stood_in:
         typer.echo(
             f"{done.stood_in} answers were a stand-in's, for models that could not be reached or read: what was chosen"

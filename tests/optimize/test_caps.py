@@ -31,6 +31,14 @@ def interrupted(folder, **options):
         compile_(folder, watch=stop, **options)
 
 
+def later(monkeypatch):
+    """Seconds, in a list of one, by which the clock of what is spent is ahead."""
+    gone = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + gone[0], time=time.time, sleep=time.sleep)
+    monkeypatch.setattr(spending, "time", clock)
+    return gone
+
+
 def test_a_resumed_compile_goes_on_under_the_caps_it_began_with(paid_shop, model):
     interrupted(paid_shop, max_calls=CALLS)
     before = len(model.calls)
@@ -48,12 +56,7 @@ def test_a_cap_given_with_resume_counts_what_was_spent_before(paid_shop, model):
 
 
 def test_a_compile_stopped_after_its_search_is_sealed_under_its_caps_when_it_is_resumed(paid_shop, monkeypatch):
-    gone = [0.0]
-    monkeypatch.setattr(
-        spending,
-        "time",
-        SimpleNamespace(monotonic=lambda: time.monotonic() + gone[0], time=time.time, sleep=time.sleep),
-    )
+    gone = later(monkeypatch)
 
     def stop(live):
         if live.stage == "searching" and live.done:
@@ -115,6 +118,33 @@ def test_the_time_of_all_resumptions_counts_and_no_call_begins_after_it(paid_sho
     assert done.stopped_by == "seconds"
     assert 10 * paid < done.seconds
     assert 10 * (paid + len(model.calls)) <= 600 + 10 * ABREAST  # those on their way when the time was up
+
+
+def test_a_cap_that_is_reached_in_the_test_is_told(paid_shop, monkeypatch):
+    gone = later(monkeypatch)
+
+    def pass_(live):
+        if live.stage == "testing":
+            gone[0] = 2 * SECONDS
+
+    done = compile_(paid_shop, max_seconds=SECONDS, watch=pass_)
+    assert (done.stopped_by, done.trials > 6) == ("seconds", True)
+    assert not done.evaluation.grades
+
+
+def test_nothing_is_sealed_where_no_setting_could_be_tried(paid_shop, model):
+    known = []
+
+    def stop(live):
+        if live.stage == "searching":
+            known.append(len(model.calls))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_(paid_shop, watch=stop)
+    with pytest.raises(BudgetError, match="before the first setting"):
+        compile_(paid_shop, resume=True, max_calls=known[0] + 1)
+    assert not (paid_shop / "artifacts/shop/versions").exists()
 
 
 def test_time_that_is_up_while_the_knowledge_is_indexed_is_told(paid_shop, model, monkeypatch):

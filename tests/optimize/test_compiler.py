@@ -1,6 +1,7 @@
 """The compiler end to end: caps that hold, failures that are borne, interruptions that lose nothing."""
 
 import itertools
+import json
 import random
 import shutil
 import sqlite3
@@ -11,9 +12,10 @@ import threading
 import pytest
 
 from optimize import preparation, replay
+from optimize.aliases import promote
 from optimize.compiler import compile_project
 from optimize.starts import starts
-from program.errors import BudgetError, DataError, StudyError
+from program.errors import BudgetError, DataError, ModelError, StudyError, VersionError
 from program.manifest import read, verify
 from program.models.gateway import shared_gateway
 from program.reference import resolve
@@ -120,7 +122,7 @@ def test_while_it_searches_the_program_as_it_was_is_shown_beside_the_best_so_far
 
 
 def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop, monkeypatch):
-    from optimize import metrics, scoring
+    from optimize import demonstrations, metrics, runs, scoring
 
     judge = metrics.judge
 
@@ -129,8 +131,8 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
             raise ZeroDivisionError("no share of nothing")
         return judge(question, outcome, text)
 
-    monkeypatch.setattr(scoring, "judge", broken)
-    monkeypatch.setattr(metrics, "judge", broken)
+    for module in (demonstrations, metrics, runs, scoring):  # wherever it is used
+        monkeypatch.setattr(module, "judge", broken)
     done = compile_(paid_shop)
     assert "ZeroDivisionError" in done.broken["q1"]
     assert done.broken["q5 (ZeroDivisionError: no share of nothing)"] == "in the test"
@@ -169,6 +171,31 @@ def test_a_study_that_began_with_another_program_is_refused(paid_shop, was, now,
     settings.write_text(settings.read_text().replace(was, now, 1))
     with pytest.raises(StudyError, match=told):
         compile_(paid_shop, resume=True)
+
+
+def test_a_missing_key_is_told_before_anything_is_done_and_not_compiled_around(paid_shop, model, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(ModelError, match="OPENAI_API_KEY"):
+        compile_(paid_shop)
+    assert not model.calls
+
+
+def test_the_answers_of_a_stand_in_are_counted(paid_shop, model):
+    assert compile_(paid_shop).stood_in == 0
+    shutil.rmtree(paid_shop / ".ragc")
+    model.fails = lambda n: n % 50 > 10
+    shared_gateway.cache_clear()
+    assert compile_(paid_shop).stood_in > 0
+
+
+def test_the_parent_that_an_alias_names_is_sealed_by_its_own_name(paid_shop):
+    first = compile_(paid_shop)
+    promote(first.reference, "production", root=paid_shop / "artifacts")
+    for origin in ("shop@production", str(resolve(first.reference, paid_shop / "artifacts").path)):
+        second = compile_(paid_shop, origin=origin)
+        parent = read(resolve(second.reference, paid_shop / "artifacts").path).parent
+        assert resolve(parent, paid_shop / "artifacts") == resolve(first.reference, paid_shop / "artifacts")
+        assert parent == second.parent != origin
 
 
 def test_a_seed_below_nothing_is_refused_before_anything_is_done(paid_shop, model):
@@ -276,7 +303,18 @@ def test_an_alias_moves_only_to_a_version_that_is_detectably_better(own_shop, mo
     monkeypatch.setattr(Compiled, "improved", verdict)
     done = CliRunner().invoke(app, ["compile", str(own_shop), "--trials", "2", "--promote", "production", "--json"])
     assert done.exit_code == code
+    assert json.loads(done.stdout)["promoted"] is verdict
     assert aliases(own_shop / "artifacts", "shop") == (["production"] if verdict else [])
+
+
+def test_what_cannot_be_an_alias_is_refused_before_anything_is_done(own_shop):
+    from typer.testing import CliRunner
+
+    from optimize.cli.main import app
+
+    done = CliRunner().invoke(app, ["compile", str(own_shop), "--trials", "2", "--promote", "latest"])
+    assert isinstance(done.exception, VersionError)
+    assert not (own_shop / ".ragc").exists()
 
 
 def test_a_compile_from_a_version_is_compared_with_that_version(paid_shop):
