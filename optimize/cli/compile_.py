@@ -123,7 +123,7 @@ def worker(
     if json:
         print_json({"trials": added})
     else:
-        typer.echo(f"{added} trials added")
+        typer.echo(f"{added} trials added" if added else "No trial added: the study has all it may have.")
 
 
 def _shape(done: Compiled) -> dict[str, Any]:

@@ -47,6 +47,10 @@ def main() -> NoReturn:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, OSError) and error.strerror:  # a full disk, a folder that may not be written to
+            where = error.filename or "a file"
+            typer.echo(f"error: {error.strerror}: {where}. Free space, or mend access to it.", err=True)
+            sys.exit(2)
         typer.echo(
             f"error: {type(error).__name__}: {error} This is a fault of ragc's own. Add {DEBUG} for the traceback.",
             err=True,

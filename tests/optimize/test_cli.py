@@ -256,3 +256,10 @@ def test_importing_program_costs_no_torch():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ)
     )
     assert done.stdout.strip() == "False"
+
+
+def test_what_the_system_refuses_is_bad_input_and_no_fault_of_ragc(ragc, tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    code, out, err = ragc("init", tmp_path / "taken")
+    assert (code, out) == (2, "")
+    assert "exists" in err and "fault" not in err

@@ -1,6 +1,7 @@
 """Looks: every sight of scores on a question counts, whoever had it."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from typer.testing import CliRunner
@@ -45,6 +46,12 @@ def test_a_compile_killed_in_its_test_has_looked_once_resumed_or_not(own_shop, m
         patch.setattr(compiler, "side_by_side", killed)
         compile_(own_shop)
     assert compile_(own_shop, resume=resume).looks == looks
+
+
+def test_looks_at_once_are_looks_one_after_the_other(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda n: look(tmp_path, "shop", f"worker {n}", ["Why?"]), range(24)))
+    assert sorted(numbers) == [*range(1, 25)]
 
 
 def test_a_question_changed_does_not_begin_the_count_anew(own_shop):
