@@ -123,8 +123,9 @@ def _too_little(stop: BudgetStop, journal: Journal | None) -> BudgetError:
     tried = len(journal.trials()) if journal else 0
     before = f"the {tried} settings tried could be chosen among" if tried else "the first setting could be tried"
     again = "go on with a higher cap: ragc compile PROJECT --resume" if journal else "give more: ragc compile PROJECT"
+    part = "" if tried or journal is None else f", of which {SEARCH_SHARE:.0%} are for the search,"
     return BudgetError(
-        f"The cap on {stop.tripped} was reached before {before}.",
+        f"The cap on {stop.tripped}{part} was reached before {before}.",
         f"What was paid for is kept; {again} --max-{stop.tripped} N",
     )
 

@@ -54,10 +54,11 @@ class Sealing:
 
     def uncompiled(self, program: AgenticRAG, scores: Evaluation, plain: Evaluation) -> str:
         """The reference of the uncompiled program: the latest version when that holds just this, else a new one."""
-        if (found := self._already(program, len(scores.grades))) is not None:
-            return found
-        as_it_is = Choice({"balanced": read(program)}, [], (), 0.0)
-        return self._publish(program, scores, plain, as_it_is, "", {"name": "none"}, {})
+        with registry.locked(self.project.artifacts, self.project.name):  # two compiles at once publish it once
+            if (found := self._already(program, len(scores.grades))) is not None:
+                return found
+            as_it_is = Choice({"balanced": read(program)}, [], (), 0.0)
+            return self._publish(program, scores, plain, as_it_is, "", {"name": "none"}, {})
 
     def compiled(
         self,

@@ -177,7 +177,7 @@ def verify_all(root: Path | str | None = None) -> list[Checked]:
 
 @contextmanager
 def locked(base: Path, name: str) -> Iterator[None]:
-    """Hold the one lock of a name; the system frees it when its holder dies.
+    """Hold the one lock of a name; the system frees it when its holder dies. A holder may take it again.
 
     Raises `RagcError` when another process holds it for a minute, `VersionError` when a folder of the name
     is a link: what is written there would land elsewhere.
@@ -189,7 +189,7 @@ def locked(base: Path, name: str) -> Iterator[None]:
             raise VersionError(f"{part} is a link.", "Put the folder itself in the artifacts folder.")
     (base / name).mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(base / name / LOCK, timeout=LOCK_SECONDS):
+        with FileLock(base / name / LOCK, timeout=LOCK_SECONDS, is_singleton=True):
             yield
     except Timeout as error:
         raise RagcError(

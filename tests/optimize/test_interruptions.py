@@ -132,6 +132,7 @@ def test_two_compiles_of_one_project_at_once_both_finish_and_share_their_calls(p
         process.join()
     assert [process.exitcode for process in both] == [0, 0]
     assert digests(paid_shop).count(expected) == 2
+    assert len(digests(paid_shop)) == 3  # the uncompiled program once
     assert len(model.calls) == paid
 
 
