@@ -177,7 +177,7 @@ def in_two(program: AgenticRAG, record: Record, spending: Spending) -> Share:
     def share(work: Work, n: int, progress: Advance) -> list[Any]:
         told: dict[int, Any] = {}
         far = deque(range(1, n, 2))
-        unsent = iter([*far])
+        unsent = iter(range(1, n, 2))
 
         def serve(message: bytes) -> bytes:
             calls, usd = spending.calls, spending.usd

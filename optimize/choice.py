@@ -84,7 +84,7 @@ def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
     for name in [one for one in survived if one != BALANCED]:
         if choosing.better(new := points[name], balanced):  # with these demonstrations, at the project's own price
             points = {other: new if one == balanced else one for other, one in points.items()}
-            balanced, gains = new, choosing.gain(new)
+            balanced, gains = new, choosing.gain(new, own)
             survived = list(dict.fromkeys([BALANCED, *survived]))
     last = choosing.scored(list(points.values()))
     named = {name: last.candidates[last.settings.index(one)] for name, one in points.items() if one in last.settings}
@@ -119,27 +119,27 @@ class _Choosing:
             return None, gains
         best = table.settings[table.best(price)]
         for setting in (simplified(best, start, lambda one: worth(self._bench(one))), best):
-            found = self.scored([setting]).at(price)
-            if len(found) and self._bench.survives(found[0] - self._before.at(price, self._own)):
+            if self._bench.survives(self.gain(setting, price)):
                 return setting, gains
         return None, gains
 
     def simplest(self, ready: Preparation) -> Setting:
         """The setting as it is; before a first compile plain RAG, if its gain survives."""
         plain = ready.starts[-1]
-        proven = not ready.origin and self._bench.survives(self.gain(plain))
+        proven = not ready.origin and self._bench.survives(self.gain(plain, self._own))
         return plain if proven else self._as_it_is
 
-    def gain(self, setting: Setting) -> Floats:
-        """What each question gains by a setting over "as it is" at the project's own price; NaN where a cap is in the
-        way."""
-        found, before = self.scored([setting]).at(self._own), self._before.at(self._own, self._own)
+    def gain(self, setting: Setting, price: float) -> Floats:
+        """What each question gains by a setting over "as it is" at a price; NaN where a cap is in the way."""
+        found, before = self.scored([setting]).at(price), self._before.at(price, self._own)
         return np.asarray(found[0] - before if len(found) else np.full_like(before, np.nan))
 
     def better(self, setting: Setting, than: Setting) -> bool:
         """True when a setting is worth more than another at the project's own price, and its gain survives."""
         two = self.scored([than, setting])
-        return len(two.settings) == 2 and two.best(self._own) == 1 and self._bench.survives(self.gain(setting))
+        return (
+            len(two.settings) == 2 and two.best(self._own) == 1 and self._bench.survives(self.gain(setting, self._own))
+        )
 
     def front(self, balanced: Setting, settings: Sequence[Setting]) -> Table:
         """All settings with the instructions and demonstrations of `balanced`, which is the first of them."""

@@ -86,13 +86,11 @@ def compile_project(
         caps = caps.or_else(journal.attributes.get(CAPS, {}) if journal else {})
         if journal is None:
             usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
-            noting = {"id": uuid4().hex[:8], "trials": trials or usual, CAPS: asdict(caps)}
-            journal = create(project, identity, noting)
-        journal.expect(identity)
+            target = trials or usual
+            journal = create(project, identity, {"id": uuid4().hex[:8], "trials": target, CAPS: asdict(caps)})
+        else:
+            target = _gone_on_with(journal, identity, trials, caps)
         live.study = journal.name
-        target = trials or int(journal.attributes["trials"])
-        for name, value in (("trials", target), (CAPS, asdict(caps))):  # for the workers, and whoever resumes it
-            journal.note(name, value)
         ready.join(journal, leads=True)
         known = gone_through(ready.record, identity, target)  # nothing is left for a second process to do
         shared = processes > 1 and not known and can_share(ready.first, ready.project, caps)
@@ -144,6 +142,16 @@ def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal:
                 f"Leave --{option} out to go on with it, or start anew without --resume.",
             )
     return journal
+
+
+def _gone_on_with(journal: Journal, identity: Mapping[str, Any], trials: int | None, caps: Caps) -> int:
+    """How many settings a resumed study is to try. That and its caps are noted, for its workers and whoever resumes it
+    again. Raises `StudyError` when it was made for something else."""
+    journal.expect(identity)
+    target = trials or int(journal.attributes["trials"])
+    journal.note("trials", target)
+    journal.note(CAPS, asdict(caps))
+    return target
 
 
 def _identity(journal: Journal) -> Mapping[str, Any]:

@@ -25,10 +25,9 @@ from optimize.scoring import Arm
 from optimize.spending import Spending
 from program.artifact import load
 from program.deciding import tiers
-from program.errors import DataError, ModelError
-from program.fitting import ROLES
+from program.errors import DataError
+from program.fitting import ROLES, require_keys
 from program.indexing import Advance, index_project
-from program.models.catalog import listed, missing_keys
 from program.opening import open_program
 from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG
@@ -136,7 +135,8 @@ def open_project(
     `origin` is the version to start from, or empty. Raises `ModelError` when a key is missing for a model that the
     project names, `DataError` for labels that contradict the knowledge or leave nothing to learn from.
     """
-    _require_keys(project)
+    for role in (*ROLES, "propose"):  # a stand-in would answer, and what is compiled would be for that
+        require_keys(project, role, project.name)
     stage("indexing the knowledge")
     index_project(project, advance)
     stage("checking the labels")
@@ -154,17 +154,6 @@ def open_project(
     keep_heads(first, project.private)
     base = successor(first, parent)
     return Preparation(project, questions, parts, seed, first, parent, base, origin, record, spending)
-
-
-def _require_keys(project: Project) -> None:
-    """A stand-in would answer for every model without its key, and what is compiled would be for that."""
-    models = project.settings.models.model_dump()
-    for role in (*ROLES, "propose"):
-        if missing := [key for name in listed(models[role]) for key in missing_keys(name, project.settings.provider)]:
-            raise ModelError(
-                f"{project.name} cannot reach its model for {role}, {models[role]}: no {', '.join(missing)}.",
-                f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
-            )
 
 
 def prepare(

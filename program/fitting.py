@@ -36,6 +36,16 @@ def structure_of(program: AgenticRAG) -> list[dict[str, Any]]:
     return structure
 
 
+def require_keys(project: Project, role: str, whose: str) -> None:
+    """Raises `ModelError` when the environment lacks a key for a model that the project names for a role."""
+    named = getattr(project.settings.models, role)
+    if missing := [key for name in listed(named) for key in missing_keys(name, project.settings.provider)]:
+        raise ModelError(
+            f"{whose} cannot reach its model for {role}, {named}: no {', '.join(missing)}.",
+            f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
+        )
+
+
 def check_models(manifest: Manifest, project: Project) -> None:
     """Raises when the models that the project names cannot run the version; warns when they are others.
 
@@ -50,11 +60,7 @@ def check_models(manifest: Manifest, project: Project) -> None:
             f'Set [models] embed = "{then["embed"]}" in ragc.toml and run: ragc index PROJECT. {COMPILE_AGAIN}',
         )
     for role in ROLES:
-        if missing := [key for name in listed(now[role]) for key in missing_keys(name, project.settings.provider)]:
-            raise ModelError(
-                f"{version} cannot reach its model for {role}, {now[role]}: no {', '.join(missing)}.",
-                f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
-            )
+        require_keys(project, role, version)
         if role in then and listed(then[role]) != listed(now[role]):  # a cascade is sealed as a list, opened as a tuple
             before, here = (" > ".join(listed(names)) or "nothing" for names in (then[role], now[role]))
             _log.warning("%s was compiled with %s = %s and runs with %s.", version, role, before, here)

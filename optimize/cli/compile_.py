@@ -167,6 +167,8 @@ def _over(found: PairedResult, what: str) -> str:
 
 
 def _table(done: Compiled, project: Project) -> None:
+    from program.reference import artifacts_root
+
     columns = [e.metrics() for e in (done.plain, done.before, done.evaluation)]
     rows = []
     for name in SHOWN:
@@ -180,8 +182,6 @@ def _table(done: Compiled, project: Project) -> None:
     print_table(title, ["metric", "plain RAG", "parent", "compiled", "n"], rows)
     parent, plain = _over(done.against_parent, done.parent), _over(done.against_plain, "plain RAG")
     points = [f"{name} {one.utility:.3f} at {one.calls:.2f} calls" for name, one in done.points.items()]
-    from program.reference import artifacts_root
-
     elsewhere = "" if project.artifacts == artifacts_root() else f" --artifacts {os.path.relpath(project.artifacts)}"
     typer.echo(
         f"utility, question by question: {parent}: {done.verdict}; {plain}\n"
