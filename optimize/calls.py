@@ -15,6 +15,7 @@ import dspy
 
 from optimize.consultation import Put
 from optimize.record import Entry, Record
+from optimize.refusals import is_refusal
 from optimize.spending import KEPT_EVERY, Spending
 from program.consulting import ask_model
 from program.deciding import decides, prompt_inputs
@@ -24,6 +25,7 @@ from program.evidence import Pool
 from program.knowledge.library import Library
 from program.knowledge.source import Passage
 from program.models.adapter import speaking
+from program.models.admission import MOST_TOKENS
 from program.models.catalog import LOCAL, price
 from program.models.spending import Spending as Spent
 from program.models.spending import spending as spending_of
@@ -34,7 +36,6 @@ from program.requests import Ask, Find, StepFailed
 
 ATTEMPTS = 4
 ABREAST = 8  # calls to a model that is not of this process
-MOST_TOKENS = 4096  # of a reply, when the model's own cap is not known
 TOGETHER = "several"  # puts of several requests are made abreast, whatever they ask
 
 Performed = Entry | StepFailed
@@ -43,7 +44,8 @@ Asked = Sequence[tuple[Put, bytes | None]]
 
 
 class Calls:
-    """Performs what a record does not hold. A failed call is tried again, then told as `StepFailed`."""
+    """Performs what a record does not hold. A failed call is tried again, then told as `StepFailed`; as `Refused` when
+    it would fail for good."""
 
     def __init__(self, program: AgenticRAG, record: Record, spending: Spending, packing: Packing) -> None:
         self._program = program
@@ -136,6 +138,8 @@ class Calls:
         """One call to a model that may cost money; kept the moment it is back."""
         if digest is None:
             return self._made(put, digest)
+        if (refused := self._record.refusals.final(digest)) is not None:
+            return refused
         if (others := self._record.begin(digest)) is not None:
             return others
         try:
@@ -148,7 +152,7 @@ class Calls:
         here = model.model.startswith(LOCAL)
         apart = not hasattr(model, "lane")  # a lane asks the cap itself, before each request that a call comes to
         expected = self._most(put) if apart else 0.0
-        failure = ""
+        refusals, failure, refused = self._record.refusals, "", digest is not None
         for _ in range(ATTEMPTS):
             if apart:
                 self._spending.before_call(expected, here)
@@ -162,7 +166,12 @@ class Calls:
                 if apart:
                     self._spending.after_call(expected, spent.usd, here=here)
                 failure = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
+                if digest is not None and is_refusal(error):
+                    refusals.refused(digest, model.model)
+                else:
+                    refused = False
                 continue
+            refusals.answered(model.model)
             entry = self._entry(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
             if apart:
                 self._spending.after_call(expected, entry.usd, here=here)
@@ -173,7 +182,8 @@ class Calls:
             if digest is not None:
                 self._record.write({digest: entry})
             return entry
-        return StepFailed(f"{put.asks[0].predictor}: {failure[:200]}")
+        why = f"{put.asks[0].predictor}: {failure[:200]}"
+        return refusals.settle(digest, model.model, why) if refused and digest is not None else StepFailed(why)
 
     def _value(self, put: Put, tracker: Any) -> Any:
         """A text's fields, a decision's evidence, or either of each that went in one call, None where it is open."""
@@ -202,14 +212,14 @@ class Calls:
         return Entry(value, seconds, tokens_in, tokens_out, price(model, tokens_in, tokens_out))
 
     def _most(self, put: Put) -> float:
-        """The most that a call can cost, in US dollars: a token for every two characters, and the longest reply."""
+        """The most that a call can cost, in US dollars: a token for every two bytes, and the longest reply."""
         if self._spending.caps.usd is None or put.model.model.startswith(LOCAL):
             return 0.0
         inputs = [value for ask in put.asks for value in prompt_inputs(ask.inputs).values()]
         tasks = len({ask.predictor for ask in put.asks})
-        characters = 4000 * tasks + sum(len(str(value)) for value in inputs)
+        size = 4000 * tasks + sum(len(str(value).encode("utf-8", "replace")) for value in inputs)
         longest = int((put.model.kwargs or {}).get("max_tokens") or MOST_TOKENS)
-        return price(put.model, characters // 2, longest)
+        return price(put.model, size // 2, longest)
 
 
 class Packing:

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import orjson
 
+from optimize.refusals import Refusals
 from optimize.store import LEASE, Made, Store
 from program.decisions import jsonable
 from program.errors import RecordError
@@ -43,8 +44,8 @@ class Record:
 
     `place` is a file, or the URL of a database; without one everything stays in memory. `performed` counts what had to
     be done anew, `replayed` what was read from the store, `calls` the texts and decisions asked of a model,
-    `stood_in` the answers of a stand-in. Safe from many threads. Raises `RecordError` when the store cannot be read or
-    written.
+    `stood_in` the answers of a stand-in; `refusals` are of this process. Safe from many threads. Raises `RecordError`
+    when the store cannot be read or written.
     """
 
     def __init__(self, place: Path | str | None = None) -> None:
@@ -53,6 +54,7 @@ class Record:
         self.replayed = 0
         self.calls = 0
         self.stood_in = 0
+        self.refusals = Refusals()
         self.store = None if place is None else Store(place)
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._begun: set[bytes] = set()

@@ -18,6 +18,7 @@ from optimize.keptruns import KeptRuns
 from optimize.paths import NONE, Parameters, Path, Paths
 from optimize.readings import Readings, Watched
 from optimize.record import Entry, Record
+from optimize.refusals import Refused
 from optimize.spending import KEPT_EVERY, Spending
 from program.answer import Answer, Usage
 from program.consulting import takes_several
@@ -50,6 +51,7 @@ class _Run:
     dear: int = 0
     spared: int = 0
     fit: bool = True
+    refused: bool = False
     entries: list[Entry] = field(default_factory=list)
     asked: list[tuple[Ask, Reply]] = field(default_factory=list)
 
@@ -185,7 +187,7 @@ class Replay:
                 return
             try:
                 if failures:
-                    run.fit = False  # what failed may be had another time
+                    self._note_failed(run, failures[0])
                     self._consult(run, run.loop.throw(failures[0]))
                 else:
                     self._send(run, run.consulting, entries)
@@ -194,10 +196,24 @@ class Replay:
                 if run.fit:
                     self._remember(run, run.answer)
 
+    def _note_failed(self, run: _Run, failure: StepFailed) -> None:
+        """What failed may be had another time, and the run is not remembered. What was refused for good would be again,
+        whenever the same is put to the same model: all that this hangs on is noted."""
+        if not isinstance(failure, Refused):
+            run.fit = False
+            return
+        run.refused = True
+        asks = [request for request in run.requests if isinstance(request, Ask)]
+        for ask in [*asks, *(ask for put in run.puts for ask in put.asks)]:
+            run.watched.readings.value(ask.predictor)
+            if ask.predictor in self._cascaded:
+                run.watched.readings.value(_doubt(ask.predictor))
+
     def _remember(self, run: _Run, answer: Answer) -> None:
         read = run.watched.readings
         path = Path(run.question, read.low, read.high, read.choices, answer)
-        if self._paths.add(path) and self._kept and not any(entry.stopgap for entry in run.entries):
+        own = not run.refused and not any(entry.stopgap for entry in run.entries)
+        if self._paths.add(path) and self._kept and own:
             self._kept.keep(path)
 
     def _send(self, run: _Run, consulting: Consulting, entries: list[Entry]) -> None:
@@ -231,7 +247,7 @@ class Replay:
             each = [run.watched.decided(request.predictor, one) for one in said]
             reply = each[-1]
             if request.predictor in self._cascaded:
-                run.watched.readings.value(f"doubt.{request.predictor.rpartition('.')[2]}")
+                run.watched.readings.value(_doubt(request.predictor))
             if len(each) > 1:  # a cascade passed it on
                 first, second = ([d.value for d in one.values()] for one in each)
                 run.passed_on += 1
@@ -289,3 +305,8 @@ class Replay:
         if isinstance(request, Ask) and request.predictor in self._deciders:
             return decode(said, self.program.predictor(request.predictor).fields)
         return said
+
+
+def _doubt(predictor: str) -> str:
+    """The knob that says when a cascade's first model is in doubt about a predictor."""
+    return f"doubt.{predictor.rpartition('.')[2]}"

@@ -15,7 +15,8 @@ from tests.loopback import serving
 
 
 class Model(ThreadingHTTPServer):
-    """Answers each prompt by its content alone. Of equal prompts every one is counted; `fails` says which to refuse.
+    """Answers each prompt by its content alone. Of equal prompts every one is counted; `fails` says by its number which
+    to refuse, `refuses` by its text.
 
     `log` has of each call the digest of its prompt, when it came in and when it was answered (`time.monotonic`).
     """
@@ -26,6 +27,7 @@ class Model(ThreadingHTTPServer):
         self.calls = []
         self.log = []
         self.fails = lambda n: False
+        self.refuses = lambda text: False
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -39,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = "".join(str(m["content"]) for m in body["messages"])
         began, digest = time.monotonic(), hashlib.sha256(content.encode()).hexdigest()
         self.server.calls.append(digest)
-        refused = self.server.fails(len(self.server.calls))
+        refused = self.server.fails(len(self.server.calls)) or self.server.refuses(content)
         message = {"role": "assistant", "content": reply(body)}
         told = {
             "id": "1",
