@@ -26,7 +26,7 @@ from optimize.spending import KEPT_EVERY, Caps, Spending
 from optimize.starts import starts
 from optimize.study import Live, Search, Watch
 from program.errors import BudgetError, BudgetStop, StudyError
-from program.indexing import Advance
+from program.indexing import Advance, readers
 from program.models.catalog import require_price
 from program.parameters import apply
 from program.reference import resolve
@@ -69,34 +69,35 @@ def compile_project(
     if seed is not None and seed < 0:
         raise StudyError(f"A seed is 0 or more, not {seed}.", "Give another, or none.")
     if max_usd is not None:
-        require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
+        require_price(
+            project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls", readers(project)
+        )
     spending = Spending(caps)
     live, told, stage, advance = _told(watch, spending)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
     journal = _resumed(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
     noted = journal.attributes[IDENTITY] if journal else {}
+    caps = caps.or_else(journal.attributes.get(CAPS, {}) if journal else {})
+    tried = bool(journal and journal.trials())
+    spending.caps = caps if tried else caps.reduced(SEARCH_SHARE)  # what was searched is there to be chosen from
+    seed, origin = int(noted.get("seed", seed or 0)), str(noted.get("from", origin))
     try:
-        ready = open_project(
-            project, int(noted.get("seed", seed or 0)), str(noted.get("from", origin)), spending, stage, advance
-        )
+        ready = open_project(project, seed, origin, spending, stage, advance, journal)
     except BudgetStop as stop:
         raise _too_little(stop, journal) from None
     try:
         identity = ready.identity()
-        caps = caps.or_else(journal.attributes.get(CAPS, {}) if journal else {})
         if journal is None:
             usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
             target = trials or usual
             journal = create(project, identity, {"id": uuid4().hex[:8], "trials": target, CAPS: asdict(caps)})
+            ready.begin(journal)
         else:
             target = _gone_on_with(journal, identity, trials, caps)
         live.study = journal.name
-        ready.join(journal, leads=True)
         known = gone_through(ready.record, identity, target)  # nothing is left for a second process to do
         shared = processes > 1 and not known and can_share(ready.first, ready.project, caps)
         ahead = in_two(ready.first, ready.record, spending) if shared else None
-        tried = bool(journal.trials())
-        spending.caps = caps if tried else caps.reduced(SEARCH_SHARE)  # what was searched is there to be chosen from
         try:
             prepare(ready, journal, starts, stage, advance, ahead=ahead)
         except BudgetStop as stop:
@@ -121,7 +122,7 @@ def _too_little(stop: BudgetStop, journal: Journal | None) -> BudgetError:
     tried = len(journal.trials()) if journal else 0
     before = f"the {tried} settings tried could be chosen among" if tried else "the first setting could be tried"
     again = "go on with a higher cap: ragc compile PROJECT --resume" if journal else "give more: ragc compile PROJECT"
-    part = "" if tried or journal is None else f", of which {SEARCH_SHARE:.0%} are for the search,"
+    part = "" if tried else f", of which {SEARCH_SHARE:.0%} are for the search,"
     return BudgetError(
         f"The cap on {stop.tripped}{part} was reached before {before}.",
         f"What was paid for is kept; {again} --max-{stop.tripped} N",
@@ -277,7 +278,6 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     live, told, stage, advance = _told(watch, spending)
     journal = join(project, study)
     noted = _identity(journal)
-    ready = open_project(project, int(noted["seed"]), str(noted["from"]), spending, stage, advance)
 
     def under() -> Caps:
         caps = Caps(**journal.attributes.get(CAPS, {}))
@@ -288,13 +288,18 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
         under()  # whoever resumes the compile may have set others
         told(live)
 
+    under()
+    try:
+        ready = open_project(
+            project, int(noted["seed"]), str(noted["from"]), spending, stage, advance, journal, leads=False
+        )
+    except BudgetStop:
+        return 0
     try:
         journal.expect(ready.identity())
         if journal.finished:
             return 0
-        ready.join(journal, leads=False)
-        caps = under()
-        ahead = backwards if caps == Caps() else None  # what the caps leave room for is the compile's to say
+        ahead = backwards if under() == Caps() else None  # what the caps leave room for is the compile's to say
         prepare(ready, journal, starts, stage, advance, worker=True, ahead=ahead)
         stage("searching")
         number = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id

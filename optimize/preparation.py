@@ -28,6 +28,7 @@ from program.deciding import tiers
 from program.errors import DataError
 from program.fitting import ROLES, require_keys
 from program.indexing import Advance, index_project
+from program.models.spending import spending as spending_of
 from program.opening import open_program
 from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG
@@ -66,10 +67,10 @@ class Preparation:
         """The program's runs but for confidence, through the project's record and under its caps."""
         return Replay(program, self.record, self.spending, vouches=False, keeps=True)
 
-    def join(self, journal: Journal, leads: bool) -> None:
-        """Spends with the study; the process that `leads` keeps its time."""
+    def begin(self, journal: Journal) -> None:
+        """Spends with a new study, whose time it keeps."""
         if self.record.store is not None:
-            self.spending.join(self.record.store, journal.key, leads)
+            self.spending.join(self.record.store, journal.key, leads=True)
 
     def identity(self) -> dict[str, Any]:
         """All that a study's trials depend on."""
@@ -128,17 +129,30 @@ class Preparation:
 
 
 def open_project(
-    project: Project, seed: int, origin: str, spending: Spending, stage: Stage, advance: Advance
+    project: Project,
+    seed: int,
+    origin: str,
+    spending: Spending,
+    stage: Stage,
+    advance: Advance,
+    journal: Journal | None = None,
+    leads: bool = True,
 ) -> Preparation:
     """The project, indexed, its labels checked and split.
 
-    `origin` is the version to start from, or empty. Raises `ModelError` when a key is missing for a model that the
-    project names, `DataError` for labels that contradict the knowledge or leave nothing to learn from.
+    `origin` is the version to start from, or empty; `journal` the study, if there is one: it is spent with from the
+    first call on, and its time kept by the process that `leads`. Raises `ModelError` when a key is missing for a model
+    that the project names, `DataError` for labels that contradict the knowledge or leave nothing to learn from,
+    `BudgetStop` when a cap does not reach.
     """
     for role in (*ROLES, "propose"):  # a stand-in would answer, and what is compiled would be for that
         require_keys(project, role, project.name)
+    record = Record(project.settings.study.storage or project.private / RECORD)
+    if journal is not None and record.store is not None:
+        spending.join(record.store, journal.key, leads)
     stage("indexing the knowledge")
-    index_project(project, advance)
+    with spending_of(cap=spending):
+        index_project(project, advance)
     stage("checking the labels")
     questions = read_labelled(project.labelled)
     first = open_program(project)
@@ -150,7 +164,6 @@ def open_project(
             "Label questions of at least three topics, so that each split gets one.",
         )
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    record = Record(project.settings.study.storage or project.private / RECORD)
     keep_heads(first, project.private)
     base = successor(first, parent)
     return Preparation(project, questions, parts, seed, first, parent, base, origin, record, spending)

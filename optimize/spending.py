@@ -66,10 +66,18 @@ class Spending:
     def seconds(self) -> float:
         return self._before + time.monotonic() - self.started
 
+    @property
+    def money(self) -> bool:
+        """True when money is capped."""
+        return self.caps.usd is not None
+
     def join(self, store: Store, study: str, leads: bool) -> None:
-        """Spends with the study from now on. One process `leads`: its seconds are those that the study takes."""
+        """Spends with the study from now on, what was spent here before included. One process `leads`: its seconds are
+        those that the study takes."""
         self._store, self._study, self._leads = store, study, leads
         self._before = store.spent(study).seconds
+        if self.calls:
+            store.book(study, self.calls, self.usd)
         self.keep()
 
     def keep(self, every: float = 0.0) -> None:

@@ -16,7 +16,7 @@ from program.knowledge.source import Passage
 from program.models.adapter import FencedAdapter, speaking
 from program.models.catalog import open_lane
 from program.models.engine import ProviderLM
-from program.models.spending import Spending, spending
+from program.models.spending import Spending, current, spending
 from program.settings import ProviderSettings
 from program.signatures import Relate, excerpts
 
@@ -28,7 +28,7 @@ class TripleExtractor:
     """A language model that reads triples out of passages, under a base's caps on calls and US dollars.
 
     No more is asked once a cap is reached; requests under way then, and their repeats, are still paid for. A passage
-    that the model did not answer for is left out.
+    that the model did not answer for is left out. Whoever indexes under a hard cap of its own is stopped by that.
     """
 
     def __init__(self, settings: GraphSettings, provider: ProviderSettings) -> None:
@@ -53,7 +53,7 @@ class TripleExtractor:
     def extract(self, passages: Sequence[Passage]) -> Iterator[tuple[int, Sequence[Triple]]]:
         """The position and the triples of each passage that the model answered for."""
         failed = at = 0
-        with spending() as self._spent, ThreadPoolExecutor(AT_ONCE) as pool:
+        with spending(cap=current().cap) as self._spent, ThreadPoolExecutor(AT_ONCE) as pool:
             while at < len(passages) and failed < PATIENCE and self.usd < self._settings.max_usd:
                 room = min(AT_ONCE, self._settings.max_calls - self.calls)
                 if room <= 0:

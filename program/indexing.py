@@ -132,6 +132,12 @@ def _seen(project: Project, bases: Sequence[BaseSpec]) -> str:
     return footprint(bases, repr((settings.keyword.stem, settings.keyword.stop_words, relations)))
 
 
+def readers(project: Project) -> list[str]:
+    """The models that read relations out of passages while the project is indexed."""
+    bases = project.settings.knowledge.values()
+    return [base.relations for base in bases if isinstance(base, GraphSettings) and base.relations]
+
+
 def _extractors(settings: Settings, bases: Sequence[BaseSpec]) -> Mapping[str, Extractor]:
     """Who reads relations, by base, where the project asks for them."""
     asked = {

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 WAITERS = 8
-MOST_TOKENS = 4096  # of a reply, when the request names no cap
+MOST_TOKENS = 4096  # of a reply, when money is capped and the request says nothing of its length
+_LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 @dataclass(slots=True)
@@ -32,19 +33,26 @@ class Paid:
     sent: bool = False
 
 
+def bounded(call: Call, spent: Spending) -> Call:
+    """The request, its reply no longer than what is reserved for it where the spender's money is capped."""
+    if spent.cap is None or not spent.cap.money or any(call.settings.get(name) for name in _LENGTHS):
+        return call
+    return replace(call, settings={**call.settings, _LENGTHS[0]: MOST_TOKENS})
+
+
 @asynccontextmanager
 async def allowed(lane: Lane, call: Call, spent: Spending) -> AsyncIterator[Paid]:
     """One request within the spender's hard cap, to be filled in with what it cost. Raises `BudgetStop` before it.
 
-    As long as it waits and flies its most is reserved: a token for every two characters, and the longest reply.
+    As long as it waits and flies its most is reserved: a token for every two bytes, and the longest reply.
     """
     paid = Paid()
     if (cap := spent.cap) is None:
         yield paid
         return
-    characters = 4000 + sum(len(str(message)) for message in call.messages)
-    longest = int(call.settings.get("max_tokens") or call.settings.get("max_completion_tokens") or MOST_TOKENS)
-    most = lane.price(characters // 2, longest)
+    size = 4000 + sum(len(str(message).encode("utf-8", "replace")) for message in call.messages)
+    longest = next((int(call.settings[name]) for name in _LENGTHS if call.settings.get(name)), MOST_TOKENS)
+    most = lane.price(size // 2, longest)
     waiting = asyncio.get_running_loop().run_in_executor(_waiters(), cap.before_call, most)
     try:
         await asyncio.shield(waiting)

@@ -15,7 +15,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 
 from program.errors import BudgetStop
 from program.models import transport
-from program.models.admission import Admission, Booking, allowed
+from program.models.admission import Admission, Booking, allowed, bounded
 from program.models.habits import Habits
 from program.models.limits import Breaker, Delays, TokenRate
 from program.models.provider import is_priced, listed_price
@@ -99,6 +99,7 @@ class Lane:
         """
         if spent.seconds_left <= 0:
             raise transport.late(call)
+        call = bounded(call, spent)
         if spent.fresh or call.settings.get("temperature") != 0:
             return await self._in_time(call, spent)
         key = _key(call)
@@ -212,7 +213,7 @@ class Lane:
 
     async def stream(self, call: Call, spent: Spending) -> AsyncIterator[str | Reply]:
         """The pieces of the reply, the whole `Reply` last; repeated only while no piece has come."""
-        begun = False
+        call, begun = bounded(call, spent), False
         async for attempt in self._attempts(spent):
             with attempt:
                 try:

@@ -16,7 +16,13 @@ RESERVE_AT_MOST = 1.0  # seconds
 
 
 class Cap(Protocol):
-    """A hard limit on requests and money, asked before each request; see `optimize.spending.Spending`."""
+    """A hard limit on requests and money, asked before each request; see `optimize.spending.Spending`.
+
+    `money` says that there is one on money.
+    """
+
+    @property
+    def money(self) -> bool: ...
 
     def before_call(self, usd: float = 0.0) -> None:
         """Counts a request that will cost at most `usd`; may wait. Raises `BudgetStop` when that would pass it."""

@@ -1,5 +1,6 @@
 """Caps: never passed, whoever spends and however many at once."""
 
+import itertools
 import random
 import sqlite3
 import threading
@@ -14,6 +15,7 @@ from optimize.replay import Replay
 from optimize.spending import Caps, Spending
 from program import open_program
 from program.errors import BudgetStop
+from program.models.admission import MOST_TOKENS
 from program.models.gateway import shared_gateway
 from program.models.lane import Terms
 from program.models.script import Script, obliging
@@ -104,3 +106,34 @@ def test_a_call_that_a_cap_forbids_is_left_to_whoever_may_make_it(own_shop):
             Replay(program, Record(place), Spending(Caps(calls=0)))("How much water does the Merle hold?")
         with sqlite3.connect(place) as file:
             assert file.execute("SELECT count(*) FROM begun").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(("cap", "sent"), [(Caps(usd=1.0), MOST_TOKENS), (Caps(calls=9), None)])
+def test_where_money_is_capped_a_reply_is_no_longer_than_what_is_reserved_for_it(cap, sent):
+    asked = []
+
+    def brain(body):
+        asked.append(body.get("max_tokens"))
+        return "Yes."
+
+    with serve(None, brain) as provider:
+        lane = shared_gateway().lane("openai/x", provider.url, Terms(usd_in=1.0, usd_out=1.0))
+        for settings in ({}, {"max_tokens": 7}):
+            put = Call("openai/x", [{"role": "user", "content": "Is it so?"}], settings, provider.url)
+            shared_gateway().ask(lane, put, Spent(cap=Spending(cap)))
+    assert asked == [sent, 7]
+
+
+def test_a_prompt_in_any_script_is_reserved_a_token_for_every_two_of_its_bytes():
+    reserved = []
+
+    class Cap(Spending):
+        def before_call(self, usd=0.0, here=False):
+            reserved.append(usd)
+
+    with serve(None, obliging) as provider:
+        lane = shared_gateway().lane("openai/x", provider.url, Terms(usd_in=1.0, usd_out=0.0))
+        for letter in "aф水":
+            put = Call("openai/x", [{"role": "user", "content": letter * 6000}], {}, provider.url)
+            shared_gateway().ask(lane, put, Spent(cap=Cap(Caps(usd=1.0))))
+    assert [round((b - a) * 1e6) for a, b in itertools.pairwise(reserved)] == [3000, 3000]
