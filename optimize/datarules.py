@@ -200,8 +200,12 @@ def _missed(sub_queries: Iterable[str], texts: Mapping[str, str], shared: int) -
 def _facts_can_be_checked(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
     if question.facts and question.route != "direct" and not question.evidence and not question.sql:
         yield "it has facts but no evidence.", "Give the passages that state them."
-    if question.outcome == "answered" and not question.facts:
+    if question.facts:
+        return
+    if question.outcome == "answered":
         yield "it is answered but has no facts.", "Without facts no answer to it can be scored."
+    elif question.outcome is None and question.answer:
+        yield "it has an answer but no facts.", "Without facts any answer to it counts as correct: list what it states."
 
 
 def _facts_are_distinctive(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:

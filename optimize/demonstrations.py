@@ -1,7 +1,8 @@
 """Demonstrations for each predictor, made from labelled questions and the program's own runs on them.
 
-Module-level labels (route, sources, evidence, facts) say what each decision should have been; a demonstration
-remembers the topic it came from, so that a fold can leave its own topics out.
+Module-level labels (route, sources, evidence, facts) say what each decision should have been, `sub_queries` and
+`answer` what should have been written; a demonstration remembers the topic it came from, so that a fold can leave its
+own topics out.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ from typing import Any
 import pysbd
 
 from optimize.dataset import LabelledQuestion
-from optimize.metrics import judge
+from optimize.metrics import bears_out, judge
 from optimize.replay import Replay
 from program.claims import claims, statements
+from program.deciding import prompt_inputs
 from program.decisions import jsonable
 from program.evidence import first_look, interleave, rank
 from program.knowledge.source import Passage
 from program.loop import Ask, Find, StepFailed
 from program.rag import AgenticRAG
+from program.running import DRAFT
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
 NEGATIVES = 4
 CONTEXT = 6
+SHOWN = 3  # passages, at most, of a text to be shown to a language model
 MOST = 200
 LABEL = {
     "judge.relevance": "relevant",
@@ -63,7 +67,7 @@ class Demonstrator:
         questions: Sequence[LabelledQuestion],
         progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> list[Demonstration]:
-        """Demonstrations of every decision predictor, in the order of the questions."""
+        """Demonstrations of every predictor that labels tell of, in the order of the questions."""
         made: list[Demonstration] = []
         for done, question in enumerate(questions, 1):
             made += self.of(question)
@@ -80,14 +84,20 @@ class Demonstrator:
     def _of(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
         glimpse = first_look(self._replay.reply(Find(question.question, self._program.sources)))
         made = [("classifier.route", self._route(question, glimpse))]
+        if question.route == "direct" and question.answer:
+            made.append(("generator.direct", {"question": question.question, "answer": question.answer}))
         if question.route == "direct" or question.outcome == "clarify":
             return made
+        if question.sub_queries:
+            split = {"question": question.question, "sub_queries": list(question.sub_queries)}
+            made.append(("decomposer.split", split))
         found = self._found(question)
         evidence = [self._passages[i] for i in question.evidence if i in self._passages]
         made += [("judge.relevance", fields) for fields in self._relevance(question, found)]
         made += [("judge.sufficiency", fields) for fields in self._sufficiency(question, found, evidence)]
         made += [("grounder.support", fields) for fields in self._support(evidence, found)]
         made += [("grounder.responsive", fields) for fields in self._responsive(question, found, evidence)]
+        made += [(DRAFT, fields) for fields in self._answer(question, found, evidence)]
         return made
 
     def _find(self, query: str) -> list[Passage]:
@@ -198,17 +208,46 @@ class Demonstrator:
         return made
 
     def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
-        looked_up = tuple(queries) if queries != [question] else ()
-        sentences = self._program.tuning().sentences * max(1, len(queries))
-        inputs = {
+        reply = self._replay.reply(Ask(DRAFT, self._writing(question, queries, passages)))
+        return statements(claims(reply["answer"]), passages)
+
+    def _writing(self, question: str, queries: list[str], passages: list[Passage]) -> Fields:
+        """What the writer is given for a first draft."""
+        return {
             "question": question,
-            "sub_queries": looked_up,
+            "sub_queries": tuple(queries) if queries != [question] else (),
             "passages": passages,
-            "sentences": sentences,
+            "sentences": self._program.tuning().sentences * max(1, len(queries)),
             "strict": False,
         }
-        reply = self._replay.reply(Ask("generator.answer", inputs))
-        return statements(claims(reply["answer"]), passages)
+
+    def _answer(
+        self, question: LabelledQuestion, found: dict[str, list[Passage]], evidence: list[Passage]
+    ) -> list[Fields]:
+        """The labelled answer, each of its sentences citing the evidence that bears it out; none when one is not."""
+        if not evidence or not question.answer:
+            return []
+        wanted = {p.id for p in evidence}
+        others = [p for p in _context(found) if p.id not in wanted]
+        passages = sorted([*evidence, *others[: max(0, SHOWN - len(evidence))]], key=lambda p: p.id)
+        cited = [
+            _cited(said, [(n, p) for n, p in enumerate(passages, 1) if p.id in wanted])
+            for said in self._sentences.segment(question.answer)
+        ]
+        if "" in cited:
+            return []
+        inputs = self._writing(question.question, list(question.sub_queries) or [question.question], passages)
+        return [{**prompt_inputs(inputs), "answer": " ".join(cited)}]
+
+
+def _cited(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
+    """The sentence with the marks of the first passage that bears it out, or of all that do together; else nothing."""
+    said = sentence.strip()
+    for among in (*([one] for one in evidence), evidence):
+        if bears_out(" ".join(f"{p.title} {p.text}" for _, p in among), said):
+            marks = "".join(f"[{n}]" for n, _ in among)
+            return f"{said[:-1]} {marks}." if said.endswith(".") else f"{said} {marks}"
+    return ""
 
 
 def thinned(demonstrations: Sequence[Demonstration], most: int = MOST) -> list[Demonstration]:

@@ -219,15 +219,23 @@ def supported(answer: Answer, text_of: Callable[[str], str]) -> float | None:
     """The share of an answer's claims whose numbers and names all stand in the passages they cite.
 
     A claim that cites a passage without a text (computed or fetched for this answer) is not counted; None when there
-    is none to count, or the answer cites nothing.
+    is none to count, or the answer is from no passage. One that was written from passages and cites none has no share.
     """
-    if answer.outcome != Outcome.ANSWERED or not answer.citations:
+    if answer.outcome != Outcome.ANSWERED:
         return None
+    if not answer.citations:
+        return 0.0 if answer.retrieved else None
     texts = {c.n: (c.title, text_of(c.id)) for c in answer.citations}
     held = []
     for claim in claims(answer.text):
         cited = [texts[n] for n in claim.cites if n in texts]
         if all(text for _, text in cited):
-            told = " ".join(f"{title} {text}" for title, text in cited).lower()
-            held.append(bool(cited) and all(token.lower() in told for token in _CHECKABLE.findall(claim.bare)))
+            told = " ".join(f"{title} {text}" for title, text in cited)
+            held.append(bool(cited) and bears_out(told, claim.bare))
     return sum(held) / len(held) if held else None
+
+
+def bears_out(text: str, claim: str) -> bool:
+    """True when every number and name of a claim stands in the text."""
+    told = text.lower()
+    return all(token.lower() in told for token in _CHECKABLE.findall(claim))

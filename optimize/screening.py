@@ -19,6 +19,7 @@ from optimize.runs import said
 from optimize.scores import Floats
 from optimize.scoring import Arm
 from optimize.survival import survives
+from program.deciding import decides
 from program.decisions import Decision, jsonable, undecided
 from program.loop import Ask
 from program.parameters import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply
@@ -109,10 +110,12 @@ class Examples:
 
 
 def examples(arms: Sequence[Arm], made: Sequence[Demonstration], name: str, base: int = 0) -> Examples:
-    """The labelled examples of a predictor: for an embedded decider those of the first fold, as each fold's heads
-    have to be fitted; for a language model some of every fold."""
+    """The labelled examples of a predictor that decides: for an embedded decider those of the first fold, as each
+    fold's heads have to be fitted; for a language model some of every fold. What a text loses nobody can say."""
     topics = {(q.topic or q.id): arm for arm in arms for q in arm.questions}
     own = [one for one in made if one.predictor == name and one.topic in topics]
+    if not decides(arms[0].replay.program.predictor(name)):
+        return Examples(name, [], base)
     if learns(arms[0].replay.program, name):
         own = [one for one in own if topics[one.topic] is arms[0]]
     else:

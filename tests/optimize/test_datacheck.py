@@ -149,6 +149,7 @@ def test_an_error_is_named_with_its_remedy(labels: dict[str, Any], what: str, me
         ),
         ({"evidence": ()}, "has facts but no evidence"),
         ({"facts": ()}, "is answered but has no facts"),
+        ({"facts": (), "outcome": None, "answer": "30 days."}, "has an answer but no facts"),
         ({**COMPLEX, "facts": ["4"]}, "the fact '4' is one character"),
     ],
 )

@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimize.candidates import equip, gathered, taught
-from optimize.dataset import read_labelled
+from optimize.dataset import LabelledQuestion, read_labelled
 from optimize.demonstrations import Demonstration, Demonstrator, thinned
 from optimize.replay import Record, Replay
+from optimize.scoring import Arm
+from optimize.screening import examples
 from program import open_program
+from program.claims import claims
 from program.parameters import apply
 
 made = st.lists(
@@ -66,3 +69,53 @@ def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     asked = {demo["question"] for demo in copy.classifier.route.demos}
     assert "How much water does the Merle hold?" not in asked
     assert "What is 12 times 12?" in asked
+
+
+BOTH = "How much water does the Merle hold, and how many watts does it draw?"
+
+
+def labelled(**labels):
+    """A question on both, with these labels beside its evidence."""
+    evidence = ("product/kettles.md#capacity", "product/kettles.md#power")
+    return LabelledQuestion(id="both", question=BOTH, outcome="answered", route="complex", evidence=evidence, **labels)
+
+
+def texts_of(shop, question):
+    rag = open_program(shop)
+    made = Demonstrator(rag, Replay(rag, Record())).of(question)
+    return {name: [d.fields for d in made if d.predictor == name] for name in ("decomposer.split", "generator.answer")}
+
+
+def test_labelled_look_ups_are_shown_to_whoever_splits_questions(shop):
+    look_ups = ("how much water the Merle holds", "power of the Merle")
+    made = texts_of(shop, labelled(sub_queries=look_ups))
+    assert made["decomposer.split"] == [{"question": BOTH, "sub_queries": list(look_ups)}]
+    assert made["generator.answer"] == []
+
+
+def test_a_labelled_answer_is_shown_to_the_writer_each_sentence_citing_what_bears_it_out(shop):
+    answer = "The Merle holds 1.7 litres. It draws 2200 watts!"
+    (shown,) = texts_of(shop, labelled(answer=answer))["generator.answer"]
+    said = claims(shown["answer"])
+    assert [claim.bare.rstrip(" !.") for claim in said] == ["The Merle holds 1.7 litres", "It draws 2200 watts"]
+    for claim, number in zip(said, ("1.7", "2200"), strict=True):
+        (n,) = claim.cites
+        assert number in shown["passages"][n - 1].text and shown["passages"][n - 1].n == n
+    assert shown["sub_queries"] == [] and shown["strict"] is False
+
+
+@pytest.mark.parametrize("answer", ["The Merle holds 9 litres.", "It holds 1.7 litres. It comes from Oslo.", ""])
+def test_a_labelled_answer_that_the_evidence_does_not_bear_out_is_shown_to_nobody(shop, answer):
+    assert texts_of(shop, labelled(answer=answer, facts=("1.7 litres",)))["generator.answer"] == []
+
+
+def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_is_not(paid_shop):
+    made = [Demonstration("decomposer.split", f"t{n}", {"question": f"{n}?", "sub_queries": ["a"]}) for n in range(9)]
+    program = open_program(paid_shop)
+    sets = gathered(program, made, [], program.runtime.models.embedder)
+    assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {
+        "as it is": 0,
+        "labelled-8": 8,
+        "labelled-4": 4,
+    }
+    assert not examples([Arm(Replay(program, Record()), [])], made, "decomposer.split").tell

@@ -89,6 +89,12 @@ def test_an_answer_none_of_whose_claims_its_citations_hold_costs_what_a_wrong_on
     assert worth == [pytest.approx(0.99), pytest.approx(-1.01)]
 
 
+@pytest.mark.parametrize(("retrieved", "worth"), [(("billing/a.md#x",), -1.01), ((), 0.99)])
+def test_an_answer_from_passages_that_cites_none_is_unsupported_and_one_from_none_is_not(retrieved, worth):
+    answer = Answer("30 days, GBP 5.", Outcome.ANSWERED, retrieved=retrieved, usage=Usage(calls=1))
+    assert grade(REFUND, answer, WEIGHTS, lambda id_: "Ask.").utility == pytest.approx(worth)
+
+
 def test_what_was_computed_for_an_answer_has_no_text_to_be_held_against():
     found = grade(REFUND, cites("30 days and GBP 5, as the table adds up. [1]", "sql:1"), WEIGHTS, lambda id_: "")
     assert found.metrics["supported"] is None
