@@ -13,9 +13,11 @@ from optimize.trials import Light, Trial, best_first, distributions, plain
 from program.parameters import Dimension, Setting
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
-PACE = ((160, 16, 0.75), (410, 40, 0.75), (float("inf"), 100, 0.9))
-"""Up to so many trials, of how many proposals one is Optuna's, and of the steps how many move thresholds and weights
-only. What turns knobs opens branches, which cost a hundred times as much: a long search is for thresholds."""
+PACE = ((160, 16, 0.75, 1), (410, 40, 0.75, 8), (float("inf"), 100, 0.9, 8))
+"""Up to so many trials, of how many proposals one is Optuna's, of the steps how many move thresholds and weights only,
+and how often a step is drawn, at most, until it is none that was tried. What turns knobs opens branches, which cost a
+hundred times as much: a long search is for thresholds. In a short one a setting tried again costs nothing, and one in
+its place brought 7 % more calls and no more utility, on eight projects of sixteen topics."""
 BACK = 0.15  # of the moves, how many put a value back to what it was
 ANYWHERE = 0.25  # of the moves, how many go anywhere in the range
 REACH = 0.15  # of a range: the standard deviation of the others
@@ -45,6 +47,8 @@ class Proposals:
         self._own = own
         self._seed = seed
         self._worker = worker
+        self._known: set[int] = set()
+        self._tried: set[tuple[float, ...]] = set()
         self._open: list[tuple[str, float]] = [
             (d.name, n) for d in space if d.nominal for n in range(int(d.low), int(d.high) + 1)
         ]
@@ -62,10 +66,26 @@ class Proposals:
         if untried := self._untried(trials):
             return None, self._best(trials) | dict([untried[self._worker % len(untried)]])
         rng = np.random.default_rng([self._seed, self._worker, len(trials)])
-        every, alone = next((every, alone) for upto, every, alone in PACE if len(trials) < upto)
+        every, alone, draws = next(pace for upto, *pace in PACE if len(trials) < upto)
         if len(trials) % every == 0:
             return None, self._tpe(trials, frozen, int(rng.integers(2**31)))
-        return None, self._step([trial for trial in trials if not trial.pruned], front, rng, alone)
+        complete = [trial for trial in trials if not trial.pruned]
+        for _ in range(int(draws)):
+            step = self._step(complete, front, rng, alone)
+            if self._is_new(step, trials):
+                break
+        return None, step
+
+    def _is_new(self, setting: Setting, trials: Sequence[Trial]) -> bool:
+        """True for a setting that none of the trials had."""
+        for trial in trials:
+            if trial.number not in self._known:
+                self._known.add(trial.number)
+                self._tried.add(self._values(trial.setting))
+        return self._values(setting) not in self._tried
+
+    def _values(self, setting: Setting) -> tuple[float, ...]:
+        return tuple(setting[d.name] for d in self._space)
 
     def _untried(self, trials: Sequence[Trial]) -> list[tuple[str, float]]:
         """The candidates that no trial had yet: a step would come upon one in hundreds."""
