@@ -16,6 +16,8 @@ from optimize.registry import locked, replace_file
 from program import manifest, reference
 from program.errors import GateError, IntegrityError, VersionError
 
+UNREADABLE = "unreadable"
+"""What stands for the version of an alias whose file is broken, where it is told what the alias pointed at."""
 Requirement = Literal["better", "no-worse"]
 HISTORY = "history.jsonl"
 DEFAULT_GAIN: dict[Requirement, float] = {"better": 0.0, "no-worse": -0.02}
@@ -24,7 +26,8 @@ DEFAULT_GAIN: dict[Requirement, float] = {"better": 0.0, "no-worse": -0.02}
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An alias that was set: from which version (None the first time) to which, and what the gate saw."""
+    """An alias that was set: from which version (None the first time, UNREADABLE when its file was broken) to which,
+    and what the gate saw."""
 
     name: str
     alias: str
@@ -65,7 +68,8 @@ def promote(
     "better" wants the verdict better, both want the 95 % interval of the gain in utility at or above
     `min_gain` (0 for better, -0.02 for no-worse). An alias that points nowhere yet has nothing to compare.
     The alias is set only if it still points where it did at the start, and at `expect` when given.
-    Raises `GateError` when the gate does not pass or the alias moved, `VersionError` for a bad alias.
+    Raises `GateError` when the gate does not pass or the alias moved, `VersionError` for a bad alias,
+    `IntegrityError` when there is something to compare with and the alias cannot be read.
     """
     base = reference.artifacts_root(root)
     found = reference.resolve(ref, base)
@@ -74,6 +78,11 @@ def promote(
     require_alias(alias)
     manifest.verify(found.path, found.digest)
     present = _present(base, found.name, alias)
+    if present == UNREADABLE and (require or expect is not None):
+        raise IntegrityError(
+            f"The alias {found.name}@{alias} is unreadable, so there is nothing to compare with.",
+            f"Set it again without --require and --expect: ragc promote {found} --to {alias}",
+        )
     if expect is not None and (wanted := reference.resolve(expect, base).version) != present:
         raise _moved(found.name, alias, present, wanted)
     gate = None
@@ -133,9 +142,12 @@ def _pass(gate: Comparison, require: Requirement, min_gain: float | None, new: s
 
 
 def _present(base: Path, name: str, alias: str) -> str | None:
-    """The version an alias points at, or None when there is no such alias."""
-    known = alias in reference.aliases(base, name)
-    return reference.read_alias(base, name, alias)["version"] if known else None
+    """The version an alias points at, None when there is no such alias, UNREADABLE when its file is broken."""
+    try:
+        known = alias in reference.aliases(base, name)
+        return reference.read_alias(base, name, alias)["version"] if known else None
+    except IntegrityError:
+        return UNREADABLE
 
 
 def _set(

@@ -22,9 +22,10 @@ class Line:
 def lineage(name: str, root: Path | str | None = None) -> list[Line]:
     """The versions of `name` as trees, oldest root first. Raises `VersionError` when it has no version.
 
-    A version whose parent is gone, of another name, or ambiguous begins a tree and says so in `lost`.
+    A version whose parent is gone, of another name, or ambiguous begins a tree and says so in `lost`; one that
+    cannot be read begins one, too.
     """
-    found = ls(name, root)
+    found = [one for one in ls(name, root) if one.version]
     above = {one.version: _parent(one, found) for one in found}
 
     def grown(one: Listed) -> Line:

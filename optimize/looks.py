@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,13 +14,14 @@ import orjson
 
 from optimize import registry
 from optimize.overlap import question_digest
+from program.errors import IntegrityError
 from program.manifest import Manifest
-from program.manifest import read as read_manifest
-from program.reference import names, resolve
+from program.reference import versions
 
 LOOKS = "looks.jsonl"
 """Beside the versions of a name, to be committed with them."""
 DIGITS = 8  # of a question's digest
+_log = logging.getLogger(__name__)
 
 
 def look(root: Path, name: str, by: str, questions: Iterable[str], identity: str = "") -> int:
@@ -55,10 +58,20 @@ def _looked(root: Path, name: str, by: str, digests: set[str], identity: str) ->
 
 
 def sealed(root: Path, name: str) -> list[Manifest]:
-    """The manifests of a name's versions, oldest first."""
-    if name not in names(root):
-        return []
-    return [read_manifest(resolve(f"{one.name}@{one.version}", root).path) for one in registry.ls(name, root)]
+    """The manifests of a name's versions, oldest first; one that cannot be read is left out, with a warning."""
+    found = []
+    for version in versions(root, name):
+        try:
+            found.append(registry.read_while_there(root / name / "versions" / version))
+        except IntegrityError as error:
+            _left_out(f"{name}@{version}", str(error))
+    return [one for one in found if one is not None]
+
+
+@cache
+def _left_out(version: str, why: str) -> None:
+    """Says so once."""
+    _log.warning("%s is left out: %s", version, why)
 
 
 def _noted(root: Path, name: str) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ GIT_FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A version as `ragc ls` shows it; `metrics` are the scores of its manifest."""
+    """A version as `ragc ls` shows it; `metrics` are the scores of its manifest.
+
+    One that cannot be read says why, and the way out, in `broken`. So does an alias that cannot: it has no `version`.
+    """
 
     name: str
     version: str
@@ -34,6 +37,11 @@ class Listed:
     aliases: tuple[str, ...]
     parent: str | None
     metrics: Mapping[str, Any]
+    broken: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The shape of `ragc ls --json`; only what is broken has the key `broken`."""
+        return {key: value for key, value in asdict(self).items() if key != "broken" or value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ def publish(name: str, fields: Mapping[str, Any], files: Mapping[str, bytes], ro
 def ls(name: str = "", root: Path | str | None = None) -> list[Listed]:
     """The versions of a name, or of every name, oldest first; manifests are read, not verified.
 
+    A version or an alias that cannot be read is listed as broken, aliases last of a name.
     Raises `VersionError` when `name` is given and has no version.
     """
     base = reference.artifacts_root(root)
@@ -92,15 +101,23 @@ def ls(name: str = "", root: Path | str | None = None) -> list[Listed]:
     found = []
     for one in [name] if name else reference.names(base):
         pointing: dict[str, list[str]] = {}
+        lost = []
         for alias in reference.aliases(base, one):
-            pointing.setdefault(reference.read_alias(base, one, alias)["version"], []).append(alias)
+            try:
+                pointing.setdefault(reference.read_alias(base, one, alias)["version"], []).append(alias)
+            except (IntegrityError, VersionError) as error:
+                lost.append(Listed(one, "", "", "", (alias,), None, {}, str(error)))
         for version in reference.versions(base, one):
-            read = read_while_there(base / one / "versions" / version)
-            if read is None:
-                continue
             at = tuple(pointing.get(version, ()))
-            metrics = read.section("scores")
-            found.append(Listed(one, version, read.digest, read.created_at, at, read.parent, metrics))
+            try:
+                read = read_while_there(base / one / "versions" / version)
+            except IntegrityError as error:
+                found.append(Listed(one, version, "", "", at, None, {}, str(error)))
+                continue
+            if read is not None:
+                metrics = read.section("scores")
+                found.append(Listed(one, version, read.digest, read.created_at, at, read.parent, metrics))
+        found += lost
     return found
 
 

@@ -241,6 +241,8 @@ def sync_folder(folder: Path) -> None:
 
 def _view(folder: Path, content: bytes) -> Manifest:
     fields = orjson.loads(content)
+    if not isinstance(fields.get("parent"), str | None):
+        raise TypeError("a parent is a reference")
     files = tuple(SealedFile(str(f["path"]), int(f["size"]), str(f["digest"])) for f in fields["files"])
     return Manifest(folder, digest_of(content), files, fields)
 

@@ -36,15 +36,21 @@ def ls(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """The versions, oldest first."""
+    """The versions, oldest first; what cannot be read is named as broken."""
     from optimize import registry
 
     found = registry.ls(name, artifacts)
     if json:
-        print_json([asdict(v) for v in found])
+        print_json([v.as_dict() for v in found])
         return
     rows = [
-        (f"{v.name}@{v.version}", ", ".join(v.aliases), v.created_at, v.parent or "", headline(v.metrics))
+        (
+            f"{v.name}@{v.version}" if v.version else v.name,
+            ", ".join(v.aliases),
+            v.created_at,
+            v.parent or "",
+            f"broken: {v.broken}" if v.broken else headline(v.metrics),
+        )
         for v in found
     ]
     print_table("versions", ("version", "aliases", "created", "parent", "scores"), rows)

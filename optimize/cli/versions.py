@@ -143,6 +143,8 @@ def _print_tree(name: str, lines: list[Line]) -> None:
         told = [one.version, one.created_at, headline(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
         if line.lost:
             told.append(f"(from {line.lost}, which is not here)")
+        if one.broken:
+            told.append(f"broken: {one.broken}")
         branch = above.add(Text("  ".join(part for part in told if part)))
         for child in line.children:
             grow(branch, child)
@@ -162,5 +164,6 @@ def _nested(line: Line) -> dict[str, Any]:
         "aliases": list(one.aliases),
         "parent": one.parent,
         "lost": line.lost,
+        **({"broken": one.broken} if one.broken else {}),
         "children": [_nested(child) for child in line.children],
     }

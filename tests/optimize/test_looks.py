@@ -7,10 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from optimize import compiler
+from optimize.aliases import promote
 from optimize.cli.main import app
 from optimize.compiler import compile_project
 from optimize.looks import LOOKS, look
 from optimize.offline import compare_offline
+from optimize.registry import verify
+from program.reference import resolve
 from program.settings import Project
 
 
@@ -46,6 +49,17 @@ def test_a_compile_killed_in_its_test_has_looked_once_resumed_or_not(own_shop, m
         patch.setattr(compiler, "side_by_side", killed)
         compile_(own_shop)
     assert compile_(own_shop, resume=resume).looks == looks
+
+
+def test_a_version_that_cannot_be_read_is_left_out_and_a_compile_is_sealed_all_the_same(own_shop, caplog):
+    root = own_shop / "artifacts"
+    first = compile_(own_shop)
+    promote(first.reference, "production", root=root)
+    (root / "shop" / "aliases" / "production.json").write_bytes(b"{")
+    (resolve(first.parent, root).path / "manifest.json").write_bytes(b"")
+    second = compile_(own_shop)
+    assert second.looks == 2 and verify(second.reference, root).sound
+    assert len([r for r in caplog.records if "shop@v1" in r.getMessage() and "is left out" in r.getMessage()]) == 1
 
 
 def test_looks_at_once_are_looks_one_after_the_other(tmp_path):

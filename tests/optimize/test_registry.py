@@ -267,6 +267,49 @@ def test_a_lost_version_with_an_alias_is_found_by_verify(ragc, tmp_path):
     assert "which is not there" in everything.stdout
 
 
+@pytest.mark.parametrize("content", [b"", b"<<<<<<< HEAD", b"[]", b'{"files": 1}', b'{"files": [], "parent": 7}'])
+def test_one_version_that_cannot_be_read_is_named_and_the_others_are_listed(ragc, tmp_path, content):
+    publish(tmp_path), publish(tmp_path, parent="helpdesk@v1")
+    (folder(tmp_path, "helpdesk@v1") / "manifest.json").write_bytes(content)
+    done = ragc("ls", "--json")
+    assert done.exit_code == 0
+    broken, sound = json.loads(done.stdout)
+    assert broken["version"].startswith("v1-") and "unreadable. Restore the folder from a copy" in broken["broken"]
+    assert sound["version"].startswith("v2-") and "broken" not in sound
+    assert "broken: " in ragc("ls").stdout
+
+
+def test_a_broken_alias_is_named_and_the_versions_are_listed(ragc, tmp_path):
+    publish(tmp_path)
+    promote("helpdesk@v1", "production", root=tmp_path)
+    promote("helpdesk@v1", "canary", root=tmp_path)
+    (tmp_path / "helpdesk" / "aliases" / "production.json").write_bytes(b"{")
+    sound, broken = json.loads(ragc("ls", "--json").stdout)
+    assert sound["aliases"] == ["canary"]
+    assert (broken["name"], broken["version"], broken["aliases"]) == ("helpdesk", "", ["production"])
+    assert "helpdesk@production is unreadable. Set it again with: ragc promote" in broken["broken"]
+    shown = ragc("ls")
+    assert shown.exit_code == 0 and "broken: The alias" in " ".join(shown.stdout.split())
+
+
+def test_a_broken_alias_is_set_again_by_promoting_but_compared_with_nothing(ragc, tmp_path):
+    publish(tmp_path), publish(tmp_path, 0.5)
+    promote("helpdesk@v1", "production", root=tmp_path)
+    (tmp_path / "helpdesk" / "aliases" / "production.json").write_bytes(b"{")
+    for guarded in ({"require": "better"}, {"expect": "helpdesk@v1"}):
+        with pytest.raises(IntegrityError, match="without --require and --expect"):
+            promote("helpdesk@v2", "production", root=tmp_path, **guarded)
+    assert "unreadable -> v2-" in ragc("promote", "helpdesk@v2", "--to", "production").stdout
+    assert reference.resolve("helpdesk@production", tmp_path).version.startswith("v2-")
+    assert rollback("helpdesk", root=tmp_path).version.startswith("v1-")
+
+
+def test_a_sound_version_is_promoted_beside_a_broken_one(tmp_path):
+    publish(tmp_path), publish(tmp_path)
+    (folder(tmp_path, "helpdesk@v1") / "manifest.json").write_bytes(b"")
+    assert promote("helpdesk@v2", "production", root=tmp_path).version.startswith("v2-")
+
+
 def test_the_content_digest_is_the_same_for_the_same_program(tmp_path):
     one, two = (registry.show(publish(tmp_path, 0.5), tmp_path) for _ in range(2))
     assert one.content_digest == two.content_digest

@@ -148,6 +148,15 @@ def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
     assert shape["moves"][0]["reason"] == "it is better"
 
 
+def test_a_version_that_cannot_be_read_stands_in_the_lineage_as_broken(tmp_path, ragc):
+    publish(tmp_path)
+    publish(tmp_path, parent="helpdesk@v1")
+    next((tmp_path / "helpdesk" / "versions").glob("v1-*/manifest.json")).write_bytes(b"")
+    found = json.loads(ragc("log", "helpdesk", "--json").stdout)["lineage"]
+    assert "unreadable" in found[0]["broken"] and found[0]["children"][0]["version"].startswith("v2-")
+    assert "broken: " in ragc("log", "helpdesk").stdout
+
+
 def gone(root, keep, **options):
     return sorted(f.version.split("-")[0] for f in gc(keep, root=root, **options) if f.goes)
 
