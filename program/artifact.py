@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -29,7 +30,7 @@ DEFAULT_POINT = "balanced"
 
 @overload
 def load(
-    reference: str,
+    reference: str | Path,
     *,
     artifacts: str | Path | None = None,
     project: str | Path | None = None,
@@ -44,7 +45,7 @@ def load(
 
 @overload
 def load(
-    reference: str,
+    reference: str | Path,
     *,
     artifacts: str | Path | None = None,
     project: str | Path | None = None,
@@ -58,7 +59,7 @@ def load(
 
 
 def load(
-    reference: str,
+    reference: str | Path,
     *,
     artifacts: str | Path | None = None,
     project: str | Path | None = None,
@@ -69,17 +70,20 @@ def load(
     progress: Advance | None = None,
     follow: bool = False,
 ) -> AgenticRAG | Followed:
-    """The compiled program that a reference names, over its project's knowledge.
+    """The compiled program that a reference, or the path of a version's folder, names, over its project's knowledge.
 
     `artifacts` is where versions are kept (default: the environment's `RAGC_ARTIFACTS`, then `./artifacts`),
     `project` the project folder when it is not where it was at compile time, `point` an operating point. Instead of a
     point, `calls_per_question` takes the best setting of at most so many model calls, `usd_per_question` of at most so
     many US dollars, `min_utility` the one of fewest calls with at least that utility, as measured when it was compiled.
     With `follow`, an alias is followed: what is returned answers with whatever version it names by then.
-    Raises `VersionError` for an unknown reference or point, or a wish nothing fulfils, `IntegrityError` when a byte
-    of the artifact changed or it does not fit this code and project, `ModelError` when a model it needs cannot be
-    reached, `BudgetError` when the project caps money and a model has no price.
+    Raises `VersionError` for an unknown reference or point, or a wish that is none or nothing fulfils,
+    `IntegrityError` when a byte of the artifact changed or it does not fit this code and project, `ModelError` when a
+    model it needs cannot be reached, `BudgetError` when the project caps money and a model has no price.
     """
+    _check_wish("calls_per_question", calls_per_question, "of 0 or more, such as 1.5", least=0)
+    _check_wish("usd_per_question", usd_per_question, "of 0 or more, such as 0.002", least=0)
+    _check_wish("min_utility", min_utility, "from -1 to 1, such as 0.85")
     if follow:
         root = artifacts_root(artifacts)
         return Followed(
@@ -208,6 +212,14 @@ def _named(manifest: Manifest, point: str) -> Mapping[str, float]:
             f"Use one of: {', '.join(sorted(points))}.",
         )
     return points[point]
+
+
+def _check_wish(name: str, value: object, what: str, least: float = -math.inf) -> None:
+    """Raises `VersionError`, naming the argument, for a wish that is given and no number it could be."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= least:  # NaN is not
+        raise VersionError(f"{name} cannot be {repr(value)[:80]}.", f"Give a number {what}.")
 
 
 def _wanted(manifest: Manifest, calls: float | None, utility: float | None, usd: float | None) -> Mapping[str, float]:

@@ -28,7 +28,7 @@ class Followed:
     that fails to load is told in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
     """
 
-    def __init__(self, reference: str, root: Path, load: Callable[[], AgenticRAG]) -> None:
+    def __init__(self, reference: str | Path, root: Path, load: Callable[[], AgenticRAG]) -> None:
         """`load` gives the program of the version named now. Raises `VersionError` for a fixed reference."""
         self._reference = parse(reference)
         if self._reference.selector != LATEST and not is_alias(self._reference.selector):

@@ -134,8 +134,10 @@ class AgenticRAG(dspy.Module):
         return text
 
 
-def asked(question: str) -> str:
+def asked(question: object) -> str:
     """The question, stripped. Raises `QuestionError` when it is empty, too long or no text, whoever is to read it."""
+    if not isinstance(question, str):
+        raise QuestionError(f"A question is text, not {type(question).__name__}.", "Ask something in a sentence.")
     text = question.strip()
     if not text:
         raise QuestionError("The question is empty.", "Ask something in a sentence.")

@@ -68,11 +68,12 @@ def artifacts_root(root: Path | str | None = None) -> Path:
     return Path(root or os.environ.get(ENVIRONMENT) or "artifacts").resolve()
 
 
-def parse(text: str) -> Reference:
+def parse(given: str | Path) -> Reference:
     """`name`, `name@v7`, `name@v7-3fa9c1d2`, `name@sha256:...` or `name@alias`, taken apart.
 
     Raises `VersionError` for anything else; a bare name means its latest version.
     """
+    text = _text(given)
     name, at, selector = text.partition("@")
     if not at:
         selector = LATEST
@@ -85,13 +86,14 @@ def parse(text: str) -> Reference:
     return Reference(name, selector)
 
 
-def resolve(text: str, root: Path | str | None = None) -> VersionFolder:
+def resolve(given: str | Path, root: Path | str | None = None) -> VersionFolder:
     """The version folder that a reference, or the path of a folder, names.
 
     A reference stays below `artifacts_root(root)` and goes through no link. A folder may lie anywhere; it
     is recognised by a path separator or by holding a manifest. Raises `VersionError` when nothing or more
     than one version fits, `IntegrityError` when an alias names other bytes than it was set to.
     """
+    text = _text(given)
     base = artifacts_root(root)
     if _is_path(text):
         return _folder(text, base)
@@ -144,7 +146,7 @@ def read_alias(root: Path, name: str, alias: str) -> dict[str, str]:
     Raises `VersionError` when the name has no such alias, `IntegrityError` when its file is not one.
     """
     if alias not in (known := aliases(root, name)):
-        raise _unknown(Reference(name, alias), [*known, *versions(root, name)])
+        raise _unknown(Reference(name, alias), [*known, *versions(root, name)], root)
     path = _inside(root / name / "aliases" / f"{alias}.json", root)
     try:
         found = json.loads(path.read_bytes())
@@ -163,7 +165,7 @@ def _candidates(reference: Reference, base: Path) -> list[str]:
     """The version folders that fit a reference; never empty."""
     known = versions(base, reference.name) if reference.name in _entries(base) else []
     if not known:
-        raise _unknown(Reference(reference.name, ""), names(base))
+        raise _unknown(Reference(reference.name, ""), names(base), base)
     chosen = reference.selector
     if chosen == LATEST:
         fitting = [v for v in known if number(v) == number(known[-1])]
@@ -184,19 +186,29 @@ def _candidates(reference: Reference, base: Path) -> list[str]:
                 f"Restore it, or set the alias to another version: ragc promote REF --to {chosen}",
             )
     if not fitting:
-        raise _unknown(reference, [*aliases(base, reference.name), *known])
+        raise _unknown(reference, [*aliases(base, reference.name), *known], base)
     return fitting
 
 
-def _unknown(reference: Reference, known: Sequence[str]) -> VersionError:
+def _unknown(reference: Reference, known: Sequence[str], base: Path) -> VersionError:
     """The error for a name (empty selector) or a selector that does not exist, with what is nearest to it."""
     wanted = reference.selector or reference.name
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5) or list(known)[-3:]
     if reference.selector:
         options = ", ".join(f"{reference.name}@{n}" for n in near)
         return VersionError(f"There is no {reference}.", f"Nearest: {options}.")
-    mend = f"Nearest: {', '.join(near)}." if near else "Make one with: ragc compile PROJECT"
-    return VersionError(f"There is no version of {reference.name}.", mend)
+    mend = f"Nearest: {', '.join(near)}." if near else "Name another folder, or make one with: ragc compile PROJECT"
+    return VersionError(f"There is no version of {reference.name} in the artifacts folder {base}.", mend)
+
+
+def _text(given: object) -> str:
+    """What was given to name a version, as text. Raises `VersionError` when it is neither text nor a path."""
+    if isinstance(given, str | Path):
+        return str(given)
+    raise VersionError(
+        f"A version is named by text or a Path, not by {_shown(repr(given))[1:-1]}.",
+        "Write name@v7, name@production, name@latest or a folder.",
+    )
 
 
 def _is_path(text: str) -> bool:

@@ -1,7 +1,9 @@
 """A compiled program on disk and back."""
 
 import json
+import math
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +56,39 @@ def test_an_unknown_point_or_version_names_what_there_is(compiled):
         load("shop@v2", artifacts=compiled / "artifacts", point="cheapest")
     with pytest.raises(VersionError, match="v2"):
         load("shop@v9", artifacts=compiled / "artifacts")
+
+
+def test_a_path_names_the_version_that_its_text_names(compiled, monkeypatch):
+    folder = version_folder(compiled, 2)
+    monkeypatch.chdir(folder.parent)
+    for path in (folder, Path(folder.name)):
+        assert load(path, artifacts=compiled / "artifacts").runtime.version == "shop@v2"
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("nothing", [None, 7, b"shop@v2"])
+def test_what_is_neither_text_nor_a_path_names_no_version(compiled, nothing, follow):
+    with pytest.raises(VersionError, match=r"named by text or a Path, not by .*Write name@v7"):
+        load(nothing, artifacts=compiled / "artifacts", follow=follow)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize(
+    ("wish", "value"),
+    [
+        ("calls_per_question", "2"),
+        ("calls_per_question", -1),
+        ("calls_per_question", math.nan),
+        ("calls_per_question", True),
+        ("usd_per_question", -0.1),
+        ("usd_per_question", [1]),
+        ("min_utility", "0.5"),
+        ("min_utility", math.nan),
+    ],
+)
+def test_a_wish_that_is_no_number_it_could_be_is_refused_by_its_name(compiled, wish, value, follow):
+    with pytest.raises(VersionError, match=rf"^{wish} cannot be .*Give a number"):
+        load("shop@latest", artifacts=compiled / "artifacts", follow=follow, **{wish: value})
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "program.json", "scores.jsonl", "heads.safetensors"])

@@ -65,6 +65,16 @@ def test_what_cannot_be_asked_is_refused_with_the_way_out(rag, question):
         rag(question)
 
 
+@pytest.mark.parametrize("question", [None, "", 7, b"How much?", ["How much?"]])
+def test_what_is_no_text_is_refused_however_it_is_asked(rag, question):
+    async def streamed():
+        return [event async for event in rag.stream(question)]
+
+    for ask in (lambda: rag(question), lambda: asyncio.run(rag.aask(question)), lambda: asyncio.run(streamed())):
+        with pytest.raises(QuestionError, match="Ask something in a sentence"):
+            ask()
+
+
 def test_dspy_can_evaluate_and_copy_it(rag):
     examples = [dspy.Example(question=QUESTION, fact="1.7 litres").with_inputs("question")]
     evaluate = dspy.Evaluate(devset=examples, metric=lambda e, a, trace=None: e.fact in a.text, num_threads=1)

@@ -51,6 +51,16 @@ def test_every_form_of_reference_names_its_version(root, known):
         assert found.path == root.resolve() / "helpdesk" / "versions" / known[number]
 
 
+def test_an_unknown_name_is_told_with_the_folder_that_was_looked_in(root, known):
+    for wanted, way_out in (("helpdsk", "Nearest: helpdesk."), ("zzz", "Nearest: helpdesk.")):
+        with pytest.raises(VersionError) as told:
+            resolve(wanted, root)
+        assert told.value.what == f"There is no version of {wanted} in the artifacts folder {root}."
+        assert told.value.mend == way_out
+    with pytest.raises(VersionError, match=r"elsewhere.*Name another folder"):
+        resolve("helpdesk", root.parent / "elsewhere")
+
+
 def test_a_folder_outside_the_root_is_a_version_without_a_name(root, known, tmp_path):
     seal(tmp_path / "copied", {"name": "helpdesk", "version": "v1"}, {})
     assert resolve(str(tmp_path / "copied"), root).version == ""
