@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optimize.datarules import ERRORS, WARNINGS, Knowledge, NoTables, Tables
-from optimize.dataset import LabelledQuestion
+from optimize.dataset import LabelledQuestion, Unread
 from optimize.leaks import Leak, leaks
 from program.knowledge.source import Passage
 
@@ -39,16 +39,19 @@ def check(
     passages: Mapping[str, Passage],
     tables: Tables | None = None,
     bases: Collection[str] = (),
+    unread: Sequence[Unread] = (),
 ) -> Report:
     """Every contradiction between the questions, the knowledge and the splits.
 
     Errors would make a score wrong: evidence that does not exist, or that no sub-query has a word of, facts it does
     not state, labels at odds with each other, a reference answer that would not count as correct, anything shared by
-    two splits. `bases` names further knowledge bases, whose passages are known only when they are asked.
+    two splits, and lines that are `unread`. `bases` names further knowledge bases, whose passages are known only when
+    they are asked.
     Warnings weaken one: bare numbers, sub-queries that look up none of the evidence.
     """
     knowledge = Knowledge(passages, tables or NoTables(), bases)
     report = Report(len(questions))
+    report.errors.extend(Finding(one.id, one.line, one.error.what, one.error.mend) for one in unread)
     for question in questions:
         for rules, findings in ((ERRORS, report.errors), (WARNINGS, report.warnings)):
             findings += [

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -84,11 +85,28 @@ class LabelledQuestion(BaseModel):
 KEYS = tuple(name for name in LabelledQuestion.model_fields if name != "line")
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A line that is no labelled question: its number, the id it gives (empty when none), and what is wrong with it."""
+
+    line: int
+    id: str
+    error: DataError
+
+
 def read_labelled(path: str | Path) -> list[LabelledQuestion]:
     """The questions of a JSON Lines file, in its order; blank lines are passed over.
 
-    Raises `DataError`, naming the line, for anything that is not a labelled question.
+    Raises `DataError`, naming the first line, for anything that is not a labelled question.
     """
+    questions, unread = read_lines(path)
+    if unread:
+        raise unread[0].error
+    return questions
+
+
+def read_lines(path: str | Path) -> tuple[list[LabelledQuestion], list[Unread]]:
+    """As `read_labelled`, and every line that is no labelled question. Raises `DataError` for a file without lines."""
     path = Path(path)
     try:
         content = path.read_bytes()
@@ -100,23 +118,32 @@ def read_labelled(path: str | Path) -> list[LabelledQuestion]:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.", "Make it a readable file.") from error
     questions: list[LabelledQuestion] = []
+    unread: list[Unread] = []
     first_line: dict[str, int] = {}
     # Only "\n" ends a line: str.splitlines would cut a question at a U+2028 inside it.
     for line, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not raw.strip():
             continue
         where = f"{path.name} line {line}"
-        question = _question(raw, _object(raw, where), where, line)
-        if question.id in first_line:
-            raise DataError(
-                f"{where}: the id {question.id!r} is already that of line {first_line[question.id]}.",
-                "Give each question an id of its own.",
-            )
+        fields: dict[str, Any] = {}
+        try:
+            fields = _object(raw, where)
+            _check_keys(fields, where)
+            question = _question(raw, fields, where, line)
+            if question.id in first_line:
+                raise DataError(
+                    f"{where}: the id {question.id!r} is already that of line {first_line[question.id]}.",
+                    "Give each question an id of its own.",
+                )
+        except DataError as error:
+            told = fields.get("id")
+            unread.append(Unread(line, told if isinstance(told, str) else "", error))
+            continue
         first_line[question.id] = line
         questions.append(question)
-    if not questions:
+    if not questions and not unread:
         raise DataError(f"{path} holds no questions.", "Write one JSON object a line.")
-    return questions
+    return questions, unread
 
 
 def splits(questions: Sequence[LabelledQuestion], seed: int = 0) -> dict[str, list[LabelledQuestion]]:
@@ -153,10 +180,13 @@ def _object(raw: bytes, where: str) -> dict[str, Any]:
         raise DataError(f"{where} is not JSON: {reason}.", "Write one whole JSON object on each line.") from error
     if not isinstance(fields, dict):
         raise DataError(f"{where} is not a JSON object.", 'Write {"id": ..., "question": ..., ...} on each line.')
+    return fields
+
+
+def _check_keys(fields: Mapping[str, Any], where: str) -> None:
     for key in fields:
         if key not in KEYS:
             raise DataError(f"{where}: unknown key {key!r}.", _nearest(key, KEYS))
-    return fields
 
 
 def _question(raw: bytes, fields: Mapping[str, Any], where: str, line: int) -> LabelledQuestion:

@@ -10,6 +10,8 @@ import typer
 
 from optimize.cli.show import Json, print_json, print_table
 
+PRINTED = 50
+"""Of errors, and of warnings, at most; `--json` has all."""
 Folder = Annotated[Path, typer.Argument(help="The project folder.")]
 
 
@@ -23,16 +25,17 @@ def register(app: typer.Typer) -> None:
 
 
 def check(folder: Folder, json: Json = False) -> None:
-    """Whether questions, knowledge and splits agree; exit code 1 when they do not."""
+    """Whether questions, knowledge and splits agree; exit code 1 when they do not, 2 when a line cannot be read."""
     from optimize import datacheck
     from optimize.corpus import read_corpus
-    from optimize.dataset import read_labelled
+    from optimize.dataset import read_lines
+    from program.errors import DataError
     from program.settings import Project
 
     project = Project.open(folder)
-    questions = read_labelled(project.labelled)
+    questions, unread = read_lines(project.labelled)
     corpus = read_corpus(project)
-    report = datacheck.check(questions, corpus.passages, corpus.tables, project.settings.knowledge)
+    report = datacheck.check(questions, corpus.passages, corpus.tables, project.settings.knowledge, unread)
     if json:
         print_json(
             {
@@ -45,11 +48,16 @@ def check(folder: Folder, json: Json = False) -> None:
     else:
         for title, findings in (("errors", report.errors), ("warnings", report.warnings)):
             if findings:
-                rows = [[f"{f.line} {f.id}", f.what, f.mend] for f in findings]
+                rows = [[f"{f.line} {f.id}", f.what, f.mend] for f in findings[:PRINTED]]
                 print_table(f"{title} in {project.labelled.name}", ["line, id", "what", "how to mend it"], rows)
+            if len(findings) > PRINTED:
+                typer.echo(f"{len(findings) - PRINTED} more {title}: --json lists them all.")
         for warning in corpus.warnings:
             typer.echo(warning, err=True)
         typer.echo(f"{report.questions} questions: {len(report.errors)} errors, {len(report.warnings)} warnings")
+    if unread:
+        lines = "1 line" if len(unread) == 1 else f"{len(unread)} lines"
+        raise DataError(f"{lines} of {project.labelled.name} cannot be read.", "Mend them as told, and check again.")
     if not report.passed:
         raise typer.Exit(1)
 

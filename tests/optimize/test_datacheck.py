@@ -15,7 +15,7 @@ from optimize.cli import data
 from optimize.corpus import read_corpus
 from optimize.datacheck import Report, check
 from optimize.dataset import LabelledQuestion
-from program.errors import KnowledgeError
+from program.errors import DataError, KnowledgeError
 from program.knowledge.source import Passage
 from program.settings import Project
 
@@ -222,3 +222,30 @@ def test_the_command_runs_the_select_and_fails_when_labels_do(tmp_path: Path, qu
     shown = json.loads(result.stdout)
     assert (shown["passed"], shown["questions"], len(shown["errors"])) == (code == 0, 1, code)
     assert CliRunner().invoke(app, ["data", "check", str(folder)]).exit_code == code
+
+
+def checked(folder: Path, *options: str) -> Any:
+    app = typer.Typer()
+    data.register(app)
+    return CliRunner().invoke(app, ["data", "check", str(folder), *options])
+
+
+def test_every_unreadable_line_is_reported_beside_what_is_wrong_with_the_others(tmp_path: Path) -> None:
+    folder = project(tmp_path, evidence=["docs/nosuch.md#a"])
+    with (folder / "labelled.jsonl").open("a") as file:
+        file.write('\n{not json}\n{"id": "q3", "question": "Why?", "facst": ["7"]}\n')
+    result = checked(folder, "--json")
+    assert isinstance(result.exception, DataError) and result.exception.exit_code == 2
+    assert "2 lines of labelled.jsonl" in str(result.exception)
+    shown = json.loads(result.stdout)
+    assert (shown["passed"], shown["questions"]) == (False, 1)
+    assert {(e["line"], e["id"]) for e in shown["errors"]} == {(1, "q1"), (2, ""), (3, "q3")}
+    assert "Did you mean 'facts'?" in shown["errors"][-1]["mend"] and all(e["mend"] for e in shown["errors"])
+
+
+def test_of_very_many_unreadable_lines_the_first_are_printed_and_all_are_in_the_json(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    (folder / "labelled.jsonl").write_text("{\n" * 400)
+    printed = checked(folder).stdout
+    assert "350 more errors: --json lists them all." in printed and len(printed.splitlines()) < 300
+    assert len(json.loads(checked(folder, "--json").stdout)["errors"]) == 400

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from optimize.dataset import LabelledQuestion, read_labelled
+from optimize.dataset import LabelledQuestion, read_labelled, read_lines
 from program.errors import DataError
 
 GOOD = {"id": "q1", "question": "How long?", "facts": ["30 days"]}
@@ -47,6 +47,14 @@ def test_every_label_of_the_interface_is_read(tmp_path: Path) -> None:
     assert question.alternatives == (("prorated",), ("30 days", "a month"))
     assert question.as_of is not None and question.as_of.isoformat() == "2026-03-01"
     assert question.line == 1
+
+
+def test_every_line_that_cannot_be_read_is_told_with_its_number_and_id(tmp_path: Path) -> None:
+    bad = {**GOOD, "id": "q2", "route": "winding"}
+    questions, unread = read_lines(write(tmp_path, "{", GOOD, bad, GOOD, {**GOOD, "id": "q5"}))
+    assert [q.id for q in questions] == ["q1", "q5"]
+    assert [(one.line, one.id) for one in unread] == [(1, ""), (3, "q2"), (4, "q1")]
+    assert all(f"line {one.line}" in one.error.what and one.error.mend for one in unread)
 
 
 def test_an_id_a_question_and_one_label_suffice(tmp_path: Path) -> None:
