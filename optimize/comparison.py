@@ -11,7 +11,7 @@ from typing import Any, Literal
 import orjson
 
 from optimize.guardrails import DEFAULT_MARGINS, Guardrail, Margin, guard
-from optimize.stats import ALPHA, MIN_UNITS, Interval, PairedResult, holm, mean_interval, paired_test, shown_p
+from optimize.stats import ALPHA, ANY, MIN_UNITS, Interval, PairedResult, holm, mean_interval, paired_test, shown_p
 from program import manifest, reference
 from program.errors import DataError
 
@@ -108,7 +108,7 @@ def compare(
     if metric not in pairs:
         known = ", ".join(pairs) or "none"
         raise DataError(f"The scores hold no metric {metric!r} for both.", f"Measured for both: {known}.")
-    tests = {name: paired_test(*pair) for name, pair in pairs.items()}
+    tests = {name: paired_test(*pair, within=_range(name)) for name, pair in pairs.items()}
     rest = {name: test for name, test in tests.items() if name not in {metric, "partial"}}
     corrected = holm({name: test.p for name, test in rest.items()})
     others = {name: replace(test, p=corrected[name]) for name, test in rest.items()}
@@ -179,8 +179,16 @@ def _by_tag(
     for tag in tags:
         x, y, topics = _pairs(metric, [i for i in ids if tag in (before[i].get("tags") or ())], before, after)
         if x:
-            found[tag] = mean_interval([b - a for a, b in zip(x, y, strict=True)], topics)
+            differences = [b - a for a, b in zip(x, y, strict=True)]
+            found[tag] = mean_interval(differences, topics, within=_range(metric))
     return found
+
+
+def _range(metric: str) -> tuple[float, float]:
+    """What a difference in a metric can be."""
+    from optimize.metrics import PROPORTIONS  # imported late: all that grades comes with it
+
+    return (-1.0, 1.0) if metric in PROPORTIONS else ANY
 
 
 def _flipped(ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]) -> list[dict[str, str]]:

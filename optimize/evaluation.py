@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,16 +11,14 @@ import numpy as np
 
 from optimize.abreast import Share, alone
 from optimize.dataset import LabelledQuestion
-from optimize.metrics import METRICS, Grade, grade, value
-from optimize.stats import mean_interval
+from optimize.metrics import METRICS, PROPORTIONS, Grade, grade, value
+from optimize.stats import ANY, mean_interval
 from program.answer import Answer
 from program.errors import DataError
 from program.indexing import Advance
 from program.models.spending import afresh
 from program.rag import AgenticRAG
 from program.settings import UtilitySettings
-
-PROPORTIONS = frozenset(METRICS) - {"model_calls", "tokens", "usd", "answer_relevancy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +36,12 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Graded answers and how long each took, in seconds."""
+    """Graded answers and how long each took, in seconds; `best` is the most utility that an answer can have."""
 
     grades: tuple[Grade, ...]
     seconds: tuple[float, ...] = ()
     failed: tuple[str, ...] = field(default=())
+    best: float = math.inf
 
     def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Measure | None:
         """The mean of a metric over the questions whose labels tell it, or None when none do."""
@@ -49,7 +49,8 @@ class Evaluation:
         if not pairs:
             return None
         values, topics = zip(*pairs, strict=True)
-        interval = mean_interval(values, topics, proportion=metric in PROPORTIONS)
+        within = (-math.inf, self.best) if metric == "utility" else ANY
+        interval = mean_interval(values, topics, proportion=metric in PROPORTIONS, within=within)
         return Measure(interval.mean, interval.low, interval.high, len(values))
 
     def metrics(self) -> dict[str, Any]:
@@ -112,12 +113,14 @@ def side_by_side(
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
-    graders = [Grader(asked.program, weights or UtilitySettings()) for asked in programs]
+    weights = weights or UtilitySettings()
+    graders = [Grader(asked.program, weights) for asked in programs]
     rows = share(lambda place: _row(programs, graders, questions[place]), len(questions), progress)
     columns = list(zip(*(row for row in rows if not isinstance(row, str)), strict=True)) or [() for _ in programs]
     failed = tuple(row for row in rows if isinstance(row, str))
     return [
-        Evaluation(tuple(Grade.of(g) for g, _ in column), tuple(s for _, s in column), failed) for column in columns
+        Evaluation(tuple(Grade.of(g) for g, _ in column), tuple(s for _, s in column), failed, weights.best)
+        for column in columns
     ]
 
 

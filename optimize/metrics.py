@@ -33,6 +33,8 @@ METRICS = (
     "calls_saved",
     "agreement",
 )
+PROPORTIONS = frozenset(["partial", *METRICS]) - {"model_calls", "tokens", "usd", "answer_relevancy"}
+"""Metrics in [0, 1], as their means are."""
 _CHECKABLE = re.compile(r"\d+(?:[.,:]\d+)*|\b[A-Z][\w-]+")
 
 

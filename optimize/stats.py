@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ALPHA = 0.05
+ANY = (-math.inf, math.inf)
 POWER = 0.8
 MIN_UNITS = 6
 """The fewest topics a sign-flip test can speak on: with five, p is never below 2 / 2**5 = .0625."""
@@ -66,16 +67,21 @@ class PairedResult:
 
 
 def mean_interval(
-    values: Sequence[float], groups: Sequence[Hashable] | None = None, *, proportion: bool = False
+    values: Sequence[float],
+    groups: Sequence[Hashable] | None = None,
+    *,
+    proportion: bool = False,
+    within: tuple[float, float] = ANY,
 ) -> Interval:
     """The mean of `values` with its 95 % interval, clustered on `groups`.
 
     Cluster-robust standard error and Student's t with (groups - 1) degrees of freedom; a plain t interval
     when there are fewer than two groups. A value whose group is None or "" is a group of its own. The
     standard error is never taken below that of independent values: a topic can only add uncertainty.
-    With `proportion`, the interval stays in [0, 1]; when every value is 0 or 1 it is Clopper and Pearson's
-    at the effective sample size (Korn and Graubard 1998, Survey Methodology 24:193), so that 40 out of 40
-    is not taken for certainty. Raises `DataError` when there is no value.
+    No end of the interval lies outside of `within`, the range a value can have. With `proportion` that is [0, 1];
+    when every value is 0 or 1 the interval is Clopper and Pearson's at the effective sample size (Korn and Graubard
+    1998, Survey Methodology 24:193), so that 40 out of 40 is not taken for certainty. Raises `DataError` when there
+    is no value.
     """
     data = _finite(values)
     mean, n = float(data.mean()), len(data)
@@ -83,24 +89,31 @@ def mean_interval(
     if proportion and np.isin(data, (0.0, 1.0)).all():
         return Interval(mean, *_clopper_pearson(mean, n, error, freedom), n)
     reach = _t(freedom) * error if error > 0 else 0.0
-    low, high = (mean - reach, mean + reach) if n > 1 else (-math.inf, math.inf)
-    return Interval(mean, max(low, 0.0), min(high, 1.0), n) if proportion else Interval(mean, low, high, n)
+    low, high = (mean - reach, mean + reach) if n > 1 else ANY
+    least, most = (0.0, 1.0) if proportion else within
+    return Interval(mean, max(low, least), min(high, most), n)
 
 
 def paired_test(
-    a: Sequence[float], b: Sequence[float], groups: Sequence[Hashable] | None = None, *, seed: int = 0
+    a: Sequence[float],
+    b: Sequence[float],
+    groups: Sequence[Hashable] | None = None,
+    *,
+    seed: int = 0,
+    within: tuple[float, float] = ANY,
 ) -> PairedResult:
     """B against A, value by value: the mean difference, its interval, and a cluster sign-flip p-value.
 
     Under "no difference" a topic's summed difference is as likely to be negative as positive; p is the
     share of sign patterns with a mean at least as far from zero (exact up to 13 topics that differ, else
-    9,999 seeded patterns). Raises `DataError` when the lengths differ or are zero.
+    9,999 seeded patterns). `within`, the range a difference can have, bounds the interval and nothing else.
+    Raises `DataError` when the lengths differ or are zero.
     """
     if len(a) != len(b):
         raise DataError(f"{len(a)} values cannot be paired with {len(b)}.", "Score both on the same questions.")
     differences = _finite(b) - _finite(a)
     n = len(differences)
-    interval = mean_interval(differences.tolist(), groups)
+    interval = mean_interval(differences.tolist(), groups, within=within)
     error, _, sums = _standard_error(differences, groups)
     units = len(sums)
     return PairedResult(

@@ -121,6 +121,11 @@ class UtilitySettings(_Section):
     call: Annotated[float, Field(ge=0)] = 0.01
     usd: Annotated[float, Field(ge=0)] = 0.0
 
+    @property
+    def best(self) -> float:
+        """The most that an answer can be worth; there is no least, for calls may be many."""
+        return max(self.correct, self.wrong, self.missed, 0.0)
+
 
 class LabelledSettings(_Section):
     """Where the labelled questions are."""

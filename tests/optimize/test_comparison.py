@@ -69,6 +69,18 @@ def test_what_cannot_be_said_is_null():
     assert compare(rows(BAD[:40]), rows(GOOD[:40])).as_dict()["mde"] is None
 
 
+def test_the_difference_of_a_share_ends_at_one_that_of_a_count_where_it_will():
+    before = rows(["wrong"] * 20, calls=1.0)
+    after = rows(["correct"] * 15 + ["wrong"] * 5, calls=1.0)
+    for n, row in enumerate(after):
+        row["metrics"]["model_calls"], before[n]["tags"] = 1.0 + n % 7, ["all"]
+    found = compare(before, after)
+    assert found.others["correct"].ci[1] == 1 and found.others["wrong"].ci[0] == -1
+    assert found.others["model_calls"].ci[1] > 1 and found.test.ci[1] > 2
+    shares = compare(before, after, "correct").as_dict()
+    assert shares["ci"][1] == shares["by_tag"]["all"]["ci"][1] == 1
+
+
 def test_the_other_metrics_are_corrected_together():
     a, b = rows(BAD, calls=1.0), rows(GOOD, calls=2.0)
     alone = compare(a, b, metric="wrong").test.p

@@ -116,6 +116,18 @@ def test_one_value_says_nothing_about_the_mean():
     assert (mean_interval([0.4], proportion=True).low, mean_interval([0.4], proportion=True).high) == (0, 1)
 
 
+def test_an_interval_of_few_topics_ends_where_the_range_of_its_values_does_and_the_verdict_stays():
+    values, topics = [1.0] * 10 + [0.0] * 2, ["a", "b"] * 6
+    free, bound = mean_interval(values, topics), mean_interval(values, topics, within=(-1, 1))
+    assert free.high > 1 == bound.high
+    assert bound.low == max(free.low, -1)
+    assert mean_interval([0.4], within=(-math.inf, 1)).high == 1
+    nothing = [0.0] * 12
+    free, bound = paired_test(nothing, values, topics), paired_test(nothing, values, topics, within=(-1, 1))
+    assert bound.ci == (max(free.ci[0], -1), 1) and free.ci[1] > 1
+    assert (bound.p, bound.mde, bound.difference, bound.spread) == (free.p, free.mde, free.difference, free.spread)
+
+
 def test_equal_values_have_an_interval_of_no_width():
     for groups in (None, [1] * 6, [1, 1, 2, 2, 3, 3]):
         interval = mean_interval([2.5] * 6, groups)
