@@ -46,7 +46,14 @@ def register(app: typer.Typer) -> None:
 
 def compile_(
     project: Annotated[Path, typer.Argument(help="The project folder.")],
-    trials: Annotated[int | None, typer.Option(min=1, help="Settings proposed by the search.")] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Settings that the search proposes; the 10 that every search begins with are tried besides. By default"
+            " 400 when every model runs in this process, else 150. With --resume: of the study in all.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the search; 0 unless given.")] = None,
     max_calls: Annotated[int | None, typer.Option(min=1, help="Model calls, never more.")] = None,
     max_usd: Annotated[float | None, typer.Option(min=0, help="US dollars, never more.")] = None,

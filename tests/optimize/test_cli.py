@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -142,6 +143,13 @@ def test_compile_says_what_it_made_and_exits_3_without_a_detectable_gain(ragc, o
         assert found[gain]["difference"] == pytest.approx(means[0] - means[1])
         assert {"ci", "p", "n", "topics"} <= set(found[gain])
     assert set(found["points"]) == {"quality", "balanced", "economy"}
+
+
+def test_the_help_of_trials_says_how_many_settings_are_tried_besides(ragc, own_shop):
+    _, told, _ = ragc("compile", "--help")
+    besides = int(re.search(r"the (\d+) that every search begins with are tried besides", " ".join(told.split()))[1])
+    _, out, _ = ragc("compile", own_shop, "--trials", "2", "--json")
+    assert json.loads(out)["trials"] == 2 + besides
 
 
 def test_search_finds_without_writing(ragc, shop):

@@ -1,6 +1,5 @@
 """What an evaluation says of a program's answers: every mean with its interval."""
 
-import json
 import math
 
 import pytest
