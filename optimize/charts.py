@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 WIDTH, HEIGHT, EDGE = 340, 170, 30
+CHARACTER = 6
+"""Pixels that a character of a text is allowed."""
 BINS = 20
 
 
@@ -34,9 +37,9 @@ def scatter(marks: Sequence[Mark], across: str, up: str) -> str:
             f'<circle class="{"named" if m.text else "dot"}" cx="{x:.1f}" cy="{y:.1f}" r="{5 if m.text else 3}"/>'
         )
         if m.text:
-            anchor = "end" if x > WIDTH / 2 else "start"
+            anchor: Literal["start", "end"] = "end" if x > WIDTH / 2 else "start"
             shift = -8 if anchor == "end" else 8
-            parts.append(f'<text x="{x + shift:.1f}" y="{y - 7:.1f}" text-anchor="{anchor}">{_plain(m.text)}</text>')
+            parts.append(_text(x + shift, y - 7, m.text, anchor))
     return _svg(parts + frame.axes(across, up))
 
 
@@ -82,7 +85,7 @@ def bars(named: Sequence[tuple[str, float]]) -> str:
     for n, (name, value) in enumerate(named):
         y = 4 + 20 * n
         parts.append(f'<rect class="yes" x="190" y="{y}" width="{140 * value / top:.1f}" height="13"/>')
-        parts.append(f'<text x="184" y="{y + 11}" text-anchor="end">{_plain(name[-30:])}</text>')
+        parts.append(_text(184, y + 11, name, "end"))
     return _svg(parts, 20 * len(named) + 8)
 
 
@@ -103,17 +106,30 @@ class _Frame:
         base = HEIGHT - EDGE
         parts = [
             f'<line class="axis" x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{base}" y2="{base}"/>',
-            f'<text x="{WIDTH / 2}" y="{HEIGHT - 4}" text-anchor="middle">{_plain(across)}</text>',
-            f'<text x="2" y="11">{_plain(up)}</text>',
-            f'<text x="{EDGE}" y="{base + 14}" text-anchor="middle">{self._left:.2g}</text>',
-            f'<text x="{WIDTH - EDGE}" y="{base + 14}" text-anchor="middle">{self._right:.2g}</text>',
+            _text(WIDTH / 2, HEIGHT - 4, across, "middle"),
+            _text(2, 11, up, "start"),
+            _text(EDGE, base + 14, f"{self._left:.2g}", "middle"),
+            _text(WIDTH - EDGE, base + 14, f"{self._right:.2g}", "middle"),
         ]
         if ticks:
-            parts.append(f'<text x="{EDGE - 3}" y="{base}" text-anchor="end">{self._low:.2g}</text>')
-            parts.append(
-                f'<text x="{EDGE - 3}" y="{self.y(self._high) + 4:.1f}" text-anchor="end">{self._high:.2g}</text>'
-            )
+            parts += [_tick(base, self._low), _tick(self.y(self._high) + 4, self._high)]
         return parts
+
+
+def _tick(y: float, value: float) -> str:
+    """A number beside the upright axis, or from the edge over it where there is no room."""
+    text = f"{value:.2g}"
+    beside = len(text) * CHARACTER <= EDGE - 3
+    return _text(EDGE - 3, y, text, "end") if beside else _text(0, y, text, "start")
+
+
+def _text(x: float, y: float, text: str, anchor: Literal["start", "middle", "end"]) -> str:
+    """A text that stays in the drawing: one too long loses its beginning, and is shown whole when it is pointed at."""
+    room = {"start": WIDTH - x, "middle": 2 * min(x, WIDTH - x), "end": x}[anchor]
+    most = int(room // CHARACTER)
+    shown = text if len(text) <= most else "…" + text[len(text) - most + 1 :]
+    whole = f"<title>{_plain(text)}</title>" if shown != text else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{whole}{_plain(shown)}</text>'
 
 
 def _svg(parts: Sequence[str], height: int = HEIGHT) -> str:

@@ -19,13 +19,16 @@ from optimize.evaluation import Evaluation
 from optimize.metrics import METRICS, Grade
 from optimize.stats import PairedResult, shown_p
 from program.parameters import Setting, is_candidate
+from program.signatures import BASE_PREFIX
 
 LARGEST = 500_000  # bytes: the page is committed with its version
 SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
-"""Questions won and lost, tags and ungraded questions that are shown at most, and characters of each text: the first
-with which the page is not too large."""
+"""Questions won and lost, tags, ungraded questions and decisions of a predictor that are shown at most, and characters
+of each text: the first with which the page is not too large."""
 GIVEN = 10  # times as long a text a predictor was given may be
 IMPORTANT = 12
+DRAWN = 20
+"""Decisions of one predictor whose charts are shown at most: a router decides on every knowledge base."""
 PLAIN_NUMBERS = frozenset({"utility", "model_calls", "tokens", "usd", "answer_relevancy"})
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=False
@@ -75,6 +78,7 @@ def _page(story: Story, most: int, longest: int) -> bytes:
     chosen = story.chosen
     won, lost = _flipped(story.before.grades, story.after.grades, longest)
     top = sorted(story.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
+    drawn = _drawn(story, min(most, DRAWN))
     page = _TEMPLATES.get_template("report.html.j2").render(
         name=story.name,
         parent=story.parent,
@@ -100,7 +104,8 @@ def _page(story: Story, most: int, longest: int) -> bytes:
             name: {"kind": told["kind"], "text": _cut(told["text"], GIVEN * longest)}
             for name, told in story.given.items()
         },
-        decisions=[_decision(one, story.started_from, chosen) for one in story.decisions],
+        decisions=[_decision(one, story.started_from, chosen) for one in drawn],
+        undrawn=len(story.decisions) - len(drawn),
         tags={_cut(tag, longest): row for tag, row in islice(story.after.by_tag().items(), max(most, 1))},
         won=won,
         lost=lost,
@@ -143,6 +148,23 @@ def _frontier(choice: Choice) -> str:
     places = dict.fromkeys([*names, *((c.calls, c.utility) for c in choice.frontier)])
     marks = [charts.Mark(*place, ", ".join(names.get(place, []))) for place in places]
     return charts.scatter(marks, "model calls a question", "utility")
+
+
+def _drawn(story: Story, most: int) -> list[Judged]:
+    """Of each predictor the decisions that tell most, in their order: those on no single base, then those that mattered
+    most, moved farthest, have the most cases."""
+
+    def telling(one: Judged) -> tuple[bool, float, float, int]:
+        name = one.parameter
+        moved = abs(story.chosen.get(name, 0.5) - story.started_from.get(name, 0.5))
+        on_a_base = name.rpartition(":")[2].startswith(BASE_PREFIX)
+        return not on_a_base, story.importances.get(name, 0.0), moved, len(one.chances)
+
+    by_predictor: dict[str, list[Judged]] = {}
+    for one in sorted(story.decisions, key=telling, reverse=True):
+        by_predictor.setdefault(one.parameter.rpartition(":")[0], []).append(one)
+    kept = {id(one) for found in by_predictor.values() for one in found[:most]}
+    return [one for one in story.decisions if id(one) in kept]
 
 
 def _decision(one: Judged, was: Setting, now: Setting) -> dict[str, Any]:

@@ -150,3 +150,44 @@ def test_however_much_there_is_to_tell_the_page_stays_small():
     page = render(story(before, after, given=given, broken={f"q{n}": long for n in range(400)}))
     assert len(page) <= 500_000
     assert b"Won: 300 questions" in page
+
+
+def test_of_very_many_bases_the_decisions_that_mattered_most_are_drawn_and_the_page_stays_small():
+    bases = [f"classifier.route:base_{'department' * 4}{n}" for n in range(400)]
+    chances = [(n % 97) / 97 for n in range(300)]
+    decisions = [Judged(name, True, chances, [p > 0.5 for p in chances]) for name in ("classifier.route:vague", *bases)]
+    setting = {**dict.fromkeys(bases, 0.5), "classifier.route:vague": 0.5}
+    told = story(
+        [graded(n, f"t{n}", -1.0) for n in range(9)], [graded(n, f"t{n}", 1.0) for n in range(9)],
+        decisions=decisions, started_from=setting, chosen={**setting, bases[123]: 0.9}, importances={bases[321]: 0.7},
+    )  # fmt: skip
+    page = render(told)
+    assert len(page) < 500_000
+    drawn = re.findall(r"<figcaption>([^ ]+): probability said", page.decode())
+    assert len(drawn) == 20 and {"classifier.route:vague", bases[123], bases[321]} <= set(drawn)
+    assert "381 more decisions are not drawn" in page.decode()
+
+
+def test_a_label_too_long_for_its_chart_is_shortened_and_told_whole():
+    from optimize import charts
+
+    long = "classifier.route:base_the_department_of_kettles & pans"
+    drawings = (
+        charts.bars([(long, 1.0), ("policy.k", 0.5)]),
+        charts.scatter(
+            [charts.Mark(0, -0.0123, long), charts.Mark(1, 1.0, "quality, balanced, economy")], "calls", "utility"
+        ),
+    )
+    for drawing in drawings:
+        assert f"<title>{html.escape(long)}</title>" in drawing
+        for x, anchor, _, shown in re.findall(
+            r'<text x="([-\d.]+)"[^>]*anchor="(\w+)">(<title>.*?</title>)?(.*?)</text>', drawing
+        ):
+            room = {
+                "start": charts.WIDTH - float(x),
+                "end": float(x),
+                "middle": 2 * min(float(x), charts.WIDTH - float(x)),
+            }[anchor]
+            assert len(html.unescape(shown)) * charts.CHARACTER <= room, shown
+    assert "…" in drawings[0] and "pans</text>" in drawings[0] and ">policy.k</text>" in drawings[0]
+    assert ">quality, balanced, economy</text>" in drawings[1] and ">-0.012</text>" in drawings[1]
