@@ -6,10 +6,12 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import sys
 import time
 
 import pytest
+import sqlalchemy as sa
 
 from optimize import journal, study
 from optimize.compiler import compile_project, work
@@ -24,6 +26,7 @@ from tests.optimize.conftest import listening, paid
 KILLS = int(os.environ.get("RAGC_KILLS", "4"))  # all of them happen; a hundred take minutes
 TO_BE_WRITTEN = 1.0  # seconds in which a reply that was sent is surely on disk
 TRIALS = 8
+AWAY = 1.5  # seconds
 processes = multiprocessing.get_context("forkserver")
 # What a compile imports on its way, so that a kill falls into its work:
 processes.set_forkserver_preload(
@@ -31,7 +34,7 @@ processes.set_forkserver_preload(
 )
 
 
-def run(folder, resume, url):
+def run(folder, resume, url=""):
     """A compile in a process of its own."""
     import dspy
 
@@ -57,14 +60,43 @@ def digests(folder):
     return [read(resolve(f"shop@{version}", root).path).content_digest for version in versions(root, "shop")]
 
 
-def cleared(folder, model):
+def cleared(folder):
     """The project as it was before anything was compiled."""
     shutil.rmtree(folder / "artifacts", ignore_errors=True)
     shutil.rmtree(folder / ".ragc/studies", ignore_errors=True)
     for file in [*(folder / ".ragc").glob("record.sqlite*"), *folder.glob("studies.db*")]:
         file.unlink()
-    model.calls.clear()
-    model.log.clear()
+
+
+def in_database(folder):
+    settings = folder / "ragc.toml"
+    settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{folder}/studies.db"\n')
+
+
+def killed_and_resumed(folder, url, upto, wait, whole, clear):
+    """Compiles the project, killed `upto` times, each time after `wait()` seconds, and resumed; tells when that was.
+
+    One that was through before its moment is held to be `whole`, and after `clear` begun again.
+    """
+    kills, resumes = [], False
+    while len(kills) < upto:
+        process = started(run, folder, resumes, url)
+        process.join(wait())
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+            kills.append(time.monotonic())
+            resumes = True
+        process.join()
+        if process.exitcode == 0:
+            whole(kills)
+            clear()
+            resumes = False
+        else:
+            assert process.exitcode == -signal.SIGKILL
+    process = started(run, folder, resumes, url)
+    process.join()
+    assert process.exitcode == 0
+    whole(kills)
 
 
 @pytest.fixture(scope="module")
@@ -94,35 +126,80 @@ def test_killed_at_random_moments_and_resumed_it_ends_in_the_same_program_for_th
 ):
     expected, paid = undisturbed
     if storage == "a database":
-        settings = paid_shop / "ragc.toml"
-        settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{paid_shop}/studies.db"\n')
+        in_database(paid_shop)
     moments = random.Random(f"7 {storage}")
-    kills = []
 
-    def whole():
+    def whole(kills):
         assert digests(paid_shop)[-1] == expected, kills
         assert len(set(model.calls)) == paid, kills
         assert not lost(model.log, kills), kills
 
-    resumes = False
-    while len(kills) < KILLS // 2:
-        process = started(run, paid_shop, resumes, model.url)
-        process.join(moments.uniform(0.2, 2.5))
-        if process.is_alive():
-            os.kill(process.pid, signal.SIGKILL)
-            kills.append(time.monotonic())
-            resumes = True
-        process.join()
-        if process.exitcode == 0:  # it was through before its moment came: killed again from the start
-            whole()
-            cleared(paid_shop, model)
-            resumes = False
-        else:
-            assert process.exitcode == -signal.SIGKILL
-    process = started(run, paid_shop, resumes, model.url)
-    process.join()
-    assert process.exitcode == 0
-    whole()
+    def clear():
+        cleared(paid_shop)
+        model.calls.clear()
+        model.log.clear()
+
+    killed_and_resumed(paid_shop, model.url, KILLS // 2, lambda: moments.uniform(0.2, 2.5), whole, clear)
+
+
+@pytest.mark.slow
+def test_in_two_processes_killed_at_random_moments_and_resumed_it_ends_in_the_same_program(own_shop, tmp_path):
+    other = shutil.copytree(own_shop, tmp_path / "other/shop")
+    began = time.monotonic()
+    started(run, other, False).join()
+    took, (expected, moments) = time.monotonic() - began, (digests(other)[-1], random.Random(7))
+
+    def whole(kills):
+        assert digests(own_shop)[-1] == expected, kills
+
+    def clear():
+        cleared(own_shop)
+        for file in (own_shop / ".ragc").glob("fitted.sqlite*"):
+            file.unlink()
+
+    killed_and_resumed(own_shop, "", KILLS // 2 + 1, lambda: moments.uniform(0.2, took), whole, clear)
+
+
+def test_a_database_that_refuses_connections_for_a_while_changes_neither_the_version_nor_what_is_paid(
+    paid_shop, model, undisturbed
+):
+    expected, paid = undisturbed
+    in_database(paid_shop)
+    begun, refused = [], []
+
+    def away():
+        return bool(begun) and time.monotonic() - begun[-1] < AWAY
+
+    def connect(*_):
+        if away():
+            refused.append(begun[-1])
+            raise sqlite3.OperationalError("unable to open database file")
+
+    def check_out(*_):
+        if away():
+            raise sa.exc.DisconnectionError("the database is going down")
+
+    def leaves(n):
+        if n == paid // 3:
+            begun.append(time.monotonic())
+        return False
+
+    def look(live):
+        if live.stage == "searching" and live.done == TRIALS and len(begun) == 1:
+            begun.append(time.monotonic())
+
+    model.fails = leaves
+    listening_to = ((sa.Engine, "do_connect", connect), (sa.pool.Pool, "checkout", check_out))
+    for one in listening_to:
+        sa.event.listen(*one)
+    try:
+        compile_project(Project.open(paid_shop), trials=TRIALS, watch=look)
+    finally:
+        for one in listening_to:
+            sa.event.remove(*one)
+    assert len(begun) == 2 and set(refused) == set(begun)
+    assert digests(paid_shop)[-1] == expected
+    assert len(model.calls) == paid
 
 
 def test_two_compiles_of_one_project_at_once_both_finish_and_share_their_calls(paid_shop, model, undisturbed):
