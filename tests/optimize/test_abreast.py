@@ -12,14 +12,13 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from optimize import keptruns, offers
-from optimize.abreast import backwards, can_share, in_two
+from optimize.abreast import can_share, in_two
 from optimize.compiler import compile_project, work
 from optimize.journal import Journal, create
-from optimize.preparation import open_project, prepare
+from optimize.preparation import open_project
 from optimize.proposals import within
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Caps, Spending
-from optimize.starts import starts
 from optimize.study import SHARES, Live, Search
 from optimize.twin import Twin, TwinLost, can_fork
 from program import open_program
@@ -31,6 +30,7 @@ from program.models.onevsrest import fit_decision
 from program.parameters import space
 from program.reference import resolve
 from program.settings import FILE, Project
+from tests.optimize.conftest import opened, prepared
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="one processor, or no fork")
 
@@ -277,24 +277,10 @@ def test_a_worker_killed_while_it_helps_changes_nothing(own_shop, tmp_path):
     assert told(prepared(other)) == told(prepared(own_shop))
 
 
-def opened(project):
-    return open_project(project, 0, "", Spending(), lambda stage: None, lambda done, of: None)
-
-
 def compiled(folder, trials=12, processes=2):
     """Where the version is that a compile seals."""
     done = compile_project(Project.open(folder), trials=trials, processes=processes)
     return resolve(done.reference, folder / "artifacts").path
-
-
-def prepared(folder, two=False, worker=False, advance=lambda done, of: None, journal=None):
-    """A project ready to be searched: alone, in two processes, or as a worker goes about it."""
-    project = Project.open(folder)
-    ready = opened(project)
-    ahead = backwards if worker else in_two(ready.first, ready.record, ready.spending) if two else None
-    journal = journal or create(project, ready.identity(), {"id": f"{two} {worker}", "trials": 1})
-    prepare(ready, journal, starts, lambda stage: None, advance, worker, ahead)
-    return ready
 
 
 def pools():
