@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
@@ -18,6 +18,7 @@ from optimize.evaluation import Asked, side_by_side
 from optimize.heads import fit_heads
 from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
 from optimize.keptruns import gone_through, note_gone_through
+from optimize.lead import Lead
 from optimize.outcome import Compiled, paired
 from optimize.preparation import Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
@@ -73,24 +74,26 @@ def compile_project(
             project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls", readers(project)
         )
     spending = Spending(caps)
-    live, told, stage, advance = _told(watch, spending)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
-    journal = _resumed(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
-    noted = journal.attributes[IDENTITY] if journal else {}
-    caps = caps.or_else(journal.attributes.get(CAPS, {}) if journal else {})
-    tried = bool(journal and journal.trials())
-    spending.caps = caps if tried else caps.reduced(SEARCH_SHARE)  # what was searched is there to be chosen from
-    seed, origin = int(noted.get("seed", seed or 0)), str(noted.get("from", origin))
-    try:
-        ready = open_project(project, seed, origin, spending, stage, advance, journal)
-    except BudgetStop as stop:
-        raise _too_little(stop, journal) from None
-    try:
+    with ExitStack() as held:
+        lead = held.enter_context(Lead(project))
+        live, told, stage, advance = _told(watch, spending, lead)
+        journal = _resumed(project, study, lead, {"seed": seed, "from": origin or None}) if resume or study else None
+        noted = journal.attributes[IDENTITY] if journal else {}
+        caps = caps.or_else(journal.attributes.get(CAPS, {}) if journal else {})
+        tried = bool(journal and journal.trials())
+        spending.caps = caps if tried else caps.reduced(SEARCH_SHARE)  # what was searched is there to be chosen from
+        seed, origin = int(noted.get("seed", seed or 0)), str(noted.get("from", origin))
+        try:
+            ready = open_project(project, seed, origin, spending, stage, advance, journal)
+        except BudgetStop as stop:
+            raise _too_little(stop, journal) from None
+        held.callback(ready.record.close)
         identity = ready.identity()
         if journal is None:
-            usual = TRIALS if answers_here(ready.first) else TRIALS_ASKED
-            target = trials or usual
+            target = trials or (TRIALS if answers_here(ready.first) else TRIALS_ASKED)
             journal = create(project, identity, {"id": uuid4().hex[:8], "trials": target, CAPS: asdict(caps)})
+            lead.take(journal)
             ready.begin(journal)
         else:
             target = _gone_on_with(journal, identity, trials, caps)
@@ -113,8 +116,6 @@ def compile_project(
             if not known and caps == Caps() and search.added() == done.trials:
                 note_gone_through(ready.record, identity, target)
             return done
-    finally:
-        ready.record.close()
 
 
 def _too_little(stop: BudgetStop, journal: Journal | None) -> BudgetError:
@@ -129,9 +130,11 @@ def _too_little(stop: BudgetStop, journal: Journal | None) -> BudgetError:
     )
 
 
-def _resumed(project: Project, study: str, given: Mapping[str, Any]) -> Journal:
-    """The study to go on with. Raises `StudyError` when there is none, or it is finished or not what was `given`."""
+def _resumed(project: Project, study: str, lead: Lead, given: Mapping[str, Any]) -> Journal:
+    """The study to go on with, alone. Raises `StudyError` when there is none, or it is finished, led by another process
+    or not what was `given`."""
     journal = join(project, study) if study else last(project) or join(project)
+    lead.take(journal)
     if sealed := journal.finished:
         raise StudyError(f"The study {journal.name} is finished: {sealed}.", "Start anew: ragc compile PROJECT")
     noted = _identity(journal)
@@ -312,13 +315,15 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
         ready.record.close()
 
 
-def _told(watch: Watch, spending: Spending) -> tuple[Live, Watch, Stage, Advance]:
-    """What is shown while the work goes on, and the ways to change it. At each what was spent is kept; as a stage
-    advances, the time that is left is looked at."""
+def _told(watch: Watch, spending: Spending, lead: Lead | None = None) -> tuple[Live, Watch, Stage, Advance]:
+    """What is shown while the work goes on, and the ways to change it. At each what was spent is kept, and the lead; as
+    a stage advances, the time that is left is looked at."""
     live = Live()
 
     def told(live: Live) -> None:
         spending.keep(every=KEPT_EVERY)
+        if lead is not None:
+            lead.keep()
         live.calls = spending.calls
         watch(live)
 

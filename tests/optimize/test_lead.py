@@ -1,0 +1,92 @@
+"""One process leads a study: a second that would go on with it is told so before anything is paid."""
+
+import time
+
+import pytest
+
+from optimize import journal, lead
+from optimize.compiler import compile_project
+from optimize.lead import LEADER, Lead
+from program.errors import BudgetError, StudyError
+from program.reference import versions
+from program.settings import Project
+
+
+@pytest.fixture
+def project(paid_shop, request):
+    """A project with a study that was begun and not finished."""
+    if getattr(request, "param", "") == "a database":
+        settings = paid_shop / "ragc.toml"
+        settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{paid_shop}/studies.db"\n')
+    project = Project.open(paid_shop)
+    with pytest.raises(BudgetError):
+        compile_project(project, trials=4, max_calls=2)
+    return project
+
+
+def elsewhere(project):
+    """The lead of a study as another host takes it, in a folder of its own."""
+    other = Lead(project)
+    other._folder = project.folder / "elsewhere"
+    other._owner = "elsewhere:/data/shop"
+    return other
+
+
+@pytest.mark.parametrize("project", ["a journal file", "a database"], indirect=True)
+def test_a_second_resume_of_a_study_is_refused_before_anything_is_paid_and_one_version_is_sealed(project, model):
+    refused = []
+
+    def resume(live):
+        if live.stage == "searching" and not refused:
+            paid = len(model.calls)
+            with pytest.raises(StudyError, match="shop-1 is being compiled by another process") as told:
+                compile_project(project, resume=True)
+            refused.append(told.value)
+            assert len(model.calls) == paid
+
+    done = compile_project(project, resume=True, max_calls=10_000, watch=resume)
+    assert refused and done.study == "shop-1"
+    assert len(versions(project.artifacts, "shop")) == 2  # the uncompiled program and the one
+
+
+def test_a_new_study_is_led_from_its_beginning_by_the_compile_that_began_it(project):
+    refused = []
+
+    def resume(live):
+        if live.stage == "making demonstrations" and not refused:
+            refused.append(live.study)
+            with pytest.raises(StudyError, match="shop-2 is being compiled"):
+                compile_project(project, resume=True)
+
+    compile_project(project, trials=4, watch=resume)
+    assert refused == ["shop-2"]
+
+
+def test_a_study_can_be_gone_on_with_once_its_leader_is_gone_however_it_went(project):
+    def fails(live):
+        if live.stage == "searching":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_project(project, resume=True, max_calls=10_000, watch=fails)
+    assert compile_project(project, resume=True).study == "shop-1"
+
+
+@pytest.mark.parametrize("project", ["a database"], indirect=True)
+def test_a_study_in_a_database_is_led_from_one_host_until_that_says_no_more_that_it_is_there(
+    project, monkeypatch, model
+):
+    study, paid = journal.join(project), len(model.calls)
+    with elsewhere(project) as other:
+        other.take(study)
+        with pytest.raises(StudyError, match="being compiled by elsewhere:"):
+            compile_project(project, resume=True)
+        owner, said = study.attributes[LEADER]
+        with monkeypatch.context() as patch:
+            patch.setattr(lead, "LEASE", 0.0)
+            other.keep()  # that it is still there
+        assert study.attributes[LEADER][1] > said
+        assert len(model.calls) == paid
+    assert study.attributes[LEADER] is None
+    study.note(LEADER, [owner, time.time() - lead.LEASE])  # of one that was killed
+    assert compile_project(project, resume=True, max_calls=10_000).study == "shop-1"
