@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from optimize.preparation import Preparation
-from optimize.routing import ROUTE
+from optimize.routing import ROUTE, routed
+from optimize.scoring import Arm
 from optimize.screening import examples
 from optimize.spending import Caps
 from program.decisions import undecided
 from program.errors import BudgetStop
-from program.parameters import Setting
+from program.parameters import Setting, apply
+
+NOTHING = Caps(calls=0)
 
 
 @dataclass(slots=True)
@@ -31,12 +34,21 @@ class Judged:
 
 
 def judged(ready: Preparation, setting: Setting) -> list[Judged]:
-    """Every decision that has labels, the router's first. Makes no model call: what is not known is left out."""
-    return [one for one in (*_routing(ready), *_others(ready, setting)) if one.chances]
+    """Every decision that has labels, the router's first, as it is under a setting. Makes no call that a model is paid
+    for: what is not known is left out."""
+    spending = ready.spending
+    before, spending.caps = spending.caps, NOTHING
+    try:
+        return [one for one in (*_routing(ready, setting), *_others(ready, setting)) if one.chances]
+    finally:
+        spending.caps = before
 
 
-def _routing(ready: Preparation) -> Iterator[Judged]:
-    routing = ready.routing
+def _routing(ready: Preparation, setting: Setting) -> Iterator[Judged]:
+    for arm in ready.arms:
+        apply(arm.replay.program, setting)
+    each = [Arm(arm.replay, [question]) for arm in ready.arms for question in arm.questions]
+    routing = routed([one for one in each if _known(one)])
     choice = Judged(f"{ROUTE}:route", cut=False)
     for table, label in zip(routing.tables, routing.routes, strict=True):
         likeliest = max(table, key=table.__getitem__)
@@ -47,22 +59,25 @@ def _routing(ready: Preparation) -> Iterator[Judged]:
         yield Judged(f"{ROUTE}:{output}", True, routing.chances[output], routing.truths[output])
 
 
+def _known(arm: Arm) -> bool:
+    """True when the router's decisions can be had for nothing."""
+    with contextlib.suppress(BudgetStop):
+        routed([arm])
+        return True
+    return False
+
+
 def _others(ready: Preparation, setting: Setting) -> Iterator[Judged]:
     """The decisions on passages and drafts, on the cases that candidates were screened by."""
-    spending = ready.spending
-    before, spending.caps = spending.caps, Caps(calls=spending.calls)
-    try:
-        for name in sorted({one.predictor for one in ready.demonstrations} - {ROUTE}):
-            found: dict[str, Judged] = defaultdict(lambda: Judged(""))
-            with contextlib.suppress(BudgetStop):
-                for _, _, reply, wanted in examples(ready.arms, ready.demonstrations, name).judged(setting):
-                    for output, label in wanted.items():
-                        if undecided(reply[output]):
-                            continue
-                        one = found[output]
-                        one.parameter = f"{name}:{output}"
-                        one.chances.append(reply[output].probability)
-                        one.truths.append(bool(label))
-            yield from found.values()
-    finally:
-        spending.caps = before
+    for name in sorted({one.predictor for one in ready.demonstrations} - {ROUTE}):
+        found: dict[str, Judged] = defaultdict(lambda: Judged(""))
+        with contextlib.suppress(BudgetStop):
+            for _, _, reply, wanted in examples(ready.arms, ready.demonstrations, name).judged(setting):
+                for output, label in wanted.items():
+                    if undecided(reply[output]):
+                        continue
+                    one = found[output]
+                    one.parameter = f"{name}:{output}"
+                    one.chances.append(reply[output].probability)
+                    one.truths.append(bool(label))
+        yield from found.values()
