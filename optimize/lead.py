@@ -38,7 +38,7 @@ class Lead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._journal is not None:
+        if self._journal is not None and not isinstance(error, RecordError):
             with contextlib.suppress(RecordError):  # others wait for the rest of the lease
                 self._journal.note(LEADER, None)
         if self._lock is not None:

@@ -36,6 +36,7 @@ LONG = (
     "test_looks.py",
     "test_cli.py",
     "test_processes.py",
+    "test_lead.py",
     "test_keys.py",
     "test_artifact_fuzz.py",
 )
