@@ -136,3 +136,15 @@ def test_a_trial_is_given_up_on_the_first_share_that_proves_it_worse_at_every_pr
 
     _, trials, _ = searched(rag, [labelled(n) for n in range(20)], tell, UtilitySettings(), 0)
     assert (trials[-1].start, trials[-1].judged_on, trials[-1].pruned) == (0, judged_on, judged_on < 20)
+
+
+def test_a_trial_that_can_be_best_only_between_two_prices_is_judged_in_full(rag):
+    """At no price of a call the start without mistakes is better, at that of the economy point the frugal one."""
+
+    def tell(setting, n):
+        k = setting["policy.k"]
+        mistakes, calls = {STARTS[0]: (1, (4, 3, 1)[(n > 12) + (n > 13)]), STARTS[1]: (0, 4)}.get(k, (4, 1))
+        return Answer("wrong" if n < mistakes else "right", "answered", usage=Usage(calls))
+
+    _, trials, _ = searched(rag, [labelled(n) for n in range(20)], tell, UtilitySettings(), 0)
+    assert (trials[-1].start, trials[-1].judged_on, trials[-1].pruned) == (0, 20, False)
