@@ -171,7 +171,6 @@ class Calls:
                 else:
                     refused = False
                 continue
-            refusals.answered(model.model)
             entry = self._entry(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
             if apart:
                 self._spending.after_call(expected, entry.usd, here=here)
@@ -179,6 +178,7 @@ class Calls:
             if spent.notes:  # another model stood in, or a default was taken
                 self._record.stood_in += 1
                 return replace(entry, stopgap=True)
+            refusals.answered(model.model)
             if digest is not None:
                 self._record.write({digest: entry})
             return entry

@@ -77,7 +77,7 @@ def compile_project(
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
     with ExitStack() as held:
         lead = held.enter_context(Lead(project))
-        live, told, stage, advance = _told(watch, spending, lead)
+        live, told, stage, advance = _told(watch, spending)
         journal = _resumed(project, study, lead, {"seed": seed, "from": origin or None}) if resume or study else None
         noted = journal.attributes[IDENTITY] if journal else {}
         caps = caps.or_else(journal.attributes.get(CAPS, {}) if journal else {})
@@ -92,9 +92,8 @@ def compile_project(
         identity = ready.identity()
         if journal is None:
             target = trials or (TRIALS if answers_here(ready.first) else TRIALS_ASKED)
-            journal = create(project, identity, {"id": uuid4().hex[:8], "trials": target, CAPS: asdict(caps)})
-            lead.take(journal)
-            ready.begin(journal)
+            notes = {"id": uuid4().hex[:8], "trials": target, CAPS: asdict(caps)}
+            journal = create(project, identity, notes, begin=lambda new: _begun(new, lead, ready))
         else:
             target = _gone_on_with(journal, identity, trials, caps)
         live.study = journal.name
@@ -116,6 +115,12 @@ def compile_project(
             if not known and caps == Caps() and search.added() == done.trials:
                 note_gone_through(ready.record, identity, target)
             return done
+
+
+def _begun(journal: Journal, lead: Lead, ready: Preparation) -> None:
+    """Leads a new study, and spends with it."""
+    lead.take(journal)
+    ready.begin(journal)
 
 
 def _too_little(stop: BudgetStop, journal: Journal | None) -> BudgetError:
@@ -315,15 +320,13 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
         ready.record.close()
 
 
-def _told(watch: Watch, spending: Spending, lead: Lead | None = None) -> tuple[Live, Watch, Stage, Advance]:
-    """What is shown while the work goes on, and the ways to change it. At each what was spent is kept, and the lead; as
-    a stage advances, the time that is left is looked at."""
+def _told(watch: Watch, spending: Spending) -> tuple[Live, Watch, Stage, Advance]:
+    """What is shown while the work goes on, and the ways to change it. At each what was spent is kept; as a stage
+    advances, the time that is left is looked at."""
     live = Live()
 
     def told(live: Live) -> None:
         spending.keep(every=KEPT_EVERY)
-        if lead is not None:
-            lead.keep()
         live.calls = spending.calls
         watch(live)
 

@@ -31,7 +31,7 @@ from program.signatures import BASE_PREFIX, Statement, excerpts
 
 NEGATIVES = 4
 CONTEXT = 6
-SHOWN = 3  # passages, at most, of a text to be shown to a language model
+SHOWN = 3  # passages, and no less than the evidence, of a text to be shown to a language model
 MOST = 200
 LABEL = {
     "judge.relevance": "relevant",
@@ -241,8 +241,11 @@ class Demonstrator:
 
 
 def _cited(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
-    """The sentence with the marks of the first passage that bears it out, or of all that do together; else nothing."""
+    """The sentence with the marks of the first passage that bears it out, or of all that do together; nothing where
+    none do, or it has no number and no name by which to tell."""
     said = sentence.strip()
+    if bears_out("", said.partition(" ")[2]):
+        return ""
     for among in (*([one] for one in evidence), evidence):
         if bears_out(" ".join(f"{p.title} {p.text}" for _, p in among), said):
             marks = "".join(f"[{n}]" for n, _ in among)

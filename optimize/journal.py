@@ -124,8 +124,16 @@ class Journal:
             )
 
 
-def create(project: Project, identity: Mapping[str, Any], notes: Mapping[str, Any] | None = None) -> Journal:
-    """A new study, under the next free name of the project, with what is noted of it."""
+def create(
+    project: Project,
+    identity: Mapping[str, Any],
+    notes: Mapping[str, Any] | None = None,
+    begin: Callable[[Journal], Any] = lambda journal: None,
+) -> Journal:
+    """A new study, under the next free name of the project, with what is noted of it.
+
+    `begin` is called before it is whole, when nobody else may go on with it yet.
+    """
     n = max((_number(name) for name in names(project)), default=0)
     while True:
         n += 1
@@ -137,8 +145,10 @@ def create(project: Project, identity: Mapping[str, Any], notes: Mapping[str, An
             continue  # another compile took the name this very moment
         journal = Journal(name, storage)
         journal.name_objectives()
-        for key, value in {**(notes or {}), IDENTITY: dict(identity)}.items():  # with its identity it is whole
+        for key, value in (notes or {}).items():
             journal.note(key, value)
+        begin(journal)
+        journal.note(IDENTITY, dict(identity))  # with that it is whole
         return journal
 
 

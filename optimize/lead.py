@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from types import TracebackType
 
@@ -22,8 +23,8 @@ class Lead:
     """A process's lead of a study, given back at the end of a `with` block.
 
     In one folder of a project it is a lock that the system frees when its holder dies. A study in a database is led
-    from other folders and hosts, too: its leader says every LEASE / 4 seconds that it is there. Two that begin within
-    the same moment on two hosts do not see each other.
+    from other folders and hosts, too: its leader says every LEASE / 4 seconds that it is there, whatever it is at. Two
+    that begin within the same moment on two hosts do not see each other.
     """
 
     def __init__(self, project: Project) -> None:
@@ -31,16 +32,16 @@ class Lead:
         self._shared = bool(project.settings.study.storage)
         self._owner = f"{host()}:{project.private}"
         self._lock: FileLock | None = None
-        self._journal: Journal | None = None
-        self._said = 0.0
+        self._over = threading.Event()
+        self._saying: threading.Thread | None = None
 
     def __enter__(self) -> Lead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._journal is not None and not isinstance(error, RecordError):
-            with contextlib.suppress(RecordError):  # others wait for the rest of the lease
-                self._journal.note(LEADER, None)
+        self._over.set()
+        if self._saying is not None and not isinstance(error, RecordError):  # a database that is gone was waited for
+            self._saying.join()
         if self._lock is not None:
             self._lock.release()
 
@@ -56,19 +57,24 @@ class Lead:
             owner, said = journal.attributes.get(LEADER) or (self._owner, 0.0)
             if owner != self._owner and abs(time.time() - said) < LEASE:
                 raise _led(journal, owner)
-            self._journal = journal
-            self.keep()
+            journal.note(LEADER, [self._owner, time.time()])
+            self._saying = threading.Thread(target=self._say, args=(journal,), daemon=True)
+            self._saying.start()
 
-    def keep(self) -> None:
-        """Says that it is still led, where others must be told."""
-        if self._journal is not None and (not self._said or time.monotonic() - self._said >= LEASE / 4):
-            self._said = time.monotonic()
-            self._journal.note(LEADER, [self._owner, time.time()])
+    def _say(self, journal: Journal) -> None:
+        """Says that it is still led, as long as it is and nobody else has taken it; at the end that it is free."""
+        over = False
+        while not over:
+            over = self._over.wait(LEASE / 4)
+            with contextlib.suppress(RecordError):  # others wait for the rest of the lease
+                if (journal.attributes.get(LEADER) or [""])[0] != self._owner:
+                    return
+                journal.note(LEADER, None if over else [self._owner, time.time()])
 
 
 def _led(journal: Journal, owner: str) -> StudyError:
     return StudyError(
         f"The study {journal.name} is being compiled by {owner}.",
-        f"Wait for it (one that was killed elsewhere is forgotten after {LEASE:.0f} s), help it: ragc worker PROJECT, "
-        "or begin another: ragc compile PROJECT",
+        f"Wait for it (one that was killed elsewhere is forgotten after {LEASE:.0f} s), help it: "
+        f"ragc worker PROJECT --study {journal.name}, or begin another: ragc compile PROJECT",
     )

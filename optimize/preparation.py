@@ -150,6 +150,17 @@ def open_project(
     record = Record(project.settings.study.storage or project.private / RECORD)
     if journal is not None and record.store is not None:
         spending.join(record.store, journal.key, leads)
+    try:
+        return _opened(project, seed, origin, spending, stage, advance, record)
+    except BaseException:
+        record.close()
+        raise
+
+
+def _opened(
+    project: Project, seed: int, origin: str, spending: Spending, stage: Stage, advance: Advance, record: Record
+) -> Preparation:
+    """The project opened over a record."""
     stage("indexing the knowledge")
     with spending_of(cap=spending):
         index_project(project, advance)

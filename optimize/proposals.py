@@ -70,19 +70,19 @@ class Proposals:
         if len(trials) % every == 0:
             return None, self._tpe(trials, frozen, int(rng.integers(2**31)))
         complete = [trial for trial in trials if not trial.pruned]
+        self._note(trials)
         for _ in range(int(draws)):
             step = self._step(complete, front, rng, alone)
-            if self._is_new(step, trials):
+            if self._values(step) not in self._tried:
                 break
         return None, step
 
-    def _is_new(self, setting: Setting, trials: Sequence[Trial]) -> bool:
-        """True for a setting that none of the trials had."""
+    def _note(self, trials: Sequence[Trial]) -> None:
+        """Notes what was tried."""
         for trial in trials:
             if trial.number not in self._known:
                 self._known.add(trial.number)
                 self._tried.add(self._values(trial.setting))
-        return self._values(setting) not in self._tried
 
     def _values(self, setting: Setting) -> tuple[float, ...]:
         return tuple(setting[d.name] for d in self._space)

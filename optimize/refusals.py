@@ -8,6 +8,8 @@ from collections import Counter
 from program.models.transport import CallFailed
 from program.requests import StepFailed
 
+_NOT_TAKEN = (400, 413, 422)  # not that of a key or an address, which is of no one prompt
+
 
 class Refused(StepFailed):
     """A request that the same model would refuse again: how a run goes on without it can be remembered."""
@@ -51,7 +53,8 @@ class Refusals:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """True for a reply by which a provider says that asking again gets the same, whoever has wrapped it since."""
+    """True for a reply by which a provider says that this prompt is not to be had, whoever has wrapped it since: it is
+    not taken, or its reply's tokens are used up before the first word."""
     while error is not None and not isinstance(error, CallFailed):
         error = error.__cause__
-    return error is not None and error.reached and not error.again
+    return error is not None and (error.cut or error.status in _NOT_TAKEN)

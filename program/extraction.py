@@ -10,6 +10,7 @@ from typing import Any
 
 import dspy
 
+from program.errors import BudgetStop
 from program.kindsettings import GraphSettings
 from program.knowledge.relations import Triple
 from program.knowledge.source import Passage
@@ -60,11 +61,18 @@ class TripleExtractor:
                     return
                 batch = passages[at : at + room]
                 asked = [pool.submit(copy_context().run, self._read, passage) for passage in batch]
+                stop: BudgetStop | None = None
                 for n, reply in enumerate(asked, at):
-                    triples = reply.result()
+                    try:
+                        triples = reply.result()
+                    except BudgetStop as tripped:  # of the others more may be had
+                        stop = tripped
+                        continue
                     failed = 0 if triples is not None else failed + 1
                     if triples is not None:
                         yield n, triples
+                if stop is not None:
+                    raise stop
                 at += len(batch)
 
     def _read(self, passage: Passage) -> Sequence[Triple] | None:

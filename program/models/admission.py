@@ -44,7 +44,8 @@ def bounded(call: Call, spent: Spending) -> Call:
 async def allowed(lane: Lane, call: Call, spent: Spending) -> AsyncIterator[Paid]:
     """One request within the spender's hard cap, to be filled in with what it cost. Raises `BudgetStop` before it.
 
-    As long as it waits and flies its most is reserved: a token for every two bytes, and the longest reply.
+    As long as it waits and flies its most is reserved: a token for every two bytes, or more if the prompt has more, and
+    the longest reply.
     """
     paid = Paid()
     if (cap := spent.cap) is None:
@@ -52,7 +53,7 @@ async def allowed(lane: Lane, call: Call, spent: Spending) -> AsyncIterator[Paid
         return
     size = 4000 + sum(len(str(message).encode("utf-8", "replace")) for message in call.messages)
     longest = next((int(call.settings[name]) for name in _LENGTHS if call.settings.get(name)), MOST_TOKENS)
-    most = lane.price(size // 2, longest)
+    most = lane.price(max(size // 2, count_messages(call.model, call.messages)), longest)
     waiting = asyncio.get_running_loop().run_in_executor(_waiters(), cap.before_call, most)
     try:
         await asyncio.shield(waiting)

@@ -22,7 +22,7 @@ from tests.loopback import serving
 
 class Model(ThreadingHTTPServer):
     """Answers each prompt by its content alone. Of equal prompts every one is counted; `fails` says by its number which
-    to refuse, `refuses` by its text.
+    to refuse, `refuses` by its text, `refusal` with what status.
 
     `log` has of each call the digest of its prompt, when it came in and when it was answered (`time.monotonic`).
     """
@@ -34,6 +34,7 @@ class Model(ThreadingHTTPServer):
         self.log = []
         self.fails = lambda n: False
         self.refuses = lambda text: False
+        self.refusal = 400
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -58,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
             "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
         }
         sent = json.dumps({"error": {"message": "no", "type": "bad"}} if refused else told).encode()
-        self.send_response(400 if refused else 200)
+        self.send_response(self.server.refusal if refused else 200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(sent)))
         self.end_headers()

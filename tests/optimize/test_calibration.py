@@ -31,7 +31,7 @@ def test_the_router_is_judged_with_the_demonstrations_that_were_chosen(own_shop)
 
 def test_what_would_have_to_be_paid_for_is_left_out_and_the_rest_is_told(paid_shop, model):
     ready = prepared(paid_shop)
-    ready.join(create(ready.project, ready.identity(), {"id": "judged", "trials": 1}), leads=True)
+    ready.begin(create(ready.project, ready.identity(), {"id": "judged", "trials": 1}))
     ready.spending.add(5, 0.0)  # free, so the study does not know of them yet
     ready.spending.caps = caps = Caps(usd=1.0)
     paid, setting = len(model.calls), read(ready.base)

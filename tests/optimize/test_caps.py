@@ -9,6 +9,7 @@ from optimize import spending
 from optimize.calls import ABREAST
 from optimize.compiler import SEARCH_SHARE, compile_project, work
 from optimize.journal import last
+from optimize.preparation import Preparation
 from optimize.record import Record
 from program.errors import BudgetError, StudyError
 from program.models.gateway import shared_gateway
@@ -173,6 +174,17 @@ def test_what_is_asked_while_the_knowledge_is_indexed_counts_and_passes_no_cap(r
     done = compile_(read_shop, max_calls=CALLS)
     assert done.calls == len(model.calls) - SEARCH_SHARE * 5 <= CALLS
     assert len(model.calls) == len(set(model.calls))
+
+
+def test_a_compile_that_is_stopped_before_it_spends_with_its_study_leaves_none_to_go_on_with(read_shop, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Preparation, "begin", stop)
+        compile_(read_shop, max_calls=CALLS)
+    with pytest.raises(StudyError, match="holds nothing"):
+        compile_(read_shop, resume=True)
 
 
 def test_a_study_that_is_gone_on_with_pays_for_passages_read_since(read_shop, model):

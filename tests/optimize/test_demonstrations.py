@@ -104,7 +104,9 @@ def test_a_labelled_answer_is_shown_to_the_writer_each_sentence_citing_what_bear
     assert shown["sub_queries"] == [] and shown["strict"] is False
 
 
-@pytest.mark.parametrize("answer", ["The Merle holds 9 litres.", "It holds 1.7 litres. It comes from Oslo.", ""])
+@pytest.mark.parametrize(
+    "answer", ["The Merle holds 9 litres.", "It holds 1.7 litres. It comes from Oslo.", "It is sold by pirates.", ""]
+)
 def test_a_labelled_answer_that_the_evidence_does_not_bear_out_is_shown_to_nobody(shop, answer):
     assert texts_of(shop, labelled(answer=answer, facts=("1.7 litres",)))["generator.answer"] == []
 

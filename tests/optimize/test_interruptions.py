@@ -25,6 +25,7 @@ from tests.optimize.conftest import listening, paid
 
 KILLS = int(os.environ.get("RAGC_KILLS", "4"))  # all of them happen; a hundred take minutes
 TO_BE_WRITTEN = 1.0  # seconds in which a reply that was sent is surely on disk
+ON_ITS_WAY = 0.5  # seconds in which a request that was sent is surely with the server
 TRIALS = 8
 AWAY = 1.5  # seconds
 processes = multiprocessing.get_context("forkserver")
@@ -120,7 +121,7 @@ def lost(log, kills):
     return [
         digest
         for digest, began, ended in log
-        if ended != last[digest] and not any(began <= kill <= ended + TO_BE_WRITTEN for kill in kills)
+        if ended != last[digest] and not any(began - ON_ITS_WAY <= kill <= ended + TO_BE_WRITTEN for kill in kills)
     ]
 
 

@@ -1,5 +1,8 @@
 """One process leads a study: a second that would go on with it is told so before anything is paid."""
 
+import multiprocessing
+import os
+import signal
 import time
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from optimize import journal, lead
 from optimize.compiler import compile_project
 from optimize.lead import LEADER, Lead
+from optimize.twin import Twin, can_fork
 from program.errors import BudgetError, StudyError
 from program.reference import versions
 from program.settings import Project
@@ -73,20 +77,57 @@ def test_a_study_can_be_gone_on_with_once_its_leader_is_gone_however_it_went(pro
 
 
 @pytest.mark.parametrize("project", ["a database"], indirect=True)
-def test_a_study_in_a_database_is_led_from_one_host_until_that_says_no_more_that_it_is_there(
-    project, monkeypatch, model
-):
+def test_a_study_in_a_database_is_led_from_one_host_until_that_says_no_more_that_it_is_there(project, model):
     study, paid = journal.join(project), len(model.calls)
     with elsewhere(project) as other:
         other.take(study)
         with pytest.raises(StudyError, match="being compiled by elsewhere:"):
             compile_project(project, resume=True)
-        owner, said = study.attributes[LEADER]
-        with monkeypatch.context() as patch:
-            patch.setattr(lead, "LEASE", 0.0)
-            other.keep()  # that it is still there
-        assert study.attributes[LEADER][1] > said
         assert len(model.calls) == paid
+        owner, _ = study.attributes[LEADER]
     assert study.attributes[LEADER] is None
     study.note(LEADER, [owner, time.time() - lead.LEASE])  # of one that was killed
     assert compile_project(project, resume=True, max_calls=10_000).study == "shop-1"
+
+
+@pytest.mark.parametrize("project", ["a database"], indirect=True)
+def test_a_leader_that_is_busy_for_longer_than_it_is_waited_for_leads_on_and_one_that_was_replaced_does_not(
+    project, monkeypatch
+):
+    monkeypatch.setattr(lead, "LEASE", 0.4)
+    study = journal.join(project)
+    with elsewhere(project) as other:
+        other.take(study)
+        _, said = study.attributes[LEADER]
+        time.sleep(3 * lead.LEASE)
+        assert study.attributes[LEADER][1] > said + lead.LEASE
+        with pytest.raises(StudyError, match="being compiled by elsewhere:"):
+            Lead(project).take(study)
+        study.note(LEADER, ["a third", time.time()])
+        time.sleep(lead.LEASE)
+    assert study.attributes[LEADER][0] == "a third"
+
+
+def hold(project, ready):
+    """Leads the study, a second process at work for long beside it."""
+    lead = Lead(project)
+    lead.take(journal.join(project))
+    twin = Twin(lambda message: (time.sleep(60), message)[1], lambda: None)
+    twin.send(b"")
+    ready.set()
+    time.sleep(60)
+
+
+@pytest.mark.skipif(not can_fork(), reason="there is no second process where a process cannot be forked")
+def test_a_study_whose_leader_is_killed_is_free_at_once_though_its_second_process_is_still_at_work(project):
+    spawned = multiprocessing.get_context("forkserver")
+    ready = spawned.Event()
+    leader = spawned.Process(target=hold, args=(project, ready))
+    leader.start()
+    assert ready.wait(60)
+    with pytest.raises(StudyError, match="being compiled by another process"):
+        Lead(project).take(journal.join(project))
+    os.kill(leader.pid, signal.SIGKILL)
+    leader.join()
+    with Lead(project) as free:
+        free.take(journal.join(project))

@@ -60,6 +60,16 @@ def test_a_run_that_a_refusal_ended_is_remembered_in_memory_and_not_in_the_file(
     assert "failed" not in " ".join(again(QUESTION).trace.path)
 
 
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_what_fails_for_want_of_a_key_or_an_address_is_put_again(alone, model, status):
+    model.refuses, model.refusal = drafting, status
+    replay = Replay(open_program(alone), Record())
+    for n in range(4):
+        turned(replay, n)
+    model.refuses = lambda text: False
+    assert "failed" not in " ".join(turned(replay, 5).trace.path)
+
+
 def test_what_was_refused_when_nothing_was_answered_is_put_again_once_the_model_is_back(alone, model):
     model.refuses = lambda text: True
     replay = Replay(open_program(alone), Record())

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from word_embedder import WordEmbedder
 
+from program.errors import BudgetStop
 from program.extraction import TripleExtractor
 from program.kindsettings import GraphSettings
 from program.knowledge.bases import BaseSpec
 from program.knowledge.index import RELATIONS, IndexReport, build_index
 from program.knowledge.library import Library
 from program.models.script import Script
+from program.models.spending import spending
 from program.models.testing import Provider, serve
 from program.settings import ProviderSettings
 
@@ -49,9 +51,11 @@ def knowledge(write: Callable[[str, str], Path]) -> Path:
     return folder
 
 
-def index(knowledge: Path, folder: Path, url: str = "", **settings: Any) -> IndexReport:
+def index(knowledge: Path, folder: Path, url: str = "", usd: float | None = None, **settings: Any) -> IndexReport:
     base = GraphSettings(kind="graph", path=str(knowledge), relations=MODEL, **settings)
-    terms = ProviderSettings(model={MODEL: {"api_base": url}}, retries=0, call_seconds=30.0) if url else None
+    terms = (
+        ProviderSettings(model={MODEL: {"api_base": url, "usd_in": usd}}, retries=0, call_seconds=30.0) if url else None
+    )
     return build_index(
         [BaseSpec("notes", "graph", knowledge)],
         folder,
@@ -96,6 +100,31 @@ def test_no_more_is_asked_than_the_cap_allows_and_the_next_run_goes_on(
     assert first.relations.unread == len(FILES) - 10
     second = index(knowledge, tmp_path / "index", provider.url, max_calls=10)
     assert (second.relations.reused, second.relations.unread) == (10, 0)
+
+
+class _Cap:
+    """A cap that a long prompt would pass and no other."""
+
+    money = True
+
+    def before_call(self, usd: float = 0.0) -> None:
+        if usd > 0.0029:
+            raise BudgetStop("usd")
+
+    def after_call(self, expected: float, usd: float, sent: bool = True) -> None:
+        pass
+
+
+def test_what_was_read_beside_a_passage_that_a_hard_cap_stops_is_kept(
+    knowledge: Path, tmp_path: Path, provider: Provider
+) -> None:
+    (knowledge / "hall-1.md").write_text("# Hall 1\n\n" + "A hall by a lake of many names. " * 60)
+    with pytest.raises(BudgetStop), spending(cap=_Cap()):
+        index(knowledge, tmp_path / "index", provider.url, usd=1.0)
+    paid = provider.calls
+    assert paid
+    again = index(knowledge, tmp_path / "index", provider.url)
+    assert (again.relations.reused, again.relations.unread) == (paid, 0)
 
 
 def test_a_model_that_is_away_costs_edges_and_nothing_else(knowledge: Path, tmp_path: Path) -> None:
