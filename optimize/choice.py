@@ -57,7 +57,7 @@ def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
     without demonstrations is given those labelled, and that of a program never compiled is plain RAG where the gain of
     that survives. Another point is then what `balanced` is. A program holds one instruction and one set of
     demonstrations for each predictor: those of `balanced`, with which the whole frontier is scored anew. Should another
-    point be worth more with these even at the project's own price, it is `balanced` as well.
+    point be worth more with these even at the project's own price, and that gain survive, it is `balanced` as well.
     """
     own = ready.project.settings.utility.call
     as_it_is = {**search.as_it_is, **ready.begun}
@@ -82,7 +82,8 @@ def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
             survived.append(name)
             points[name] = found
     for name in [one for one in survived if one != BALANCED]:
-        if choosing.better(new := points[name], balanced):  # with these demonstrations, at the project's own price
+        new = points[name]  # with these demonstrations, at the project's own price:
+        if bench.survives(choosing.gain(new, own, balanced)) and bench.survives(choosing.gain(new, own)):
             points = {other: new if one == balanced else one for other, one in points.items()}
             balanced, gains = new, choosing.gain(new, own)
             survived = list(dict.fromkeys([BALANCED, *survived]))
@@ -129,17 +130,14 @@ class _Choosing:
         proven = not ready.origin and self._bench.survives(self.gain(plain, self._own))
         return plain if proven else self._as_it_is
 
-    def gain(self, setting: Setting, price: float) -> Floats:
-        """What each question gains by a setting over "as it is" at a price; NaN where a cap is in the way."""
-        found, before = self.scored([setting]).at(price), self._before.at(price, self._own)
-        return np.asarray(found[0] - before if len(found) else np.full_like(before, np.nan))
-
-    def better(self, setting: Setting, than: Setting) -> bool:
-        """True when a setting is worth more than another at the project's own price, and its gain survives."""
-        two = self.scored([than, setting])
-        return (
-            len(two.settings) == 2 and two.best(self._own) == 1 and self._bench.survives(self.gain(setting, self._own))
-        )
+    def gain(self, setting: Setting, price: float, over: Setting | None = None) -> Floats:
+        """What each question gains by a setting at a price, over another or "as it is"; NaN where a cap is in the
+        way."""
+        before = self._before.at(price, self._own)
+        found, other = (self.scored([] if one is None else [one]).at(price) for one in (setting, over))
+        if not len(found) or (over is not None and not len(other)):
+            return np.full_like(before, np.nan)
+        return np.asarray(found[0] - (before if over is None else other[0]))
 
     def front(self, balanced: Setting, settings: Sequence[Setting]) -> Table:
         """All settings with the instructions and demonstrations of `balanced`, which is the first of them."""
