@@ -15,6 +15,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from optimize.overlap import question_digest
 from optimize.split import SPLITS, assign
 from program.errors import DataError
 
@@ -146,13 +147,18 @@ def read_lines(path: str | Path) -> tuple[list[LabelledQuestion], list[Unread]]:
     return questions, unread
 
 
-def splits(questions: Sequence[LabelledQuestion], seed: int = 0) -> dict[str, list[LabelledQuestion]]:
+def splits(
+    questions: Sequence[LabelledQuestion], seed: int = 0, before: Mapping[str, str] | None = None
+) -> dict[str, list[LabelledQuestion]]:
     """The questions of train, dev and test, each in the order given.
 
-    A question's own `split` counts; the others are divided about 50/20/30 so that no topic, and no evidence
-    passage, is in two splits. The same questions and seed give the same division, whatever their order.
+    The split that a question was in `before` (by its digest) counts most, else its own `split`; the others are divided
+    about 50/20/30 so that no topic, and no evidence passage, is in two splits. The same questions and seed give the
+    same division, whatever their order.
     """
-    where = assign(questions, seed)
+    known = before or {}
+    placed = [q.model_copy(update={"split": known.get(question_digest(q.question), q.split)}) for q in questions]
+    where = assign(placed, seed)
     return {split: [q for q in questions if where[q.id] == split] for split in SPLITS}
 
 

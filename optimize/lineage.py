@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from optimize.registry import Listed, ls
 from program import reference
+from program.errors import IntegrityError, VersionError
+from program.manifest import Manifest, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,20 @@ def lineage(name: str, root: Path | str | None = None) -> list[Line]:
         return Line(one, children, lost)
 
     return [grown(one) for one in found if above[one.version] is None]
+
+
+def forebears(ref: str, root: Path | str | None = None) -> list[Manifest]:
+    """The manifest of a version, of that it was compiled from, and so on, as far as they are there and can be read."""
+    found: dict[Path, Manifest] = {}
+    wanted: str | None = ref
+    with suppress(VersionError, IntegrityError):
+        while wanted:
+            path = reference.resolve(wanted, root).path
+            if path in found:
+                break
+            found[path] = read(path)
+            wanted, root = found[path].parent, path.parents[2]
+    return list(found.values())
 
 
 def _parent(one: Listed, known: Sequence[Listed]) -> str | None:

@@ -1,9 +1,9 @@
-"""Whether a version was compiled on the very questions it is tested on."""
+"""Whether a version was compiled on the very questions it is tested on, and how that is kept from happening."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from program.manifest import Manifest
 
@@ -14,6 +14,17 @@ DIGITS = 16
 def question_digest(text: str) -> str:
     """Identifies a question by its words: 16 hexadecimal digits, the same whatever its case and spacing."""
     return hashlib.sha256(" ".join(text.casefold().split()).encode()).hexdigest()[:DIGITS]
+
+
+def places(manifests: Collection[Manifest]) -> dict[str, str]:
+    """By digest the split that a question was in when versions were compiled: the one it was learnt from most, if any
+    was learnt from it."""
+    found: dict[str, str] = {}
+    for part in (*LEARNT_FROM, "test"):
+        for manifest in manifests:
+            for digest in manifest.section("data").get(part, {}).get("questions", ()):
+                found.setdefault(digest, part)
+    return found
 
 
 def overlap_warning(manifest: Manifest, questions: Iterable[str]) -> str:

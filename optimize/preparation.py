@@ -16,7 +16,9 @@ from optimize.demonstrations import Demonstration, Demonstrator
 from optimize.heads import keep_heads
 from optimize.journal import Journal
 from optimize.labels import require_sound_labels
+from optimize.lineage import forebears
 from optimize.offers import agreed
+from optimize.overlap import places
 from optimize.proposals import within
 from optimize.record import Record
 from optimize.replay import Replay
@@ -140,9 +142,10 @@ def open_project(
 ) -> Preparation:
     """The project, indexed, its labels checked and split.
 
-    `origin` is the version to start from, or empty; `journal` the study, if there is one: it is spent with from the
-    first call on, and its time kept by the process that `leads`. Raises `ModelError` when a key is missing for a model
-    that the project names, `DataError` for labels that contradict the knowledge or leave nothing to learn from,
+    `origin` is the version to start from, or empty: no question that it or its forebears learnt from comes into the
+    test, and what they were tested on is tested on again. `journal` is the study, if there is one: it is spent with
+    from the first call on, and its time kept by the process that `leads`. Raises `ModelError` when a key is missing for
+    a model that the project names, `DataError` for labels that contradict the knowledge or leave nothing to learn from,
     `BudgetStop` when a cap does not reach.
     """
     for role in (*ROLES, "propose"):  # a stand-in would answer, and what is compiled would be for that
@@ -168,7 +171,7 @@ def _opened(
     questions = read_labelled(project.labelled)
     first = open_program(project)
     require_sound_labels(project, questions)
-    parts = splits(questions, seed)
+    parts = splits(questions, before=places(forebears(origin, project.artifacts)) if origin else None)
     if not parts["train"] or not parts["test"]:
         raise DataError(
             f"Questions to train on: {len(parts['train'])}, to test on: {len(parts['test'])}; both are needed.",

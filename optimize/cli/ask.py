@@ -141,7 +141,9 @@ def evaluate(
     """Every metric with its 95 % interval (clustered by topic), plain RAG beside it."""
     from optimize.dataset import read_labelled, splits
     from optimize.evaluation import evaluate as evaluate_
+    from optimize.lineage import forebears
     from optimize.looks import look
+    from optimize.overlap import places
     from program.artifact import project_of
     from program.errors import RagcError
 
@@ -150,7 +152,8 @@ def evaluate(
     if questions is not None:
         asked, split = read_labelled(questions), questions.name
     else:
-        parts = splits(read_labelled(project.labelled))
+        sealed = forebears(target, artifacts or None) if rag.runtime.version else []
+        parts = splits(read_labelled(project.labelled), before=places(sealed))
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
         asked = parts[split]
