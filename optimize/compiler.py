@@ -22,6 +22,7 @@ from optimize.lead import Lead
 from optimize.outcome import Compiled, paired
 from optimize.preparation import Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
+from optimize.registry import locked
 from optimize.report import Story, render
 from optimize.spending import KEPT_EVERY, Caps, Spending
 from optimize.starts import starts
@@ -73,6 +74,8 @@ def compile_project(
         require_price(
             project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls", readers(project)
         )
+    with locked(project.artifacts, project.name):
+        pass  # what cannot be sealed there is not to be paid for
     spending = Spending(caps)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
     with ExitStack() as held:

@@ -25,6 +25,7 @@ LEASE = 120.0  # seconds after which a call that another process began, and no l
 SHARED = "ragc_"
 """What the names of the tables begin with in a database that holds other things too."""
 _PASSING = ("locked", "busy", "unable to open")  # of a SQLite file; a full disk is told at once
+_DAMAGED = ("not a database", "malformed")
 _MANY = 500  # keys looked up in one statement
 _THREADS = 32
 KEPT_FOR = 30 * 86400.0  # seconds for which a run is kept: those of older code or knowledge are of no use
@@ -254,10 +255,10 @@ class Store:
         try:
             return whole() if once else patiently(whole, self._passes)
         except DBAPIError as error:
-            raise RecordError(
-                f"The record of calls {self._name} cannot be used: {error.orig}.",
-                "Free space or mend access to it, then go on with: ragc compile PROJECT --resume",
-            ) from error
+            mend = "Free space or mend access to it, then go on with: ragc compile PROJECT --resume"
+            if any(word in str(error.orig) for word in _DAMAGED):
+                mend = "Delete it: what it held is asked anew. Then begin anew: ragc compile PROJECT"
+            raise RecordError(f"The record of calls {self._name} cannot be used: {error.orig}.", mend) from error
 
     def _passes(self, error: BaseException) -> bool:
         """True for what time may mend. Two that make the same tables at once trip over each other, once."""

@@ -149,6 +149,13 @@ def test_nothing_is_sealed_where_no_setting_could_be_tried(paid_shop, model):
     assert not (paid_shop / "artifacts/shop/versions").exists()
 
 
+def test_nothing_is_paid_for_where_no_version_could_be_sealed(paid_shop, model):
+    (paid_shop / "artifacts").write_text("a file in the place of the folder")
+    with pytest.raises(OSError, match="artifacts"):
+        compile_(paid_shop)
+    assert not model.calls
+
+
 def test_time_that_is_up_while_the_knowledge_is_indexed_is_told(paid_shop, model, monkeypatch):
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000, time=time.time, sleep=time.sleep)
     monkeypatch.setattr(spending, "time", clock)

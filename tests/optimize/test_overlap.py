@@ -39,7 +39,7 @@ def test_what_a_parent_learnt_from_is_in_no_test_of_its_children_however_labels_
     first = compile_project(undivided(own_shop), trials=2)
     again = compile_project(undivided(own_shop, *added), trials=2, seed=5, origin=first.reference)
     child, parent = forebears(again.reference, own_shop / "artifacts")[:2]
-    assert parent.parent and parent.version.startswith(child.parent.partition("@")[2])
+    assert child.parent.partition("@")[2].startswith(parent.version)
     assert digests(parent, *LEARNT_FROM)
     assert not digests(child, "test") & digests(parent, *LEARNT_FROM)
     assert digests(parent, "test") <= digests(child, "test")

@@ -76,7 +76,8 @@ def test_a_full_disk_is_told_and_what_was_kept_before_is_there(tmp_path):
     assert after.read([b"1" * 16])
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path):
+def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):
     (tmp_path / "record.sqlite").write_bytes(b"not a database, and long enough to be taken for one" * 40)
-    with pytest.raises(RecordError, match="cannot be used"):
+    with pytest.raises(RecordError, match="cannot be used") as told:
         Record(tmp_path / "record.sqlite")
+    assert told.value.mend.startswith("Delete it")
