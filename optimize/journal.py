@@ -147,7 +147,11 @@ def create(
         journal.name_objectives()
         for key, value in (notes or {}).items():
             journal.note(key, value)
-        begin(journal)
+        try:
+            begin(journal)
+        except RecordError:  # a disk that is full, say: to be gone on with
+            journal.note(IDENTITY, dict(identity))
+            raise
         journal.note(IDENTITY, dict(identity))  # with that it is whole
         return journal
 

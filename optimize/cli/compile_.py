@@ -54,9 +54,7 @@ def compile_(
             " 400 when every model runs in this process, else 150. With --resume: of the study in all.",
         ),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the search; 0 unless given. Splits do not hang on it.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the search; 0 unless given.")] = None,
     max_calls: Annotated[int | None, typer.Option(min=1, help="Model calls, never more.")] = None,
     max_usd: Annotated[float | None, typer.Option(min=0, help="US dollars, never more.")] = None,
     max_seconds: Annotated[float | None, typer.Option(min=1, help="Stop in time to be done after this long.")] = None,
