@@ -14,6 +14,7 @@ from pathlib import Path
 from program.errors import IntegrityError, VersionError
 
 ENVIRONMENT = "RAGC_ARTIFACTS"
+DEFAULT = "artifacts"
 MANIFEST = "manifest.json"
 NAME = r"[a-z0-9](?:[-._a-z0-9]{0,61}[a-z0-9])?"
 VERSION = r"v([1-9][0-9]{0,8})-([0-9a-f]{8})"
@@ -65,7 +66,7 @@ def is_version(text: str) -> bool:
 
 def artifacts_root(root: Path | str | None = None) -> Path:
     """The artifacts folder: `root` when given, else `RAGC_ARTIFACTS`, else `./artifacts`; absolute."""
-    return Path(root or os.environ.get(ENVIRONMENT) or "artifacts").resolve()
+    return Path(root or os.environ.get(ENVIRONMENT) or DEFAULT).resolve()
 
 
 def parse(given: str | Path) -> Reference:

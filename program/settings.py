@@ -24,7 +24,7 @@ from program.kindsettings import (
     WebSettings,
 )
 from program.kindsettings import Section as _Section
-from program.reference import NAME
+from program.reference import DEFAULT, ENVIRONMENT, NAME, artifacts_root
 
 FILE = "ragc.toml"
 SQLITE = "sqlite:///"
@@ -162,7 +162,7 @@ class Settings(BaseSettings):
     )
 
     name: Annotated[str, Field(pattern=f"^{NAME}$")]
-    artifacts: str = "artifacts"
+    artifacts: str = DEFAULT
     models: ModelSettings = ModelSettings()
     knowledge: dict[Annotated[str, Field(pattern=f"^{BASE_NAME}$")], KnowledgeSettings]
     keyword: KeywordSettings = KeywordSettings()
@@ -205,7 +205,10 @@ class Project:
             raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {folder}")
         try:
             text = path.read_text(encoding="utf-8")
-            project = cls(root, Settings(**tomllib.loads(text)))
+            settings = Settings(**tomllib.loads(text))
+            if os.environ.get(ENVIRONMENT):  # as every verb without a project reads it
+                settings = settings.model_copy(update={"artifacts": str(artifacts_root())})
+            project = cls(root, settings)
             project.check_places()
             return project
         except UnicodeDecodeError as error:
@@ -244,7 +247,11 @@ class Project:
 
     @property
     def artifacts(self) -> Path:
-        return (self.folder / self.settings.artifacts).resolve()
+        """Where versions are kept: the file's path counts from the project, the environment's from the working folder.
+
+        What the environment says is absolute since `open`.
+        """
+        return (self.folder / (self.settings.artifacts or DEFAULT)).resolve()
 
     @property
     def labelled(self) -> Path:

@@ -3,6 +3,7 @@
 import pytest
 
 from program.errors import SettingsError
+from program.reference import artifacts_root
 from program.settings import Project
 
 
@@ -63,3 +64,11 @@ def test_a_value_out_of_range_is_named(own_shop):
     path.write_text(path.read_text() + "\n[budget]\nmax_seconds = -1\n")
     with pytest.raises(SettingsError, match=r"line 15: budget\.max_seconds is not valid"):
         Project.open(own_shop)
+
+
+def test_a_relative_artifacts_folder_of_the_environment_is_one_folder_for_every_verb(own_shop, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAGC_ARTIFACTS", "kept")
+    assert Project.open(own_shop).artifacts == artifacts_root() == (tmp_path / "kept").resolve()
+    monkeypatch.setenv("RAGC_ARTIFACTS", "")  # says nothing
+    assert Project.open(own_shop).artifacts == (own_shop / "artifacts").resolve()
