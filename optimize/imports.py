@@ -13,6 +13,7 @@ from optimize.dataset import LabelledQuestion, read_labelled
 from optimize.facts import states
 from optimize.importformats import FORMATS, Imported, Passages, detected
 from program.errors import DataError
+from program.reference import name_from
 from program.settings import BASE_NAME, FILE, Project
 
 SHARD = 40_000_000
@@ -91,7 +92,7 @@ def _write(folder: Path, source: Path, found: Sequence[Imported], passages: Pass
         fields = question.model_dump(mode="json", exclude_defaults=True, exclude={"line"})
         lines.append(json.dumps(fields, ensure_ascii=False) + "\n")
     _add(labelled, "".join(lines))
-    name = "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-") or "project"
+    name = name_from(folder.resolve().name)
     table = BASE.format(base=base, source=source.name.replace('"', "")) if where else ""
     if project is None or table:
         _add(toml, ("" if project else NEW.format(name=name)) + table)

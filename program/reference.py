@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,13 @@ class VersionFolder:
 def is_name(text: str) -> bool:
     """True for a portable name: one path segment on every system, lower case, 1 to 63 characters."""
     return re.fullmatch(NAME, text) is not None and ".." not in text and text.split(".", 1)[0] not in DEVICES
+
+
+def name_from(text: str) -> str:
+    """A portable name near to the text: `mein-buro` of `mein Büro`; `project` when nothing of it is left."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
+    return name if is_name(name) and name not in RESERVED else "project"
 
 
 def is_alias(text: str) -> bool:

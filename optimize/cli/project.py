@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,10 +54,11 @@ def register(app: typer.Typer) -> None:
 def init(folder: Folder, json: Json = False) -> None:
     """A project folder to fill in."""
     from program.errors import SettingsError
+    from program.reference import name_from
 
     if (folder / "ragc.toml").exists():
         raise SettingsError(f"{folder} is a project already.", "Edit its ragc.toml, or choose another folder.")
-    name = "".join(c if c.isalnum() else "-" for c in folder.resolve().name.lower()).strip("-") or "project"
+    name = name_from(folder.resolve().name)
     files = {
         "ragc.toml": TOML.format(name=name),
         "knowledge/docs/hours.md": DOCUMENT,
@@ -72,7 +74,8 @@ def init(folder: Folder, json: Json = False) -> None:
         print_json({"project": str(folder), "files": list(files)})
         return
     typer.echo(f"Made {folder}: " + ", ".join(files))
-    typer.echo(f'Next: put documents into {folder / "knowledge/docs"}, then: ragc ask {folder} "your question"')
+    quoted = shlex.quote(str(folder))
+    typer.echo(f'Next: put documents into {folder / "knowledge/docs"}, then: ragc ask {quoted} "your question"')
 
 
 def index(

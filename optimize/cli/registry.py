@@ -43,6 +43,12 @@ def ls(
     if json:
         print_json([v.as_dict() for v in found])
         return
+    if not found:
+        from program.reference import artifacts_root
+
+        where = artifacts_root(artifacts)
+        typer.echo(f"There is no version in {where}. Name another folder with --artifacts, or compile.", err=True)
+        return
     rows = [
         (
             f"{v.name}@{v.version}" if v.version else v.name,

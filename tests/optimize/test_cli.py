@@ -11,6 +11,7 @@ import pytest
 
 from optimize.cli.main import main
 from program import load
+from program.settings import Project
 
 WREN = "How many watts does the Wren draw?"
 MERLE = "How much water does the Merle hold?"
@@ -163,6 +164,21 @@ def test_a_fresh_project_can_be_asked_at_once(ragc, tmp_path):
     code, out, _ = ragc("ask", tmp_path / "new", "What hours is the shop open on working days?", "--json")
     assert code == 0
     assert json.loads(out)["outcome"] in {"answered", "clarify", "abstain"}
+
+
+def test_a_project_may_be_made_in_a_folder_of_any_name(ragc, tmp_path):
+    code, out, _ = ragc("init", tmp_path / "mein Büro")
+    assert code == 0
+    assert Project.open(tmp_path / "mein Büro").name == "mein-buro"
+    assert f"""ragc ask '{tmp_path / "mein Büro"}' "your question\"""" in out
+
+
+def test_ls_says_where_it_looked_in_vain(ragc, tmp_path):
+    code, _, err = ragc("ls", "--artifacts", tmp_path / "none")
+    assert code == 0
+    assert f"no version in {tmp_path / 'none'}" in err.replace("\n", " ")
+    code, out, err = ragc("ls", "--artifacts", tmp_path / "none", "--json")
+    assert (code, json.loads(out), err) == (0, [], "")
 
 
 def test_index_tells_what_it_did_and_then_that_nothing_changed(ragc, own_shop):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from program.errors import IntegrityError, RagcError, VersionError
 from program.manifest import seal
-from program.reference import Reference, artifacts_root, is_name, names, parse, resolve
+from program.reference import Reference, artifacts_root, is_name, name_from, names, parse, resolve
 
 
 def add(root, name, number, text="{}"):
@@ -36,6 +36,24 @@ def known(root):
     versions = {n: add(root, "helpdesk", n) for n in (1, 2, 10)}
     point(root, "helpdesk", "production", versions[2])
     return versions
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("My Helpdesk 2", "my-helpdesk-2"),
+        ("mein Büro", "mein-buro"),
+        ("a.b_c", "a-b-c"),
+        ("..", "project"),
+        ("客服", "project"),
+        ("con", "project"),
+        ("experiments", "project"),
+        ("x" * 62 + " y", "x" * 62),
+    ],
+)
+def test_any_text_has_a_portable_name(text, name):
+    assert name_from(text) == name
+    assert is_name(name)
 
 
 def test_every_form_of_reference_names_its_version(root, known):
