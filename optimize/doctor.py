@@ -111,15 +111,17 @@ def _base(project: Project, name: str, base: KnowledgeSettings) -> Finding:
 
 def _model(role: str, name: str, provider: ProviderSettings) -> Finding:
     """An embedded model, or a language model that is called once to see what it can do."""
-    from program.models.catalog import LOCAL, missing_keys, open_lane
+    from program.models.catalog import FALLBACK, LOCAL_DECIDER, LOCAL_WRITER, missing_keys, open_lane
 
-    if name.startswith(LOCAL):
+    decider, writer = (LOCAL_DECIDER,), (LOCAL_WRITER,)
+    embedded = {"decide": decider, "judge": decider, "write": writer, FALLBACK: decider + writer}.get(role, ())
+    if name in embedded:
         return Finding(True, f"{role}: {name} (embedded)")
     from program.models.probe import probe
     from program.models.transport import CallFailed
 
     try:
-        lane = open_lane(name, provider, role)
+        lane = open_lane(name, provider, role, *embedded[:1])
         if lacking := missing_keys(name, provider):
             return Finding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
         return Finding(True, f"{role}: {name}: {probe(lane)}")

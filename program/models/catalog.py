@@ -117,7 +117,7 @@ class _Opener:
 
         if name == LOCAL_WRITER and role != "propose":
             return local_writer(self.embedder)
-        lane = self._lane(name, role, LOCAL_WRITER)
+        lane = self._lane(name, role, "" if role == "propose" else LOCAL_WRITER)
         from program.models.adapter import FencedAdapter
         from program.models.engine import ProviderLM
 
@@ -148,12 +148,13 @@ def price(model: Any, tokens_in: int, tokens_out: int) -> float:
     return listed_price(model.model, tokens_in, tokens_out) or 0.0
 
 
-def open_lane(name: str, provider: ProviderSettings, role: str = "write", local: str = LOCAL_WRITER) -> Lane:
+def open_lane(name: str, provider: ProviderSettings, role: str = "write", local: str = "") -> Lane:
     """The process's lane to a language model under a project's terms. Raises `ModelError` for a name it cannot be."""
     place = "[provider]" if role == FALLBACK else "[models]"
     if not name or name.startswith(LOCAL):
+        known = f'"{local}" or any' if local else "any"
         raise ModelError(
-            f"There is no local model {name!r} for {role}.", f'Use "{local}" or any LiteLLM name in {place} {role}.'
+            f"There is no local model {name!r} for {role}.", f"Use {known} LiteLLM name in {place} {role}."
         )
     if name.partition("/")[0] in _RUNS_HERE:
         raise ModelError(

@@ -194,6 +194,18 @@ def test_doctor_finds_nothing_wrong_with_a_good_project_and_names_what_is(ragc, 
     assert any("labelled" in finding["what"] and not finding["good"] for finding in json.loads(out))
 
 
+@pytest.mark.parametrize(
+    "wrong", ['decide = "local/foo"', 'write = "local/foo"', 'propose = "local/extract"', 'judge = "local/x"']
+)
+def test_doctor_names_a_local_model_that_does_not_exist_in_the_words_of_compile(ragc, own_shop, wrong):
+    with (own_shop / "ragc.toml").open("a") as file:
+        file.write(f"\n[models]\n{wrong}\n")
+    code, out, _ = ragc("doctor", own_shop, "--json")
+    assert code == 1
+    (bad,) = (finding for finding in json.loads(out) if not finding["good"])
+    assert f"{bad['what'].partition(': ')[2]} {bad['mend']}" in ragc("compile", own_shop)[2]
+
+
 MISTAKES = {
     "no project": (["ask", "{tmp}/nowhere", "Q?"], 2),
     "no toml": (["compile", "{tmp}"], 2),
