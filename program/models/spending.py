@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 RESERVE = 0.1  # of a question's time, kept for answering without a language model
 RESERVE_AT_MOST = 1.0  # seconds
+_HANDED_OVER = re.compile(r"(?P<failed>\S+) .*: (?P<other>\S+ (?:wrote|decided|was asked))", re.DOTALL)
 
 
 class Cap(Protocol):
@@ -29,6 +31,15 @@ class Cap(Protocol):
 
     def after_call(self, expected: float, usd: float, sent: bool = True) -> None:
         """Puts what a request did cost in the place of what it might have."""
+
+
+def stood_in(path: Iterable[str]) -> list[str]:
+    """The notes of a trace's path that say who answered for whom, the first of each: "... : local/minilm decided"."""
+    first: dict[tuple[str, str], str] = {}
+    for note in path:
+        if handed := _HANDED_OVER.fullmatch(note):
+            first.setdefault((handed["failed"], handed["other"]), note)
+    return list(first.values())
 
 
 @dataclass(slots=True, eq=False)

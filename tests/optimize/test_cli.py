@@ -11,6 +11,7 @@ import pytest
 
 from optimize.cli.main import main
 from program import load
+from program.models.testing import serve
 from program.settings import Project
 
 WREN = "How many watts does the Wren draw?"
@@ -204,6 +205,19 @@ def test_doctor_names_a_local_model_that_does_not_exist_in_the_words_of_compile(
     assert code == 1
     (bad,) = (finding for finding in json.loads(out) if not finding["good"])
     assert f"{bad['what'].partition(': ')[2]} {bad['mend']}" in ragc("compile", own_shop)[2]
+
+
+def test_ask_says_on_stderr_who_stood_in_for_a_model_that_could_not_be_reached(ragc, own_shop, monkeypatch):
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it is looked for on the network
+    with serve() as provider:
+        provider.stop()
+        with (own_shop / "ragc.toml").open("a") as file:
+            file.write('\n[models]\nwrite = "openai/x"\n[provider]\nretries = 0\n[provider.model."openai/x"]\n')
+            file.write(f'api_base = "{provider.url}"\nusd_in = 0\nusd_out = 0\n')
+        code, _, err = ragc("ask", own_shop, WREN)
+        assert code == 0
+        assert err.count("openai/x cannot be reached: local/extract-v1 wrote") == 1
+        assert "cannot be reached" not in ragc("ask", own_shop, WREN, "--json")[2]
 
 
 MISTAKES = {
