@@ -160,12 +160,12 @@ def open_latest(
     return open_program(opened, progress=progress)
 
 
-def project_of(target: str, artifacts: str | Path | None = None) -> Project:
-    """The project behind a target: a project folder, or the one a version was compiled from."""
+def project_of(target: str, artifacts: str | Path | None = None, project: str | Path | None = None) -> Project:
+    """The project behind a target: a project folder, or the one a version was compiled from; `project` if it moved."""
     if (Path(target) / "ragc.toml").is_file():
         return Project.open(target)
     version = resolve(target, artifacts)
-    return _project(verify(version.path, version.digest), None)
+    return _project(verify(version.path, version.digest), project)
 
 
 def files_of(program: AgenticRAG) -> dict[str, bytes]:
@@ -266,5 +266,5 @@ def _project(manifest: Manifest, given: str | Path | None) -> Project:
     except SettingsError as error:
         raise SettingsError(
             f"The project of {manifest.name}@{manifest.version} is not at {folder}.",
-            "Say where it is: load(..., project=FOLDER).",
+            "Say where it is: --project FOLDER, or load(..., project=FOLDER).",
         ) from error

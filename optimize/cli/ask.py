@@ -11,12 +11,14 @@ import typer
 
 from optimize.cli.interruption import interruptible
 from optimize.cli.show import Json, number, percent, print_json, print_table, progress
+from program.errors import RagcError
 
 if TYPE_CHECKING:
     from program.rag import AgenticRAG
 
 Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
 Artifacts = Annotated[str, typer.Option(help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
+Moved = Annotated[Path | None, typer.Option("--project", help="A version's project folder, when it moved since.")]
 Point = Annotated[str, typer.Option(help="Operating point: quality, balanced or economy.")]
 
 
@@ -34,6 +36,7 @@ def opened(
     calls_per_question: float | None = None,
     min_utility: float | None = None,
     usd_per_question: float | None = None,
+    project: Path | None = None,
 ) -> AgenticRAG:
     """The program a target names: a version, or a project's latest version, or the project uncompiled."""
     from program.artifact import load, open_latest
@@ -45,8 +48,10 @@ def opened(
         if (Path(target) / "ragc.toml").is_file() or (
             Path(target).is_dir() and "@" not in target and not (Path(target) / "manifest.json").is_file()
         ):
+            if project is not None:
+                raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
             return open_latest(target, **wanted, progress=advance)
-        program: AgenticRAG = load(target, artifacts=artifacts or None, **wanted, progress=advance)
+        program: AgenticRAG = load(target, artifacts=artifacts or None, project=project, **wanted, progress=advance)
         return program
 
 
@@ -59,11 +64,12 @@ def ask(
     calls_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many.")] = None,
     min_utility: Annotated[float | None, typer.Option(help="The setting of fewest calls with at least this.")] = None,
     usd_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many dollars.")] = None,
+    project: Moved = None,
     artifacts: Artifacts = "",
     json: Json = False,
 ) -> None:
     """One answer with its citations."""
-    rag = opened(target, artifacts, point, json, calls_per_question, min_utility, usd_per_question)
+    rag = opened(target, artifacts, point, json, calls_per_question, min_utility, usd_per_question, project)
     if question is not None or sys.stdin.isatty():
         _answer(rag, question or "", trace, stream, json)
         return
@@ -139,6 +145,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
     questions: Annotated[Path | None, typer.Option(help="Another file of labelled questions, all of it used.")] = None,
     point: Point = "",
+    moved: Moved = None,
     artifacts: Artifacts = "",
     json: Json = False,
 ) -> None:
@@ -149,10 +156,9 @@ def evaluate(
     from optimize.looks import look
     from optimize.overlap import places
     from program.artifact import project_of
-    from program.errors import RagcError
 
-    rag = opened(target, artifacts, point, quiet=json)
-    project = project_of(target, artifacts or None)
+    rag = opened(target, artifacts, point, quiet=json, project=moved)
+    project = project_of(target, artifacts or None, moved)
     if questions is not None:
         asked, split = read_labelled(questions), questions.name
     else:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -220,6 +221,18 @@ def test_ask_says_on_stderr_who_stood_in_for_a_model_that_could_not_be_reached(r
         assert "cannot be reached" not in ragc("ask", own_shop, WREN, "--json")[2]
 
 
+def test_a_version_whose_project_moved_is_asked_and_evaluated_over_the_folder_named(ragc, compiled, tmp_path):
+    moved = shutil.copytree(compiled, tmp_path / "moved" / "there", ignore=shutil.ignore_patterns("artifacts"))
+    kept = shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
+    code, _, err = ragc("ask", "shop@v2", WREN, "--artifacts", kept)
+    assert code == 2 and "--project FOLDER" in err
+    code, out, _ = ragc("ask", "shop@v2", WREN, "--artifacts", kept, "--project", moved, "--json")
+    assert code == 0 and json.loads(out)["version"] == "shop@v2"
+    code, out, _ = ragc("eval", "shop@v2", "--artifacts", kept, "--project", moved, "--json")
+    assert code == 0 and json.loads(out)["version"] == "shop@v2"
+    assert ragc("ask", moved, WREN, "--project", moved)[0] == 2
+
+
 MISTAKES = {
     "no project": (["ask", "{tmp}/nowhere", "Q?"], 2),
     "no toml": (["compile", "{tmp}"], 2),
@@ -282,8 +295,6 @@ def test_a_project_that_is_not_in_order_is_not_compiled_and_nothing_is_half_writ
 
 
 def test_a_changed_artifact_exits_with_4(ragc, compiled, tmp_path):
-    import shutil
-
     shutil.copytree(compiled, tmp_path / "copy")
     (path,) = (tmp_path / "copy/artifacts/shop/versions").glob("v2-*/program.json")
     path.write_bytes(path.read_bytes().replace(b"question", b"quostion", 1))
