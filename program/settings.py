@@ -9,7 +9,8 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import Field, ValidationError
+from pydantic import Field, FiniteFloat, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from program.errors import SettingsError
@@ -115,11 +116,21 @@ class ProviderSettings(_Section):
 class UtilitySettings(_Section):
     """What an answer is worth to its asker; a partial one earns its share of the facts, a needless refusal `missed`."""
 
-    correct: float = 1.0
-    wrong: float = -1.0
-    missed: float = -0.3
-    call: Annotated[float, Field(ge=0)] = 0.01
-    usd: Annotated[float, Field(ge=0)] = 0.0
+    correct: FiniteFloat = 1.0
+    wrong: FiniteFloat = -1.0
+    missed: FiniteFloat = -0.3
+    call: Annotated[FiniteFloat, Field(ge=0)] = 0.01
+    usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+
+    @model_validator(mode="after")
+    def _correct_is_best(self) -> UtilitySettings:
+        for name, what in (("wrong", "a wrong one"), ("missed", "a needless refusal")):
+            if self.correct <= (value := getattr(self, name)):
+                told = (
+                    f"a correct answer (correct = {self.correct:g}) must be worth more than {what} ({name} = {value:g})"
+                )
+                raise PydanticCustomError("order", "{told}", {"told": told})
+        return self
 
     @property
     def best(self) -> float:

@@ -72,3 +72,23 @@ def test_a_relative_artifacts_folder_of_the_environment_is_one_folder_for_every_
     assert Project.open(own_shop).artifacts == artifacts_root() == (tmp_path / "kept").resolve()
     monkeypatch.setenv("RAGC_ARTIFACTS", "")  # says nothing
     assert Project.open(own_shop).artifacts == (own_shop / "artifacts").resolve()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "correct = -1\nwrong = 1",
+            r"line 14: utility is not valid: a correct answer \(correct = -1\) must be worth more than",
+        ),
+        ("wrong = 1", r"more than a wrong one \(wrong = 1\)"),
+        ("missed = 1.5", r"more than a needless refusal \(missed = 1\.5\)"),
+        ("correct = inf", r"line 15: utility\.correct is not valid"),
+        ("wrong = nan", r"line 15: utility\.wrong is not valid"),
+    ],
+)
+def test_a_utility_by_which_a_correct_answer_is_not_the_best_is_refused(own_shop, said, told):
+    path = own_shop / "ragc.toml"
+    path.write_text(path.read_text() + f"\n[utility]\n{said}\n")
+    with pytest.raises(SettingsError, match=told):
+        Project.open(own_shop)
