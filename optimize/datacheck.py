@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optimize.datarules import ERRORS, WARNINGS, Knowledge, NoTables, Tables
-from optimize.dataset import LabelledQuestion, Unread
+from optimize.dataset import LabelledQuestion, Unread, splits
 from optimize.leaks import Leak, leaks
+from optimize.stats import MIN_UNITS
 from program.knowledge.source import Passage
 
 
@@ -63,6 +64,32 @@ def check(
     for findings in (report.errors, report.warnings):
         findings.sort(key=lambda finding: finding.line)
     return report
+
+
+def too_few(questions: Sequence[LabelledQuestion], seed: int = 0) -> list[Finding]:
+    """Where the topics do not go round the three splits, or are too few to test on: a warning, of no line."""
+    parts = {name: {q.topic or q.id for q in part} for name, part in splits(questions, seed).items()}
+    topics, test = len(set().union(*parts.values())), len(parts["test"])
+    if topics < len(parts) or not parts["train"] or not test:
+        split = ", ".join(f"{name} {len(part)}" for name, part in parts.items())
+        return [
+            Finding(
+                "",
+                0,
+                f"topics: {topics} ({split}); a compile wants one for each split",
+                "label questions of at least three topics; thirty questions are a start",
+            )
+        ]
+    if test < MIN_UNITS:
+        return [
+            Finding(
+                "",
+                0,
+                f"topics to test on: {test}; with fewer than {MIN_UNITS} a compile can prove no gain",
+                "label questions of more topics: about 30 % of the questions are for test",
+            )
+        ]
+    return []
 
 
 def _finding(leak: Leak) -> Finding:

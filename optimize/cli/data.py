@@ -36,6 +36,8 @@ def check(folder: Folder, json: Json = False) -> None:
     questions, unread = read_lines(project.labelled)
     corpus = read_corpus(project)
     report = datacheck.check(questions, corpus.passages, corpus.tables, project.settings.knowledge, unread)
+    if not unread:
+        report.warnings[:0] = datacheck.too_few(questions)
     if json:
         print_json(
             {
@@ -48,7 +50,7 @@ def check(folder: Folder, json: Json = False) -> None:
     else:
         for title, findings in (("errors", report.errors), ("warnings", report.warnings)):
             if findings:
-                rows = [[f"{f.line} {f.id}", f.what, f.mend] for f in findings[:PRINTED]]
+                rows = [[f"{f.line} {f.id}" if f.line else "all", f.what, f.mend] for f in findings[:PRINTED]]
                 print_table(f"{title} in {project.labelled.name}", ["line, id", "what", "how to mend it"], rows)
             if len(findings) > PRINTED:
                 typer.echo(f"{len(findings) - PRINTED} more {title}: --json lists them all.")

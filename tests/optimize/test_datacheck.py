@@ -249,3 +249,28 @@ def test_of_very_many_unreadable_lines_the_first_are_printed_and_all_are_in_the_
     printed = checked(folder).stdout
     assert "350 more errors: --json lists them all." in printed and len(printed.splitlines()) < 300
     assert len(json.loads(checked(folder, "--json").stdout)["errors"]) == 400
+
+
+@pytest.mark.parametrize(
+    ("topics", "told"),
+    [
+        (1, "topics: 1 (train 1, dev 0, test 0); a compile wants one for each split"),
+        (2, "a compile wants one for each split"),
+        (3, "topics to test on: 1; with fewer than 6 a compile can prove no gain"),
+        (40, ""),
+    ],
+)
+def test_too_few_topics_to_compile_or_to_prove_a_gain_are_a_warning(tmp_path: Path, topics: int, told: str) -> None:
+    folder = project(tmp_path)
+    words = [f"{n:05b}".translate(str.maketrans("01", "xy")) for n in range(topics)]  # so that none are alike
+    lines = [
+        {"id": f"q{n}", "topic": word, "question": f"How many {word} of {word}{word}?", "facts": ["70"]}
+        for n, word in enumerate(words)
+    ]
+    (folder / "labelled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = checked(folder, "--json")
+    about = [f for f in json.loads(result.stdout)["warnings"] if "topics" in f["what"]]
+    assert result.exit_code == 0
+    assert [f["line"] for f in about] == ([0] if told else [])
+    assert all(told in f["what"] and f["mend"] for f in about)
+    assert not told or "all" in checked(folder).stdout
