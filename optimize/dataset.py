@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -95,14 +97,17 @@ class Unread:
     error: DataError
 
 
-def read_labelled(path: str | Path) -> list[LabelledQuestion]:
+def read_labelled(path: str | Path, project: Path | None = None) -> list[LabelledQuestion]:
     """The questions of a JSON Lines file, in its order; blank lines are passed over.
 
-    Raises `DataError`, naming the first line, for anything that is not a labelled question.
+    Raises `DataError`, naming the first line, for anything that is not a labelled question. Its mend tells how to have
+    all of them listed when the file is that of a `project`, whose folder is given.
     """
     questions, unread = read_lines(path)
     if unread:
-        raise unread[0].error
+        first = unread[0].error
+        listed = f"ragc data check {shlex.quote(os.path.relpath(project))} lists all such lines." if project else ""
+        raise DataError(first.what, f"{first.mend} {listed}".strip())
     return questions
 
 

@@ -135,7 +135,7 @@ def _asked_anew(
         questions: Sequence[LabelledQuestion] = read_labelled(data)
     else:
         scored = {str(row["id"]) for row in read_scores(refs[0], root)}
-        questions = [q for q in read_labelled(project.labelled) if q.id in scored]
+        questions = [q for q in read_labelled(project.labelled, project.folder) if q.id in scored]
         if len(questions) < len(scored):
             raise DataError(
                 f"{len(scored) - len(questions)} of the {len(scored)} questions that {refs[0]} was scored on are "

@@ -168,7 +168,7 @@ def _opened(
     with spending_of(cap=spending):
         index_project(project, advance)
     stage("checking the labels")
-    questions = read_labelled(project.labelled)
+    questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
     require_sound_labels(project, questions)
     parts = splits(questions, before=places(forebears(origin, project.artifacts)) if origin else None)

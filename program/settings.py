@@ -212,6 +212,10 @@ class Project:
         """The project in `folder`. Raises `SettingsError` when `ragc.toml` is absent or wrong."""
         root = Path(folder).resolve()
         path = root / FILE
+        if root.is_file():
+            raise SettingsError(
+                f"{folder} is a file, not a project's folder.", f"Name its folder: {Path(folder).parent}"
+            )
         if not path.is_file():
             raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {folder}")
         try:

@@ -45,8 +45,11 @@ def opened(
     wanted |= {"calls_per_question": calls_per_question, "min_utility": min_utility}
     wanted |= {"usd_per_question": usd_per_question}
     with progress("indexing", quiet) as advance:
-        if (Path(target) / "ragc.toml").is_file() or (
-            Path(target).is_dir() and "@" not in target and not (Path(target) / "manifest.json").is_file()
+        place = Path(target)
+        if (
+            (place / "ragc.toml").is_file()
+            or (place.is_dir() and "@" not in target and not (place / "manifest.json").is_file())
+            or (place.name == "ragc.toml" and place.is_file())  # refused, in words that fit
         ):
             if project is not None:
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
@@ -163,7 +166,7 @@ def evaluate(
         asked, split = read_labelled(questions), questions.name
     else:
         sealed = forebears(target, artifacts or None) if rag.runtime.version else []
-        parts = splits(read_labelled(project.labelled), before=places(sealed))
+        parts = splits(read_labelled(project.labelled, project.folder), before=places(sealed))
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
         asked = parts[split]

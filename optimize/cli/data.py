@@ -70,7 +70,8 @@ def stats(folder: Folder, json: Json = False) -> None:
     from optimize.datastats import count
     from program.settings import Project
 
-    counts = count(read_labelled(Project.open(folder).labelled))
+    project = Project.open(folder)
+    counts = count(read_labelled(project.labelled, project.folder))
     if json:
         print_json(counts)
         return
@@ -92,8 +93,9 @@ def split(
     from program.errors import DataError
     from program.settings import Project
 
-    path = Project.open(folder).labelled
-    questions = read_labelled(path)
+    project = Project.open(folder)
+    path = project.labelled
+    questions = read_labelled(path, project.folder)
     if again:
         questions = [question.model_copy(update={"split": None}) for question in questions]
     parts = splits(questions, seed)

@@ -233,6 +233,23 @@ def test_a_version_whose_project_moved_is_asked_and_evaluated_over_the_folder_na
     assert ragc("ask", moved, WREN, "--project", moved)[0] == 2
 
 
+def test_a_line_that_cannot_be_read_is_told_with_the_verb_that_lists_them_all(ragc, own_shop, monkeypatch):
+    monkeypatch.chdir(own_shop.parent)
+    with (own_shop / "labelled.jsonl").open("a") as file:
+        file.write("{not json}\n{nor this}\n")
+    for verb in (["compile"], ["data", "stats"], ["data", "split"], ["eval"]):
+        code, _, err = ragc(*verb, "shop")
+        assert code == 2
+        assert "line 7" in err and "ragc data check shop lists all such lines." in err
+
+
+def test_the_file_in_place_of_its_folder_is_told_so(ragc, own_shop):
+    for verb, rest in ((["compile"], []), (["index"], []), (["data", "check"], []), (["ask"], [WREN])):
+        code, _, err = ragc(*verb, own_shop / "ragc.toml", *rest)
+        assert code == 2
+        assert f"{own_shop / 'ragc.toml'} is a file" in err and "Name its folder" in err and "init" not in err
+
+
 MISTAKES = {
     "no project": (["ask", "{tmp}/nowhere", "Q?"], 2),
     "no toml": (["compile", "{tmp}"], 2),
