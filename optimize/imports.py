@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -68,7 +69,9 @@ def _write(folder: Path, source: Path, found: Sequence[Imported], passages: Pass
     place = folder / "knowledge" / base
     project = Project.open(folder) if toml.is_file() else None
     if project is None and not passages.texts:
-        raise DataError(f"{source} brings no passages, and {folder} is no project.", f"Run: ragc init {folder}")
+        raise DataError(
+            f"{source} brings no passages, and {folder} is no project.", f"Run: ragc init {shlex.quote(str(folder))}"
+        )
     if place.exists() or (project is not None and base in project.settings.knowledge):
         raise DataError(f"The project has a knowledge base {base!r} already.", "Give the import another name: --base.")
     labelled = project.labelled if project is not None else folder / "labelled.jsonl"

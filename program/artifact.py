@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
@@ -155,7 +156,7 @@ def open_latest(
         if value is not None:
             raise VersionError(
                 f"{opened.name} was never compiled, so it has no {name.replace('_', ' ')} {value} to choose.",
-                f"Ask without it, or run: ragc compile {project}",
+                f"Ask without it, or run: ragc compile {shlex.quote(str(project))}",
             )
     return open_program(opened, progress=progress)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -217,7 +218,7 @@ class Project:
                 f"{folder} is a file, not a project's folder.", f"Name its folder: {Path(folder).parent}"
             )
         if not path.is_file():
-            raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {folder}")
+            raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {shlex.quote(str(folder))}")
         try:
             text = path.read_text(encoding="utf-8")
             settings = Settings(**tomllib.loads(text))

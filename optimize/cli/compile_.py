@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -98,7 +99,7 @@ def compile_(
                 watch=watched,
             )
     except KeyboardInterrupt:
-        go_on = f"Go on with: ragc compile {project} --resume"
+        go_on = f"Go on with: ragc compile {shlex.quote(str(project))} --resume"
         typer.echo(
             f"stopped; nothing is lost. {go_on if any(begun) else 'Nothing was begun: start it again.'}", err=True
         )
@@ -189,7 +190,8 @@ def _table(done: Compiled, project: Project) -> None:
     print_table(title, ["metric", "plain RAG", "parent", "compiled", "n"], rows)
     parent, plain = _over(done.against_parent, done.parent), _over(done.against_plain, "plain RAG")
     points = [f"{name} {one.utility:.3f} at {one.calls:.2f} calls" for name, one in done.points.items()]
-    elsewhere = "" if project.artifacts == artifacts_root() else f" --artifacts {os.path.relpath(project.artifacts)}"
+    kept = shlex.quote(os.path.relpath(project.artifacts))
+    elsewhere = "" if project.artifacts == artifacts_root() else f" --artifacts {kept}"
     typer.echo(
         f"utility, question by question: {parent}: {done.verdict}; {plain}\n"
         f"On train and dev: {', '.join(points)}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -130,4 +131,4 @@ def import_(
     typer.echo(f"{report.questions} questions and {report.passages} passages of {report.format} into {folder}")
     if report.unchecked:
         typer.echo(f"  {report.unchecked} answers are in no evidence word for word: they are no facts", err=True)
-    typer.echo(f"Next: ragc data check {folder}")
+    typer.echo(f"Next: ragc data check {shlex.quote(str(folder))}")

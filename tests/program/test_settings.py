@@ -17,6 +17,8 @@ def test_a_project_knows_the_places_its_settings_name(shop):
 def test_a_missing_file_says_how_to_make_one(tmp_path):
     with pytest.raises(SettingsError, match=r"There is no ragc\.toml.*Run: ragc init"):
         Project.open(tmp_path)
+    with pytest.raises(SettingsError, match=r"Run: ragc init 'mein Büro'"):
+        Project.open("mein Büro")
 
 
 def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_one(own_shop):
