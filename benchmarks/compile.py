@@ -25,6 +25,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -205,10 +207,26 @@ def searched(ready: Preparation, mark: float, trials: int) -> tuple[int, float, 
     return len(search.trials), reached[0], time.process_time() - began
 
 
+def peers_run(name: str, folder: Path, seed: int, quick: bool, hashes: int) -> tuple[float, float]:
+    """Utility on test of what one of DSPy's optimizers makes of a project, and its calls, in a process of its own."""
+    os.environ["PYTHONHASHSEED"] = str(hashes)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(peer_run, name, folder, seed, quick).result()
+
+
+def peer_run(name: str, folder: Path, seed: int, quick: bool) -> tuple[float, float]:
+    """The same, here."""
+    logging.disable(logging.WARNING)
+    ready = open_project(Project.open(folder), 0, "", Spending(), lambda stage: None, lambda done, of: None)
+    peer = Peer(ready, ready.parts["train"])
+    theirs = PEERS[name](peer, seed, quick)
+    return mean_utility(theirs, ready.parts["test"], ready.project.settings.utility), peer.calls
+
+
 def against(folder: Path, quick: bool, seeds: int, name: str, calls_bar: str) -> Iterator[Figure]:
     """One of DSPy's optimizers of demonstrations and instructions: utility on test, and calls.
 
-    Theirs draws by a hash of its traces, which differs from run to run: it is run RUNS times, and its mean is taken.
+    Theirs draws by Python's hashes, which differ from process to process: it is run in RUNS of them, and its mean taken.
     """
     gaps, shares, theirs = [], [], []
     for seed in range(seeds):
@@ -219,13 +237,11 @@ def against(folder: Path, quick: bool, seeds: int, name: str, calls_bar: str) ->
                 project, trials=20 if quick else TRIALS, seed=seed, processes=1,
                 watch=lambda live, found=found, counted=counted: found.setdefault(live.stage, counted()),
             )  # fmt: skip
-        ready = open_project(project, 0, "", Spending(), lambda stage: None, lambda done, of: None)
-        peers = [Peer(ready, ready.parts["train"]) for _ in range(1 if quick else RUNS)]
-        made = [PEERS[name](peer, seed, quick) for peer in peers]
-        theirs.append([mean_utility(one, ready.parts["test"], project.settings.utility) for one in made])
+        runs = [peers_run(name, project.folder, seed, quick, hashes) for hashes in range(1 if quick else RUNS)]
+        theirs.append([utility for utility, _ in runs])
         mine = float(np.mean([value(g, "utility") or 0.0 for g in done.evaluation.grades]))
         gaps.append(mine - float(np.mean(theirs[-1])))
-        shares.append(found["testing"] / float(np.mean([peer.calls for peer in peers])))
+        shares.append(found["testing"] / float(np.mean([calls for _, calls in runs])))
     mean = float(np.mean(gaps))
     yield figure(f"{name}: ours minus its utility on test, mean of seeds", mean, ">= 0", seeds)
     if not quick:
