@@ -226,7 +226,7 @@ def peer_run(name: str, folder: Path, seed: int, quick: bool) -> tuple[float, fl
 def against(folder: Path, quick: bool, seeds: int, name: str, calls_bar: str) -> Iterator[Figure]:
     """One of DSPy's optimizers of demonstrations and instructions: utility on test, and calls.
 
-    Theirs draws by Python's hashes, which differ from process to process: it is run in RUNS of them, and its mean taken.
+    Theirs draws by Python's hashes, which differ from process to process: it is run in RUNS of them; the mean counts.
     """
     gaps, shares, theirs = [], [], []
     for seed in range(seeds):
