@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optimize.cli.interruption import interruptible
+from optimize.cli.interruption import INTERRUPTED, interruptible, leave, say
 from optimize.cli.show import Json, number, percent, print_json, print_table
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from program.settings import Project
 
 SEARCHING = "searching"
+STOPPING = (
+    "Stopping: calls on their way are waited for, so that nothing paid is lost. Press Ctrl-C again to leave at once."
+)
+SHOW_CURSOR = "\r\n\x1b[?25h"  # on a line of its own, after the view
 SHOWN = (
     "correct",
     "wrong",
@@ -77,8 +81,13 @@ def compile_(
     if promote:
         require_alias(promote)
     begun: set[str] = set()
+
+    def go_on() -> str:
+        return f"Go on with: ragc compile {shlex.quote(str(project))} --resume" if any(begun) else "Nothing was begun: start it again."
+
     try:
-        with _live(quiet=json) as told, _shown(opened, watch) as shown:
+        left = "stopped at once; calls on their way are lost."
+        with _live(json, lambda: f"{left} {go_on()}") as told, _shown(opened, watch) as shown:
 
             def watched(live: Live) -> None:
                 begun.add(live.study)
@@ -99,11 +108,8 @@ def compile_(
                 watch=watched,
             )
     except KeyboardInterrupt:
-        go_on = f"Go on with: ragc compile {shlex.quote(str(project))} --resume"
-        typer.echo(
-            f"stopped; nothing is lost. {go_on if any(begun) else 'Nothing was begun: start it again.'}", err=True
-        )
-        raise typer.Exit(130) from None
+        typer.echo(f"stopped; nothing is lost. {go_on()}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     if promote and done.improved:
         move(done.reference, promote, reason="compiled: better", root=opened.artifacts)
     if json:
@@ -126,7 +132,7 @@ def worker(
     from optimize.compiler import work
     from program.settings import Project
 
-    with _live(quiet=json) as watch:
+    with _live(json, lambda: "interrupted") as watch:
         added = work(Project.open(project), study, watch=watch)
     if json:
         print_json({"trials": added})
@@ -241,27 +247,43 @@ def _shown(project: Project, wanted: bool) -> Iterator[Watch]:
 
 
 @contextmanager
-def _live(quiet: bool) -> Iterator[Watch]:
+def _live(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
     """A view on stderr: stage, trial, best so far, calls, seconds left; lines of it when there is no terminal.
 
-    It is told of all that goes on, and stops it after Ctrl-C.
+    It is told of all that goes on, and stops it after Ctrl-C; after another the process ends at once with what `left`
+    says.
     """
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live as Screen
 
     console = Console(stderr=True)
     lines = _Lines()
-    screen = Screen(console=console, refresh_per_second=4, transient=True)
     on_screen = console.is_terminal and not quiet
+    view: Any = ""
+    stopping = False
+
+    def seen() -> Any:
+        return Group(view, STOPPING) if stopping else view
 
     def show(live: Live) -> None:
+        nonlocal view
         check()
         if on_screen:
-            screen.update(_view(live))
+            view = _view(live)
         elif not quiet:
             lines(live)
 
-    with interruptible() as check, screen if on_screen else nullcontext():
+    def stop() -> None:
+        nonlocal stopping
+        stopping = True
+        if not on_screen:  # else the view has it the next time that it is drawn
+            say(STOPPING)
+
+    def end() -> None:
+        leave(f"{SHOW_CURSOR if on_screen else ''}{left()}")
+
+    screen = Screen(console=console, get_renderable=seen, refresh_per_second=4, transient=True)
+    with interruptible(stop, end) as check, screen if on_screen else nullcontext():
         yield show
 
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
+
+INTERRUPTED = 130  # exit code
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], None]]:
+def interruptible(
+    first: Callable[[], None] = lambda: None, again: Callable[[], None] = lambda: None
+) -> Iterator[Callable[[], None]]:
     """Inside, Ctrl-C is remembered; what is yielded raises `KeyboardInterrupt` when there was one.
 
-    To be called wherever work can stop. Outside the main thread, which Ctrl-C goes to, it never raises.
+    To be called wherever work can stop. Outside the main thread, which Ctrl-C goes to, it never raises. `first` is
+    called at once at the first Ctrl-C, `again` at every other: in a signal handler, in the midst of anything, so they
+    may take no lock and write with `say` alone.
     """
     noted = False
 
     def note(*_: object) -> None:
         nonlocal noted
+        (again if noted else first)()
         noted = True
         raise KeyboardInterrupt
 
@@ -34,3 +44,15 @@ def interruptible() -> Iterator[Callable[[], None]]:
         check()
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)  # None: not of Python
+
+
+def say(line: str) -> None:
+    """A line on stderr past every buffer and lock: what was interrupted may be at a line of its own."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{line}\n".encode())
+
+
+def leave(line: str) -> NoReturn:
+    """Says a line and ends the process at once, whatever its threads wait for."""
+    say(line)
+    os._exit(INTERRUPTED)

@@ -1,13 +1,17 @@
 """Compiles that are killed, stopped, or run at once: nothing is lost, nothing is paid twice."""
 
+import contextlib
 import io
 import multiprocessing
 import os
+import pty
 import random
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -304,3 +308,74 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(paid_shop, model, capsys, mo
     model.fails = lambda n: False
     done = compile_project(Project.open(paid_shop), resume=True)
     assert done.trials == len(starts({})) + 2 + 4
+
+
+@contextlib.contextmanager
+def held_up(model):
+    """Inside, the model answers its first ten calls, and no other before the block ends; tells when one waits."""
+    waits, go_on = threading.Event(), threading.Event()
+
+    def held(n):
+        if n > 10:
+            waits.set()
+            go_on.wait(60)
+        return False
+
+    model.fails = held
+    try:
+        yield waits
+    finally:
+        go_on.set()
+
+
+def compiling(folder, **streams):
+    command = [sys.executable, "-m", "optimize.cli.main", "compile", str(folder), "--trials", "4", "--processes", "1"]
+    return subprocess.Popen(command, **streams)
+
+
+def test_ctrl_c_says_at_once_that_calls_are_waited_for_and_a_second_one_leaves(paid_shop, model):
+    with held_up(model) as waits, compiling(paid_shop, stderr=subprocess.PIPE, text=True) as process:
+        assert waits.wait(60)
+        process.send_signal(signal.SIGINT)
+        said = next(line for line in process.stderr if line.startswith("Stopping"))
+        assert "Press Ctrl-C again to leave at once." in said
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 130  # though the model has not answered
+        assert process.stderr.read().endswith(f"Go on with: ragc compile {paid_shop} --resume\n")
+    model.fails = lambda n: False
+    assert compile_project(Project.open(paid_shop), resume=True).trials == len(starts({})) + 2 + 4
+
+
+def test_after_one_ctrl_c_calls_on_their_way_are_waited_for(paid_shop, model):
+    with held_up(model) as waits:
+        process = compiling(paid_shop, stderr=subprocess.PIPE, text=True)
+        assert waits.wait(60)
+        process.send_signal(signal.SIGINT)
+        next(line for line in process.stderr if line.startswith("Stopping"))
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+    told = process.communicate(timeout=30)[1]
+    assert process.returncode == 130
+    assert told == f"stopped; nothing is lost. Go on with: ragc compile {paid_shop} --resume\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals here")
+def test_on_a_terminal_the_view_says_it_and_the_cursor_is_given_back(paid_shop, model):
+    master, slave = pty.openpty()
+    shown = bytearray()
+
+    def until(text):
+        while text not in shown:
+            shown.extend(os.read(master, 65536))
+
+    with held_up(model) as waits:
+        process = compiling(paid_shop, stderr=slave)
+        os.close(slave)
+        assert waits.wait(60)
+        process.send_signal(signal.SIGINT)
+        until(b"Stopping: calls on their way")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 130
+        until(b"--resume")
+    os.close(master)
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
