@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 
 import numpy as np
@@ -27,10 +27,15 @@ class Bench:
     """Scores settings on the questions of train (out of fold), then of dev; without dev once a cap is reached there.
 
     `held` are the questions that folds are made of: those of dev, or all where dev has too few topics for that.
+    `progress` is told of how many settings were scored so far; how many it will be nobody knows before.
     """
 
-    def __init__(self, ready: Preparation, search: Search, final: AgenticRAG) -> None:
+    def __init__(
+        self, ready: Preparation, search: Search, final: AgenticRAG, progress: Callable[[int], None] = lambda done: None
+    ) -> None:
         self._search = search
+        self._progress = progress
+        self._seen: set[tuple[tuple[str, float], ...]] = set()
         self._train = [question for arm in ready.arms for question in arm.questions]
         self._dev = list(ready.parts["dev"])
         half = len(self._dev) // 2  # an arm for each of two processes
@@ -45,7 +50,10 @@ class Bench:
 
     def __call__(self, setting: Setting) -> Scores:
         """Every question under a setting. Raises `BudgetStop` when a cap is reached on what is not known."""
-        return self._search.scores(setting).beside(self._scoring(setting) if self._dev else Scores.none(0))
+        scores = self._search.scores(setting).beside(self._scoring(setting) if self._dev else Scores.none(0))
+        self._seen.add(tuple(sorted(setting.items())))
+        self._progress(len(self._seen))
+        return scores
 
     def all(self, settings: Sequence[Setting], before: Setting) -> tuple[list[Scores], Scores]:
         """The scores of settings, and of the one from before; dev is left out from now on if a cap does not reach.

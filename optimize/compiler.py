@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -109,12 +109,17 @@ def compile_project(
             raise _too_little(stop, journal) from None
         spending.caps = caps.reduced(SEARCH_SHARE)
         search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
+
+        def scored(done: int) -> None:  # no look at the time: what is scored is not to be thrown away
+            live.done = done
+            told(live)
+
         stage("searching")
         with search.abreast(spending) if shared else nullcontext():
             stopped_by = search.run(target, told, live, spending)
             if not search.trials:
                 raise _too_little(BudgetStop(stopped_by), journal)
-            done = _finish(ready, search, journal, caps, stopped_by, stage, advance, shared)
+            done = _finish(ready, search, journal, caps, stopped_by, stage, advance, scored, shared)
             if not known and caps == Caps() and search.added() == done.trials:
                 note_gone_through(ready.record, identity, target)
             return done
@@ -182,6 +187,7 @@ def _finish(
     stopped_by: str,
     stage: Stage,
     advance: Advance,
+    scored: Callable[[int], None],
     shared: bool,
 ) -> Compiled:
     """From the trials to a sealed version; `shared` between two processes."""
@@ -193,7 +199,7 @@ def _finish(
     if shared:  # both will want what is fitted to the labelled demonstrations
         apply(final, ready.begun)
         fit_heads(final, in_two(final, ready.record, spending))
-    bench = Bench(ready, search, final)
+    bench = Bench(ready, search, final, scored)
     with bench.abreast(spending) if shared else nullcontext():
         choice = choose(ready, search, bench)
     chosen = choice.points["balanced"]

@@ -32,7 +32,10 @@ NEAR = 6  # of the finalists, how many at least are the best at the project's ow
 
 @dataclass(slots=True)
 class Live:
-    """What a search has to show while it runs. `baseline` is the most that the program as it was could come to."""
+    """What a search has to show while it runs: `done` steps of its stage, `of` so many (0: not known before).
+
+    `best` and `baseline`, the most that the program as it was could come to, are `Scores.worth`.
+    """
 
     stage: str = ""
     study: str = ""
@@ -47,7 +50,7 @@ class Live:
     def seconds_left(self) -> float | None:
         """Seconds to the end of the stage at the pace so far."""
         gone = time.monotonic() - self.started
-        return gone / self.done * (self.of - self.done) if self.done else None
+        return gone / self.done * (self.of - self.done) if self.done and self.of else None
 
 
 Watch = Callable[[Live], None]

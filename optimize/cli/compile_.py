@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from program.settings import Project
 
 SEARCHING = "searching"
+BEST = "best so far"
+EVERY = 10.0  # seconds between two lines of a stage's progress
 STOPPING = (
     "Stopping: calls on their way are waited for, so that nothing paid is lost. Press Ctrl-C again to leave at once."
 )
@@ -288,17 +291,32 @@ def _live(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
 
 
 class _Lines:
-    """The same view as lines, for a log: one for each stage, and ten while a search goes on."""
+    """The same view as lines, for a log: one for each stage, ten while a search goes on, and how far a stage is every
+    EVERY seconds."""
 
     def __init__(self) -> None:
         self._told: tuple[str, int] = ("", 0)
+        self._line = ""
+        self._at = 0.0
 
     def __call__(self, live: Live) -> None:
         tenth = 10 * live.done // live.of if live.of and live.stage == SEARCHING else 0
-        if (live.stage, tenth) != self._told:
-            self._told = (live.stage, tenth)
-            best = "" if not tenth or live.best is None else f": {live.done}/{live.of}, best so far {live.best:.3f}"
-            typer.echo(f"{live.stage}{best}", err=True)
+        new, now = live.stage != self._told[0], time.monotonic()
+        if (live.stage, tenth) == self._told and now - self._at < EVERY:
+            return
+        line = live.stage if new or not live.done else f"{live.stage}: {_done(live)}{_best(live)}"
+        self._told = (live.stage, tenth)
+        if line != self._line:
+            self._line, self._at = line, now
+            typer.echo(line, err=True)
+
+
+def _done(live: Live) -> str:
+    return f"{live.done}/{live.of}" if live.of else f"{live.done} done"
+
+
+def _best(live: Live) -> str:
+    return f", {BEST} {live.best:.3f}" if live.stage == SEARCHING and live.best is not None else ""
 
 
 def _view(live: Live) -> Any:
@@ -307,9 +325,9 @@ def _view(live: Live) -> Any:
     view = Table.grid(padding=(0, 2))
     left = live.seconds_left
     view.add_row("stage", live.stage)
-    view.add_row("done", f"{live.done}/{live.of}" if live.of else "")
+    view.add_row("done", _done(live) if live.of or live.done else "")
     view.add_row("as it was, at most", "" if live.baseline is None else f"{live.baseline:.3f}")
-    view.add_row("best so far", "" if live.best is None else f"{live.best:.3f}")
+    view.add_row(BEST, "" if live.best is None else f"{live.best:.3f}")
     view.add_row("model calls", f"{live.calls}")
     view.add_row("seconds left", "" if left is None else f"{left:.0f}")
     return view

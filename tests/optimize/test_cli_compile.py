@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from optimize.cli import compile_
+from optimize.compiler import compile_project
+from optimize.study import Live
+from program.settings import Project
+
 STAGES = ["indexing the knowledge", "checking the labels", "searching"]
 
 
@@ -61,3 +66,44 @@ def test_on_a_terminal_one_view_shows_stage_trial_best_calls_and_seconds_left(ow
     for label in ("stage", "done", "best so far", "model calls", "seconds left", "searching"):
         assert label in text
     assert "\x1b[" in text
+
+
+def test_without_a_terminal_a_stage_says_every_ten_seconds_how_far_it_is(monkeypatch, capsys):
+    now = 0.0
+    monkeypatch.setattr(compile_.time, "monotonic", lambda: now)
+    lines = compile_._Lines()
+    live = Live(started=0.0)
+
+    def told(stage, done, of, at):
+        nonlocal now
+        now, live.stage, live.done, live.of = at, stage, done, of
+        lines(live)
+
+    told("fitting thresholds", 0, 0, 100)
+    told("fitting thresholds", 1, 9, 109)
+    told("fitting thresholds", 2, 9, 111)
+    told("fitting thresholds", 2, 9, 125)  # nothing new
+    told("fitting thresholds", 3, 9, 126)
+    told("fitting thresholds", 4, 9, 127)
+    told("choosing on dev", 0, 0, 128)
+    told("choosing on dev", 3, 0, 139)
+    assert capsys.readouterr().err.splitlines() == [
+        "fitting thresholds",
+        "fitting thresholds: 2/9",
+        "fitting thresholds: 3/9",
+        "choosing on dev",
+        "choosing on dev: 3 done",
+    ]
+
+
+def test_the_choice_tells_how_many_settings_it_has_scored(own_shop):
+    counts = []
+
+    def watch(live):
+        if live.stage == "choosing on dev":
+            assert live.seconds_left is None  # nobody knows how many there will be
+            counts.append(live.done)
+
+    compile_project(Project.open(own_shop), trials=4, processes=1, watch=watch)
+    assert counts[0] == 0 and counts == sorted(counts)
+    assert counts[-1] > 1
