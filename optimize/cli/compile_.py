@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from program.settings import Project
 
 SEARCHING = "searching"
-BEST = "best so far"
+WORTH = "utility + routing credit"  # may be more than the best utility there is
+BEST = f"best so far ({WORTH})"
 EVERY = 10.0  # seconds between two lines of a stage's progress
 STOPPING = (
     "Stopping: calls on their way are waited for, so that nothing paid is lost. Press Ctrl-C again to leave at once."
@@ -326,7 +327,7 @@ def _view(live: Live) -> Any:
     left = live.seconds_left
     view.add_row("stage", live.stage)
     view.add_row("done", _done(live) if live.of or live.done else "")
-    view.add_row("as it was, at most", "" if live.baseline is None else f"{live.baseline:.3f}")
+    view.add_row(f"as it was, at most ({WORTH})", "" if live.baseline is None else f"{live.baseline:.3f}")
     view.add_row(BEST, "" if live.best is None else f"{live.best:.3f}")
     view.add_row("model calls", f"{live.calls}")
     view.add_row("seconds left", "" if left is None else f"{left:.0f}")

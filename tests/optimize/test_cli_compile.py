@@ -37,7 +37,11 @@ def test_without_a_terminal_each_stage_is_a_line_and_the_search_tells_how_far_it
         lines = log.read().splitlines()
     told = [line for stage in STAGES for line in lines if line == stage]
     assert told == STAGES
-    searching = [line for line in lines if re.fullmatch(r"searching: \d+/\d+, best so far -?\d\.\d{3}", line)]
+    searching = [
+        line
+        for line in lines
+        if re.fullmatch(r"searching: \d+/\d+, best so far \(utility \+ routing credit\) -?\d\.\d{3}", line)
+    ]
     done, of = map(int, searching[-1].split(",")[0].removeprefix("searching: ").split("/"))
     assert done == of and len(searching) <= 11
     assert len(lines) == len(set(lines))
@@ -63,7 +67,14 @@ def test_on_a_terminal_one_view_shows_stage_trial_best_calls_and_seconds_left(ow
     reader.join(10)
     os.close(master)
     text = shown.decode()
-    for label in ("stage", "done", "best so far", "model calls", "seconds left", "searching"):
+    for label in (
+        "stage",
+        "done",
+        "best so far (utility + routing credit)",
+        "model calls",
+        "seconds left",
+        "searching",
+    ):
         assert label in text
     assert "\x1b[" in text
 
