@@ -37,6 +37,7 @@ from program.settings import Project
 TRIALS = 400
 TRIALS_ASKED = 150
 """Settings tried by default when models of this process answer, and when others do, which take time or money."""
+MOST_SEED = 2**31 - 1  # what every generator of random numbers takes
 SEARCH_SHARE = 0.6
 """Of each cap, what the search may use up; the rest is for choosing and for the test."""
 CHOICE_SHARE = 0.75
@@ -68,8 +69,8 @@ def compile_project(
     `StudyError` for a study made under other conditions, `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
-    if seed is not None and seed < 0:
-        raise StudyError(f"A seed is 0 or more, not {seed}.", "Give another, or none.")
+    if seed is not None and not 0 <= seed <= MOST_SEED:
+        raise StudyError(f"A seed is 0 to {MOST_SEED}, not {seed}.", "Give another, or none.")
     if max_usd is not None:
         require_price(
             project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls", readers(project)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import time
@@ -53,20 +54,29 @@ def register(app: typer.Typer) -> None:
     app.command()(worker)
 
 
+def _finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no cap. Leave the option out for none.")
+    return value
+
+
 def compile_(
     project: Annotated[Path, typer.Argument(help="The project folder.")],
     trials: Annotated[
         int | None,
         typer.Option(
             min=1,
+            max=1_000_000,
             help="Settings that the search proposes; the 10 that every search begins with are tried besides. By default"
             " 400 when every model runs in this process, else 150. With --resume: of the study in all.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the search; 0 unless given.")] = None,
-    max_calls: Annotated[int | None, typer.Option(min=1, help="Model calls, never more.")] = None,
-    max_usd: Annotated[float | None, typer.Option(min=0, help="US dollars, never more.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(min=1, help="Stop in time to be done after this long.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the search; 0 unless given.")] = None,
+    max_calls: Annotated[int | None, typer.Option(min=1, max=10**9, help="Model calls, never more.")] = None,
+    max_usd: Annotated[float | None, typer.Option(min=0, callback=_finite, help="US dollars, never more.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(min=1, callback=_finite, help="Stop in time to be done after this long.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the last study, under its caps.")] = False,
     study: Annotated[str, typer.Option(help="Go on with the study of that name instead.")] = "",
     origin: Annotated[str, typer.Option("--from", help="The version to start from and to compare with.")] = "",

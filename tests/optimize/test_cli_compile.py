@@ -9,8 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from optimize.cli import compile_
+from optimize.cli.main import app
 from optimize.compiler import compile_project
 from optimize.study import Live
 from program.settings import Project
@@ -118,3 +120,25 @@ def test_the_choice_tells_how_many_settings_it_has_scored(own_shop):
     compile_project(Project.open(own_shop), trials=4, processes=1, watch=watch)
     assert counts[0] == 0 and counts == sorted(counts)
     assert counts[-1] > 1
+
+
+HUGE = "9" * 20
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--trials", HUGE),
+        ("--trials", "1000001"),
+        ("--seed", HUGE),
+        ("--seed", str(2**31)),
+        ("--max-calls", HUGE),
+        ("--max-usd", "inf"),
+        ("--max-usd", "nan"),
+        ("--max-seconds", "inf"),
+    ],
+)
+def test_a_number_beyond_all_use_is_refused_and_nothing_begun(own_shop, option, value):
+    refused = CliRunner().invoke(app, ["compile", str(own_shop), option, value])
+    assert refused.exit_code == 2 and option in refused.output
+    assert not (own_shop / ".ragc").exists()

@@ -198,9 +198,10 @@ def test_the_parent_that_an_alias_names_is_sealed_by_its_own_name(paid_shop):
         assert parent == second.parent != origin
 
 
-def test_a_seed_below_nothing_is_refused_before_anything_is_done(paid_shop, model):
-    with pytest.raises(StudyError, match="0 or more"):
-        compile_project(Project.open(paid_shop), seed=-1)
+@pytest.mark.parametrize("seed", [-1, 2**31])
+def test_a_seed_that_no_generator_takes_is_refused_before_anything_is_done(paid_shop, model, seed):
+    with pytest.raises(StudyError, match="0 to 2147483647"):
+        compile_project(Project.open(paid_shop), seed=seed)
     assert not model.calls
 
 
