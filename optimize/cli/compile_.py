@@ -60,6 +60,12 @@ def _finite(value: float | None) -> float | None:
     return value
 
 
+def _named(value: str | None) -> str | None:
+    if value is not None and not value.strip():  # of a shell's variable that is not set
+        raise typer.BadParameter("it is empty. Give a name, or leave the option out.")
+    return value
+
+
 def compile_(
     project: Annotated[Path, typer.Argument(help="The project folder.")],
     trials: Annotated[
@@ -78,9 +84,15 @@ def compile_(
         float | None, typer.Option(min=1, callback=_finite, help="Stop in time to be done after this long.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the last study, under its caps.")] = False,
-    study: Annotated[str, typer.Option(help="Go on with the study of that name instead.")] = "",
-    origin: Annotated[str, typer.Option("--from", help="The version to start from and to compare with.")] = "",
-    promote: Annotated[str, typer.Option(help="Move this alias to the version, if it is detectably better.")] = "",
+    study: Annotated[
+        str | None, typer.Option(callback=_named, help="Go on with the study of that name instead.")
+    ] = None,
+    origin: Annotated[
+        str | None, typer.Option("--from", callback=_named, help="The version to start from and to compare with.")
+    ] = None,
+    promote: Annotated[
+        str | None, typer.Option(callback=_named, help="Move this alias to the version, if it is detectably better.")
+    ] = None,
     processes: Annotated[int, typer.Option(min=1, max=2, help="1: no second process for half of the work.")] = 2,
     watch: Annotated[bool, typer.Option("--watch", help="Show the study in optuna-dashboard meanwhile.")] = False,
     json: Json = False,
@@ -116,8 +128,8 @@ def compile_(
                 max_usd=max_usd,
                 max_seconds=max_seconds,
                 resume=resume,
-                study=study,
-                origin=origin,
+                study=study or "",
+                origin=origin or "",
                 processes=processes,
                 watch=watched,
             )
@@ -139,7 +151,9 @@ def compile_(
 
 def worker(
     project: Annotated[Path, typer.Argument(help="The project folder.")],
-    study: Annotated[str, typer.Option(help="The study to join; the last one when not given.")] = "",
+    study: Annotated[
+        str | None, typer.Option(callback=_named, help="The study to join; the last one when not given.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """One more process on a study that `ragc compile` began, here or on another machine."""
@@ -147,7 +161,7 @@ def worker(
     from program.settings import Project
 
     with _live(json, lambda: "interrupted") as watch:
-        added = work(Project.open(project), study, watch=watch)
+        added = work(Project.open(project), study or "", watch=watch)
     if json:
         print_json({"trials": added})
     else:

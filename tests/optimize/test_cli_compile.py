@@ -142,3 +142,12 @@ def test_a_number_beyond_all_use_is_refused_and_nothing_begun(own_shop, option, 
     refused = CliRunner().invoke(app, ["compile", str(own_shop), option, value])
     assert refused.exit_code == 2 and option in refused.output
     assert not (own_shop / ".ragc").exists()
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"), [("compile", "--study"), ("compile", "--from"), ("compile", "--promote"), ("worker", "--study")]
+)
+def test_an_empty_name_is_refused_not_taken_as_none_given(own_shop, verb, option):
+    refused = CliRunner().invoke(app, [verb, str(own_shop), option, ""])
+    assert refused.exit_code == 2 and option in refused.output and "empty" in refused.output
+    assert not (own_shop / ".ragc").exists()
