@@ -135,7 +135,8 @@ def _begun(journal: Journal, lead: Lead, ready: Preparation) -> None:
 def _too_little(stop: BudgetStop, journal: Journal | None) -> BudgetError:
     """For a cap that is reached before anything can be sealed; with a study, if there is one yet."""
     tried = len(journal.trials()) if journal else 0
-    before = f"the {tried} settings tried could be chosen among" if tried else "the first setting could be tried"
+    among = "the setting tried could be chosen" if tried == 1 else f"the {tried} settings tried could be chosen among"
+    before = among if tried else "the first setting could be tried"
     again = "go on with a higher cap: ragc compile PROJECT --resume" if journal else "give more: ragc compile PROJECT"
     part = "" if tried else f", of which {SEARCH_SHARE:.0%} are for the search,"
     return BudgetError(

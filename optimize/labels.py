@@ -20,6 +20,5 @@ def require_sound_labels(project: Project, questions: Sequence[LabelledQuestion]
     if report.passed:
         return
     first = "; ".join(f"line {f.line} ({f.id}): {f.what}" for f in report.errors[:SHOWN])
-    raise DataError(
-        f"{len(report.errors)} labels are not in order: {first}", "See them all with: ragc data check PROJECT"
-    )
+    wrong = "1 label is" if len(report.errors) == 1 else f"{len(report.errors)} labels are"
+    raise DataError(f"{wrong} not in order: {first}", "See them all with: ragc data check PROJECT")

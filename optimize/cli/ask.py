@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optimize.cli.interruption import interruptible
-from optimize.cli.show import Json, number, percent, print_json, print_table, progress
+from optimize.cli.show import Json, counted, number, percent, print_json, print_table, progress
 from program.errors import RagcError
 
 if TYPE_CHECKING:
@@ -194,9 +194,9 @@ def evaluate(
         for name in metrics
         for show in (_formatter(name),)
     ]
-    title = f"{rag.runtime.version or project.name + ' (uncompiled)'} on {split}: {len(asked)} questions"
+    title = f"{rag.runtime.version or project.name + ' (uncompiled)'} on {split}: {counted(len(asked), 'question')}"
     print_table(title, ["metric", "this program", "plain RAG", "n"], rows)
-    typer.echo(f"These questions, or some of them, were looked at {looks} time{'s' * (looks > 1)}.")
+    typer.echo(f"These questions, or some of them, were looked at {counted(looks, 'time')}.")
 
 
 def _formatter(name: str) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optimize.cli.interruption import INTERRUPTED, interruptible, leave, say
-from optimize.cli.show import Json, number, percent, print_json, print_table
+from optimize.cli.show import Json, counted, number, percent, print_json, print_table
 
 if TYPE_CHECKING:
     from optimize.outcome import Compiled
@@ -165,7 +165,7 @@ def worker(
     if json:
         print_json({"trials": added})
     else:
-        typer.echo(f"{added} trials added" if added else "No trial added: the study has all it may have.")
+        typer.echo(f"{counted(added, 'trial')} added" if added else "No trial added: the study has all it may have.")
 
 
 def _shape(done: Compiled) -> dict[str, Any]:
@@ -218,9 +218,8 @@ def _table(done: Compiled, project: Project) -> None:
             continue
         show = number if name in {"utility", "model_calls"} else percent
         rows.append([name, *(show(column.get(name)) for column in columns), str(columns[-1][name]["n"])])
-    title = (
-        f"{done.reference} on {len(done.evaluation.grades)} test questions: percent or mean [95 % interval by topic]"
-    )
+    on = counted(len(done.evaluation.grades), "test question")
+    title = f"{done.reference} on {on}: percent or mean [95 % interval by topic]"
     print_table(title, ["metric", "plain RAG", "parent", "compiled", "n"], rows)
     parent, plain = _over(done.against_parent, done.parent), _over(done.against_plain, "plain RAG")
     points = [f"{name} {one.utility:.3f} at {one.calls:.2f} calls" for name, one in done.points.items()]
@@ -229,8 +228,8 @@ def _table(done: Compiled, project: Project) -> None:
     typer.echo(
         f"utility, question by question: {parent}: {done.verdict}; {plain}\n"
         f"On train and dev: {', '.join(points)}\n"
-        f"{done.trials} settings tried in {done.seconds:.0f} s, {done.calls} model calls, ${done.usd:.2f}. "
-        f"This test split was looked at {done.looks} time{'s' * (done.looks > 1)}.\n"
+        f"{counted(done.trials, 'setting')} tried in {done.seconds:.0f} s, {counted(done.calls, 'model call')}, "
+        f"${done.usd:.2f}. This test split was looked at {counted(done.looks, 'time')}.\n"
         f'Ask it: ragc ask {done.reference}{elsewhere} "your question"'
     )
     if "balanced" not in done.survived:
@@ -243,8 +242,8 @@ def _table(done: Compiled, project: Project) -> None:
         typer.echo(f"The cap on {done.stopped_by} was reached: the search, the choice or the test was cut short.")
     if done.stood_in:
         typer.echo(
-            f"{done.stood_in} answers were a stand-in's, for models that could not be reached or read: what was chosen"
-            " rests on them. Compile again when they can; only these are asked anew.",
+            f"For models that could not be reached or read a stand-in gave {counted(done.stood_in, 'answer')}, on which"
+            " rests what was chosen, too. Compile again when they can be; only what it answered is asked anew.",
             err=True,
         )
     for name, why in done.broken.items():

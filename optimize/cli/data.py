@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from optimize.cli.show import Json, print_json, print_table
+from optimize.cli.show import Json, counted, print_json, print_table
 
 PRINTED = 50
 """Of errors, and of warnings, at most; `--json` has all."""
@@ -57,10 +57,15 @@ def check(folder: Folder, json: Json = False) -> None:
                 typer.echo(f"{len(findings) - PRINTED} more {title}: --json lists them all.")
         for warning in corpus.warnings:
             typer.echo(warning, err=True)
-        typer.echo(f"{report.questions} questions: {len(report.errors)} errors, {len(report.warnings)} warnings")
+        typer.echo(
+            f"{counted(report.questions, 'question')}: {counted(len(report.errors), 'error')}, "
+            f"{counted(len(report.warnings), 'warning')}"
+        )
     if unread:
-        lines = "1 line" if len(unread) == 1 else f"{len(unread)} lines"
-        raise DataError(f"{lines} of {project.labelled.name} cannot be read.", "Mend them as told, and check again.")
+        raise DataError(
+            f"{counted(len(unread), 'line')} of {project.labelled.name} cannot be read.",
+            "Mend what is told, and check again.",
+        )
     if not report.passed:
         raise typer.Exit(1)
 
@@ -108,7 +113,7 @@ def split(
         print_json({"changed": changed, "splits": sizes})
         return
     shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    typer.echo(f"{shown}; {changed} lines changed in {path.name}")
+    typer.echo(f"{shown}; {counted(changed, 'line')} changed in {path.name}")
 
 
 def import_(
@@ -128,7 +133,8 @@ def import_(
     if json:
         print_json(asdict(report))
         return
-    typer.echo(f"{report.questions} questions and {report.passages} passages of {report.format} into {folder}")
+    questions, passages = counted(report.questions, "question"), counted(report.passages, "passage")
+    typer.echo(f"{questions} and {passages} of {report.format} into {folder}")
     if report.unchecked:
-        typer.echo(f"  {report.unchecked} answers are in no evidence word for word: they are no facts", err=True)
+        typer.echo(f"  in no evidence word for word, and so no facts: {counted(report.unchecked, 'answer')}", err=True)
     typer.echo(f"Next: ragc data check {shlex.quote(str(folder))}")

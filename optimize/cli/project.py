@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from optimize.cli.show import Json, print_json, print_table, progress
+from optimize.cli.show import Json, counted, print_json, print_table, progress
 
 Folder = Annotated[Path, typer.Argument(help="The project folder.")]
 
@@ -98,11 +98,12 @@ def index(
         print_json(asdict(report))
         return
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
-    typer.echo(f"{report.passages} passages of {report.documents} documents in {report.seconds:.1f} s: {state}")
+    passages, documents = counted(report.passages, "passage"), counted(report.documents, "document")
+    typer.echo(f"{passages} of {documents} in {report.seconds:.1f} s: {state}")
     if (read := report.relations) != NOTHING_READ:
         typer.echo(
-            f"relations: {read.asked} passages read, {read.reused} kept, {read.unread} not read; "
-            f"{read.calls} calls, ${read.usd:.4f}"
+            f"relations: {counted(read.asked, 'passage')} read, {read.reused} kept, {read.unread} not read; "
+            f"{counted(read.calls, 'call')}, ${read.usd:.4f}"
         )
     if report.skipped:
         typer.echo(f"{len(report.skipped)} skipped:", err=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from optimize.cli.show import Json, print_json, print_table, progress
+from optimize.cli.show import Json, counted, print_json, print_table, progress
 
 Strategy = Annotated[str, typer.Option(help="auto, vector, keyword, hybrid or graph.")]
 Folder = Annotated[Path, typer.Argument(help="The project folder.")]
@@ -104,4 +104,4 @@ def evaluate_search(
     rows = [
         [name, f"{value:.1f} ms" if name.endswith("_ms") else f"{100 * value:.1f} %"] for name, value in shown.items()
     ]
-    print_table(f"{strategy} on {beir.name}: {found['n']} questions", ["figure", "value"], rows)
+    print_table(f"{strategy} on {beir.name}: {counted(found['n'], 'question')}", ["figure", "value"], rows)

@@ -77,6 +77,11 @@ def progress(label: str, quiet: bool = False) -> Iterator[Advance]:
         yield advance
 
 
+def counted(n: int, what: str) -> str:
+    """`1 question`, `2 questions`: for a word that takes an s."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
 def percent(measure: dict[str, Any] | None) -> str:
     """`91.2 [88.0, 94.1]`, or a dash."""
     if measure is None:

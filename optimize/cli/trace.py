@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from optimize.cli.show import Json, print_json, print_table
+from optimize.cli.show import Json, counted, print_json, print_table
 
 Where = Annotated[str, typer.Argument(help="The project folder, or a file of traces.")]
 
@@ -71,14 +71,16 @@ def stats(
     if json:
         print_json(figures)
     else:
-        print_table(f"{figures['n']} questions", ["figure", "value"], [[k, _shown(v)] for k, v in figures.items()])
+        print_table(
+            counted(figures["n"], "question"), ["figure", "value"], [[k, _shown(v)] for k, v in figures.items()]
+        )
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_shown(part)}" for name, part in value.items()) or "-"
     if isinstance(value, tuple):
-        return f"{len(value)} lines, the first {value[0]}" if value else "-"
+        return f"{counted(len(value), 'line')}, the first {value[0]}" if value else "-"
     if value is None:
         return "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

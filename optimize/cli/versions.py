@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts, Ref, headline
-from optimize.cli.show import Json, print_json, print_table
+from optimize.cli.show import Json, counted, print_json, print_table
 from program.errors import RagcError, VersionError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def gc(
     gone = [f for f in fates if f.goes]
     size = sum(f.size for f in gone) / 2**20
     hint = "" if force or not gone else " To remove them, add --force."
-    typer.echo(f"{len(gone)} of {len(fates)} versions {word}, {size:.2f} MB.{hint}")
+    typer.echo(f"{len(gone)} of {counted(len(fates), 'version')} {word}, {size:.2f} MB.{hint}")
 
 
 def export(

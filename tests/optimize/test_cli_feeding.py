@@ -42,3 +42,16 @@ def test_an_imported_set_passes_the_check_and_can_be_searched(tmp_path: Path) ->
     assert RUNNER.invoke(app, ["data", "check", project]).exit_code == 0
     found = json.loads(RUNNER.invoke(app, ["search", project, "Where is the Wren made?", "--json"]).stdout)
     assert [p["id"] for p in found] == ["csv/corpus.jsonl#p1"]
+
+
+def test_one_of_a_thing_is_told_in_the_singular(tmp_path: Path) -> None:
+    source, project = tmp_path / "faq.csv", tmp_path / "project"
+    source.write_text("question,answer,context\nWhere is the Wren made?,Oslo,The Wren kettle is made in Oslo.\n")
+    told = RUNNER.invoke(app, ["data", "import", str(project), str(source)])
+    assert told.stdout.startswith("1 question and 1 passage of csv into ")
+    assert "1 question: 0 errors, " in RUNNER.invoke(app, ["data", "check", str(project)]).stdout
+    labelled = next(project.glob("*.jsonl"))
+    labelled.write_text(labelled.read_text().replace("csv/corpus.jsonl#p1", "csv/corpus.jsonl#p9"))
+    checked = RUNNER.invoke(app, ["data", "check", str(project)])
+    assert checked.exit_code == 1 and "1 question: 1 error, " in checked.stdout
+    assert "1 label is not in order" in str(RUNNER.invoke(app, ["compile", str(project)]).exception)
