@@ -69,14 +69,7 @@ def compile_project(
     `StudyError` for a study made under other conditions, `BudgetError` when a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
-    if seed is not None and not 0 <= seed <= MOST_SEED:
-        raise StudyError(f"A seed is 0 to {MOST_SEED}, not {seed}.", "Give another, or none.")
-    if max_usd is not None:
-        require_price(
-            project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls", readers(project)
-        )
-    with locked(project.artifacts, project.name):
-        pass  # what cannot be sealed there is not to be paid for
+    _require_sense(project, seed, caps)
     spending = Spending(caps)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
     with ExitStack() as held:
@@ -126,8 +119,19 @@ def compile_project(
             return done
 
 
+def _require_sense(project: Project, seed: int | None, caps: Caps) -> None:
+    """Raises for a seed that is none, and for a cap on money that could not stop what has no price."""
+    if seed is not None and not 0 <= seed <= MOST_SEED:
+        raise StudyError(f"A seed is 0 to {MOST_SEED}, not {seed}.", "Give another, or none.")
+    if caps.usd is not None:
+        settings = project.settings
+        require_price(settings.models, settings.provider, "--max-usd", "cap --max-calls", readers(project))
+
+
 def _begun(journal: Journal, lead: Lead, ready: Preparation) -> None:
-    """Leads a new study, and spends with it."""
+    """Leads a new study, and spends with it, where its version can be sealed."""
+    with locked(ready.project.artifacts, ready.project.name):
+        pass
     lead.take(journal)
     ready.begin(journal)
 

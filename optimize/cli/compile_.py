@@ -109,7 +109,8 @@ def compile_(
     begun: set[str] = set()
 
     def go_on() -> str:
-        return f"Go on with: ragc compile {shlex.quote(str(project))} --resume" if any(begun) else "Nothing was begun: start it again."
+        again = f"Go on with: ragc compile {shlex.quote(str(project))} --resume"
+        return again if any(begun) else "Nothing was begun: start it again."
 
     try:
         left = "stopped at once; calls on their way are lost."
