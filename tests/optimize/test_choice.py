@@ -39,9 +39,13 @@ QUESTIONS = [
     LabelledQuestion(id="b", question="B?", outcome="abstain", route="simple"),
     LabelledQuestion(id="c", question="C?", facts=("x",)),
 ]
-numbers = st.integers(-8, 8).map(lambda n: n / 4)
+less = st.integers(1, 16).map(lambda n: n / 4)
 weights_ = st.builds(
-    UtilitySettings, correct=st.integers(0, 8).map(lambda n: n / 4), wrong=numbers, missed=numbers, call=st.floats(0, 1)
+    lambda best, wrong, missed, call: UtilitySettings(correct=best, wrong=best - wrong, missed=best - missed, call=call),
+    st.integers(0, 8).map(lambda n: n / 4),
+    less,
+    less,
+    st.floats(0, 1),
 )
 answers = st.tuples(
     st.sampled_from(["correct", "partial", "wrong", "refused"]), st.sampled_from([0.0, 1.0]), st.integers(0, 4)
