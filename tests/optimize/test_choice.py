@@ -41,7 +41,9 @@ QUESTIONS = [
 ]
 less = st.integers(1, 16).map(lambda n: n / 4)
 weights_ = st.builds(
-    lambda best, wrong, missed, call: UtilitySettings(correct=best, wrong=best - wrong, missed=best - missed, call=call),
+    lambda best, wrong, missed, call: UtilitySettings(
+        correct=best, wrong=best - wrong, missed=best - missed, call=call
+    ),
     st.integers(0, 8).map(lambda n: n / 4),
     less,
     less,
