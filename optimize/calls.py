@@ -25,7 +25,7 @@ from program.evidence import Pool
 from program.knowledge.library import Library
 from program.knowledge.source import Passage
 from program.models.adapter import speaking
-from program.models.admission import MOST_TOKENS
+from program.models.admission import MOST_TOKENS, prompt_tokens
 from program.models.catalog import LOCAL, price
 from program.models.spending import Spending as Spent
 from program.models.spending import spending as spending_of
@@ -217,9 +217,8 @@ class Calls:
             return 0.0
         inputs = [value for ask in put.asks for value in prompt_inputs(ask.inputs).values()]
         tasks = len({ask.predictor for ask in put.asks})
-        size = 4000 * tasks + sum(len(str(value).encode("utf-8", "replace")) for value in inputs)
         longest = int((put.model.kwargs or {}).get("max_tokens") or MOST_TOKENS)
-        return price(put.model, size // 2, longest)
+        return price(put.model, prompt_tokens(inputs, tasks), longest)
 
 
 class Packing:

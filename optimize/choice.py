@@ -83,9 +83,9 @@ def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
             points[name] = found
     for name in [one for one in survived if one != BALANCED]:
         new = points[name]  # with these demonstrations, at the project's own price:
-        if bench.survives(choosing.gain(new, own, balanced)) and bench.survives(choosing.gain(new, own)):
+        if bench.survives(choosing.gain(new, own, balanced)) and bench.survives(gained := choosing.gain(new, own)):
             points = {other: new if one == balanced else one for other, one in points.items()}
-            balanced, gains = new, choosing.gain(new, own)
+            balanced, gains = new, gained
             survived = list(dict.fromkeys([BALANCED, *survived]))
     last = choosing.scored(list(points.values()))
     named = {name: last.candidates[last.settings.index(one)] for name, one in points.items() if one in last.settings}
@@ -133,11 +133,11 @@ class _Choosing:
     def gain(self, setting: Setting, price: float, over: Setting | None = None) -> Floats:
         """What each question gains by a setting at a price, over another or "as it is"; NaN where a cap is in the
         way."""
-        before = self._before.at(price, self._own)
-        found, other = (self.scored([] if one is None else [one]).at(price) for one in (setting, over))
-        if not len(found) or (over is not None and not len(other)):
-            return np.full_like(before, np.nan)
-        return np.asarray(found[0] - (before if over is None else other[0]))
+        before = [self._before.at(price, self._own)] if over is None else self.scored([over]).at(price)
+        found = self.scored([setting]).at(price)
+        if not len(before) or not len(found):
+            return np.full_like(self._before.utility, np.nan)
+        return np.asarray(found[0] - before[0])
 
     def front(self, balanced: Setting, settings: Sequence[Setting]) -> Table:
         """All settings with the instructions and demonstrations of `balanced`, which is the first of them."""

@@ -66,9 +66,9 @@ def check(
     return report
 
 
-def too_few(questions: Sequence[LabelledQuestion], seed: int = 0) -> list[Finding]:
+def too_few(questions: Sequence[LabelledQuestion]) -> list[Finding]:
     """Where the topics do not go round the three splits, or are too few to test on: a warning, of no line."""
-    parts = {name: {q.topic or q.id for q in part} for name, part in splits(questions, seed).items()}
+    parts = {name: {q.topic or q.id for q in part} for name, part in splits(questions).items()}
     topics, test = len(set().union(*parts.values())), len(parts["test"])
     if topics < len(parts) or not parts["train"] or not test:
         split = ", ".join(f"{name} {len(part)}" for name, part in parts.items())

@@ -136,7 +136,7 @@ class UtilitySettings(_Section):
     @property
     def best(self) -> float:
         """The most that an answer can be worth; there is no least, for calls may be many."""
-        return max(self.correct, self.wrong, self.missed, 0.0)
+        return max(self.correct, 0.0)
 
 
 class LabelledSettings(_Section):

@@ -9,6 +9,7 @@ from typing import NoReturn
 import typer
 
 from optimize.cli import ab, ask, compile_, data, project, registry, search, trace, versions
+from optimize.cli.interruption import INTERRUPTED
 from program.errors import RagcError
 
 DEBUG = "--debug"
@@ -41,7 +42,7 @@ def main() -> NoReturn:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:

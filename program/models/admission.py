@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -40,6 +40,11 @@ def bounded(call: Call, spent: Spending) -> Call:
     return replace(call, settings={**call.settings, _LENGTHS[0]: MOST_TOKENS})
 
 
+def prompt_tokens(parts: Iterable[object], tasks: int = 1) -> int:
+    """What a prompt is taken to have before it is counted: a token for every two bytes, with room for its form."""
+    return (4000 * tasks + sum(len(str(part).encode("utf-8", "replace")) for part in parts)) // 2
+
+
 @asynccontextmanager
 async def allowed(lane: Lane, call: Call, spent: Spending) -> AsyncIterator[Paid]:
     """One request within the spender's hard cap, to be filled in with what it cost. Raises `BudgetStop` before it.
@@ -51,9 +56,8 @@ async def allowed(lane: Lane, call: Call, spent: Spending) -> AsyncIterator[Paid
     if (cap := spent.cap) is None:
         yield paid
         return
-    size = 4000 + sum(len(str(message).encode("utf-8", "replace")) for message in call.messages)
     longest = next((int(call.settings[name]) for name in _LENGTHS if call.settings.get(name)), MOST_TOKENS)
-    most = lane.price(max(size // 2, count_messages(call.model, call.messages)), longest)
+    most = lane.price(max(prompt_tokens(call.messages), count_messages(call.model, call.messages)), longest)
     waiting = asyncio.get_running_loop().run_in_executor(_waiters(), cap.before_call, most)
     try:
         await asyncio.shield(waiting)
