@@ -28,6 +28,10 @@ _SPOKEN = {
     "k": "kelvin",
     "stones": "stone",
 }
+_OF_NO_UNIT = frozenset(
+    "about all an and any be by can could did do does for from have how i if is it its my no not of on or our out that "
+    "the their there they this to was we were what when where which who why will with would you your".split()
+)
 _DATE = (
     r"((?:\d{1,2}(?:st|nd|rd|th)? )?[a-z]+ \d{1,2}(?:st|nd|rd|th)?,? \d{4}"
     r"|\d{1,2}(?:st|nd|rd|th)? (?:of )?[a-z]+,? \d{4}|\d{4}-\d{2}-\d{2})"
@@ -41,8 +45,16 @@ def convert(text: str) -> str:
         found = re.fullmatch(f"(?:how many )?{pattern}" if target_first else pattern, text.strip(), re.IGNORECASE)
         if found:
             target, amount, unit = found.groups() if target_first else (found[3], found[1], found[2])
-            return _converted(float(amount or 1), unit.strip(), target.strip())
+            spoken = no_unit(unit) or no_unit(target)
+            return "" if spoken else _converted(float(amount or 1), unit.strip(), target.strip())
     return ""
+
+
+def no_unit(text: str) -> bool:
+    """True when a word tells that `text` names no unit, so that pint, which takes long to start, need not be asked."""
+    words = text.lower().split()
+    divides = "/" in text or "per" in words  # by itself even such a word is struck out
+    return not divides and not _OF_NO_UNIT.isdisjoint(words)
 
 
 @lru_cache(maxsize=1)
