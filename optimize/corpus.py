@@ -66,18 +66,20 @@ class Corpus:
 
 def read_corpus(project: Project) -> Corpus:
     """The passages and tables of every base. Raises `KnowledgeError` for one that cannot be read."""
-    from program.knowledge.embedder import shared_embedder
     from program.knowledge.ingest import link_superseded, read_spec
     from program.knowledge.kinds import folders
+
+    whole = link_superseded([read_spec(spec) for spec in folders(project)])
+    settings = project.settings.knowledge.items()
+    tables = [_tables(project, name, base) for name, base in settings if isinstance(base, TablesSettings)]
+    return Corpus({p.id: p for p in whole.passages}, ProjectTables(tables), tuple(whole.warnings))
+
+
+def _tables(project: Project, name: str, base: TablesSettings) -> Tables:
+    """A base of tables; what reads it takes long to import, and many projects have none."""
+    from program.knowledge.embedder import shared_embedder
     from program.knowledge.source import SourceCard
     from program.knowledge.tables import Tables
 
-    whole = link_superseded([read_spec(spec) for spec in folders(project)])
     # The embedder loads its model at the first question asked in words, and none is asked here.
-    embedder = shared_embedder()
-    tables = [
-        Tables(name, SourceCard(name, base.kind, base.about), project.place(base), embedder)
-        for name, base in project.settings.knowledge.items()
-        if isinstance(base, TablesSettings)
-    ]
-    return Corpus({p.id: p for p in whole.passages}, ProjectTables(tables), tuple(whole.warnings))
+    return Tables(name, SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
