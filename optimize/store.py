@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -76,7 +75,7 @@ class Store:
                 raise unopenable(error) from error
         self._swept = False
         tables = sa.MetaData()
-        self._key = sa.LargeBinary().with_variant(mysql.VARBINARY(16), "mysql", "mariadb")
+        self._key = sa.LargeBinary().with_variant(sa.VARBINARY(16), "mysql", "mariadb")
         self._evidence = self._table(
             f"{prefix}evidence",
             tables,
@@ -238,7 +237,11 @@ class Store:
         if self._engine.dialect.name in {"mysql", "mariadb"}:
             return sa.insert(table).prefix_with("IGNORE")
         if self._engine.dialect.name == "sqlite":
+            from sqlalchemy.dialects import sqlite
+
             return sqlite.insert(table).on_conflict_do_nothing()
+        from sqlalchemy.dialects import postgresql
+
         return postgresql.insert(table).on_conflict_do_nothing()
 
     def _do(self, action: Callable[[sa.Connection], T], once: bool = False) -> T:
