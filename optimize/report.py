@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from optimize import charts
@@ -21,6 +21,9 @@ from optimize.stats import PairedResult, shown_p
 from program.parameters import Setting, is_candidate
 from program.signatures import BASE_PREFIX
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 LARGEST = 500_000  # bytes: the page is committed with its version
 SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
 """Questions won and lost, tags, ungraded questions and decisions of a predictor that are shown at most, and characters
@@ -30,9 +33,6 @@ IMPORTANT = 12
 DRAWN = 20
 """Decisions of one predictor whose charts are shown at most: a router decides on every knowledge base."""
 PLAIN_NUMBERS = frozenset({"utility", "model_calls", "tokens", "usd", "answer_relevancy"})
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=False
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,20 @@ def render(story: Story) -> bytes:
     return page
 
 
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    found = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
+    return found.get_template("report.html.j2")
+
+
 def _page(story: Story, most: int, longest: int) -> bytes:
     chosen = story.chosen
     won, lost = _flipped(story.before.grades, story.after.grades, longest)
     top = sorted(story.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
     drawn = _drawn(story, min(most, DRAWN))
-    page = _TEMPLATES.get_template("report.html.j2").render(
+    page = _template().render(
         name=story.name,
         parent=story.parent,
         verdict=story.verdict.replace("_", " "),
