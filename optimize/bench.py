@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +16,18 @@ from optimize.front import Candidate
 from optimize.preparation import Preparation, copy_of, topics_apart
 from optimize.scores import Floats, Scores
 from optimize.scoring import Arm, Scoring
-from optimize.spending import Spending
+from optimize.spending import Caps, Spending
 from optimize.study import Search
 from optimize.survival import survives
 from program.errors import BudgetStop
-from program.parameters import Setting
+from program.parameters import Setting, is_candidate
 from program.rag import AgenticRAG
 
 TOPICS = 2  # of dev, under which no fold of it can be left out
 
 
 class Bench:
-    """Scores settings on the questions of train (out of fold), then of dev; without dev once a cap is reached there.
+    """Scores settings on the questions of train (out of fold), then of dev; of its topics only those a cap reached.
 
     `held` are the questions that folds are made of: those of dev, or all where dev has too few topics for that.
     `progress` is told of how many settings were scored so far; how many it will be nobody knows before.
@@ -39,9 +42,10 @@ class Bench:
         self._train = [question for arm in ready.arms for question in arm.questions]
         self._dev = list(ready.parts["dev"])
         half = len(self._dev) // 2  # an arm for each of two processes
-        parts = [(final, self._dev[:half]), (copy_of(final), self._dev[half:])]
-        arms = [Arm(ready.replay(program), questions) for program, questions in parts]
-        self._scoring = Scoring(arms, ready.project.settings.utility)
+        self._parts = [(ready.replay(final), self._dev[:half]), (ready.replay(copy_of(final)), self._dev[half:])]
+        self._weights = ready.project.settings.utility
+        self._capped = ready.spending.caps != Caps()
+        self._scoring = self._over(self._dev)
         self.own = ready.project.settings.utility.call
 
     def abreast(self, spending: Spending) -> AbstractContextManager[None]:
@@ -50,27 +54,69 @@ class Bench:
 
     def __call__(self, setting: Setting) -> Scores:
         """Every question under a setting. Raises `BudgetStop` when a cap is reached on what is not known."""
-        scores = self._search.scores(setting).beside(self._scoring(setting) if self._dev else Scores.none(0))
+        scores = self._search.scores(setting).beside(self._on_dev(setting))
         self._seen.add(tuple(sorted(setting.items())))
         self._progress(len(self._seen))
         return scores
 
-    def all(self, settings: Sequence[Setting], before: Setting) -> tuple[list[Scores], Scores]:
-        """The scores of settings, and of the one from before; dev is left out from now on if a cap does not reach.
+    def all(self, settings: Sequence[Setting], before: Setting) -> tuple[Table, Scores]:
+        """The scores of settings, and of the one from before.
 
-        Of as many settings as a cap lets be scored, and of the one from before what is known.
+        Under a cap, of as many settings as it reaches for, and dev is from now on what these could be scored on: two
+        topics at least, or none. Of the one from before it is what is known, unless folds are made of train, too.
         """
+        if self._capped:
+            settings = self._within_reach(before, settings)
+        table = self.table(settings)
         try:
-            return [self(setting) for setting in settings], self(before)
+            if not self._capped or self.held[0] == 0:
+                return table, self(before)
         except BudgetStop:
-            self._dev = []
+            pass
+        return table, self._search.known(before).beside(self._on_dev(before))
+
+    def table(self, settings: Sequence[Setting], known: Callable[[Setting], Scores | None] = lambda one: None) -> Table:
+        """Those of the settings that no cap keeps from being scored; of some the scores may be `known`."""
         rows: list[Scores] = []
         with suppress(BudgetStop):
-            rows.extend(self(setting) for setting in settings)
-        try:
-            return rows, self(before)
-        except BudgetStop:
-            return rows, self._search.known(before)
+            rows.extend(known(one) or self(one) for one in settings)
+        return Table(settings[: len(rows)], rows, self.own)
+
+    def _within_reach(self, before: Setting, settings: Sequence[Setting]) -> Sequence[Setting]:
+        """Leaves of dev what the cap lets be scored: two topics under one setting after the other, then, under all it
+        reached for, topic after topic. The settings it reached for; all where it reached for none, without dev."""
+        places: dict[str, list[int]] = defaultdict(list)
+        for place, question in enumerate(self._dev):
+            places[question.cluster].append(place)
+        least, rest = list(places.values())[:TOPICS], list(places.values())[TOPICS:]
+        kept = list(chain.from_iterable(least))
+        scored: list[Setting] = []
+        with suppress(BudgetStop):
+            for setting in [before, *_alternating(settings)]:
+                self._scoring(setting, kept)
+                scored.append(setting)
+            for more in rest:
+                for setting in scored:
+                    self._scoring(setting, more)
+                kept += more
+        reached = [setting for setting in settings if setting in scored[1:]]
+        self._dev = [self._dev[place] for place in sorted(kept)] if reached else []
+        self._scoring = self._over(self._dev)
+        return reached or settings
+
+    def _over(self, questions: Sequence[LabelledQuestion]) -> Scoring:
+        """Scores those questions of dev."""
+        kept = {question.id for question in questions}
+        arms = [Arm(replay, [one for one in part if one.id in kept]) for replay, part in self._parts]
+        return Scoring(arms, self._weights)
+
+    def _on_dev(self, setting: Setting) -> Scores:
+        return self._scoring(setting) if self._dev else Scores.none(0)
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """Of train and dev, how many questions are scored."""
+        return {"train": len(self._train), "dev": len(self._dev)}
 
     @property
     def broken(self) -> Mapping[str, str]:
@@ -85,13 +131,25 @@ class Bench:
     @property
     def held(self) -> list[int]:
         """The places of the questions that folds are made of."""
-        topics = {question.topic or question.id for question in self._dev}
+        topics = {question.cluster for question in self._dev}
         return list(range(len(self._train) if len(topics) >= TOPICS else 0, len(self.questions)))
 
     def survives(self, gains: Floats) -> bool:
         """True when the gains of the questions in folds are more than chance would give."""
-        topics = [question.topic or question.id for question in self.questions]
+        topics = [question.cluster for question in self.questions]
         return survives([float(gains[n]) for n in self.held], [topics[n] for n in self.held])
+
+
+def _alternating(settings: Sequence[Setting]) -> list[Setting]:
+    """The settings, of each choice of candidates the first, then of each the second, and so on: what was learnt is what
+    most needs to be seen on other questions."""
+    turns: Counter[tuple[float, ...]] = Counter()
+    ordered = []
+    for setting in settings:
+        chosen = tuple(value for name, value in sorted(setting.items()) if is_candidate(name))
+        ordered.append((turns[chosen], setting))
+        turns[chosen] += 1
+    return [setting for _, setting in sorted(ordered, key=itemgetter(0))]
 
 
 class Table:

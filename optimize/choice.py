@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,7 +13,6 @@ from optimize.preparation import Preparation
 from optimize.scores import Floats, Scores
 from optimize.simplify import simplified
 from optimize.study import Search
-from program.errors import BudgetStop
 from program.parameters import Setting, is_candidate
 
 FINALISTS = 14
@@ -50,22 +48,22 @@ class Choice:
 def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
     """Chooses among the finalists on train (out of fold) and dev together, for each named point at its price of a call.
 
-    By cross-validation over the topics of dev, or of train too where dev is missing, has one topic or a cap is reached
-    on it: for each fold the best setting is chosen without it and judged on it against "as it is". The choice is made
+    By cross-validation over the topics of dev, or of train too where fewer than two of dev are there, or within a
+    cap: for each fold the best setting is chosen without it and judged on it against "as it is". The choice is made
     only if those gains, and those of what is then sealed, are positive and exceed their standard error, taken by
     topic. What is chosen is rid of every value that does no good. Else `balanced` stays as it is, but that a decider
-    without demonstrations is given those labelled, and that of a program never compiled is plain RAG where the gain of
-    that survives. Another point is then what `balanced` is. A program holds one instruction and one set of
-    demonstrations for each predictor: those of `balanced`, with which the whole frontier is scored anew. Should another
-    point be worth more with these even at the project's own price, and that gain survive, it is `balanced` as well.
+    without demonstrations is given those labelled, and that of a program never compiled is plain RAG where the gain
+    of that survives. Another point is then what `balanced` is. A program holds one instruction and one set of
+    demonstrations for each predictor: those of `balanced`, with which the whole frontier is scored anew. Should
+    another point be worth more with these even at the project's own price, and that gain survive, it is `balanced` as
+    well.
     """
     own = ready.project.settings.utility.call
     as_it_is = {**search.as_it_is, **ready.begun}
     finalists = [trial.setting for trial in search.finalists(FINALISTS)]
-    rows, before = bench.all(finalists, as_it_is)
-    if not rows:
+    table, before = bench.all(finalists, as_it_is)
+    if not table.settings:
         return Choice(dict.fromkeys(prices([], own), as_it_is), [], (), 0.0)
-    table = Table(finalists, rows, own)
     choosing = _Choosing(bench, as_it_is, before, own)
     first, gains = choosing.point(table, own, search.fitted, lambda scores: scores.worth)
     survived = [] if first is None else [BALANCED]
@@ -146,10 +144,7 @@ class _Choosing:
 
     def scored(self, settings: Sequence[Setting]) -> Table:
         """Those of the settings that no cap keeps from being scored."""
-        rows: list[Scores] = []
-        with suppress(BudgetStop):
-            rows.extend(self._before if one == self._as_it_is else self._bench(one) for one in settings)
-        return Table(settings[: len(rows)], rows, self._own)
+        return self._bench.table(settings, lambda one: self._before if one == self._as_it_is else None)
 
 
 def _without_routing(price: float, own: float) -> Callable[[Scores], float]:

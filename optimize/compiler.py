@@ -38,7 +38,7 @@ TRIALS = 400
 TRIALS_ASKED = 150
 """Settings tried by default when models of this process answer, and when others do, which take time or money."""
 MOST_SEED = 2**31 - 1  # what every generator of random numbers takes
-SEARCH_SHARE = 0.6
+SEARCH_SHARE = 0.4
 """Of each cap, what the search may use up; the rest is for choosing and for the test."""
 CHOICE_SHARE = 0.75
 
@@ -79,7 +79,7 @@ def compile_project(
         noted = journal.attributes[IDENTITY] if journal else {}
         caps = caps.or_else(journal.attributes.get(CAPS, {}) if journal else {})
         tried = bool(journal and journal.trials())
-        spending.caps = caps if tried else caps.reduced(SEARCH_SHARE)  # what was searched is there to be chosen from
+        spending.caps = caps if tried else caps.reduced(CHOICE_SHARE)  # what was searched is there to be chosen from
         seed, origin = int(noted.get("seed", seed or 0)), str(noted.get("from", origin))
         try:
             ready = open_project(project, seed, origin, spending, stage, advance, journal)
@@ -111,6 +111,9 @@ def compile_project(
         stage("searching")
         with search.abreast(spending) if shared else nullcontext():
             stopped_by = search.run(target, told, live, spending)
+            if not search.trials:  # without one there is nothing to choose from
+                spending.caps = caps.reduced(CHOICE_SHARE)
+                search.run(1 - len(ready.starts), told, live, spending)
             if not search.trials:
                 raise _too_little(BudgetStop(stopped_by), journal)
             done = _finish(ready, search, journal, caps, stopped_by, stage, advance, scored, shared)
@@ -142,7 +145,7 @@ def _too_little(stop: BudgetStop, journal: Journal | None) -> BudgetError:
     among = "the setting tried could be chosen" if tried == 1 else f"the {tried} settings tried could be chosen among"
     before = among if tried else "the first setting could be tried"
     again = "go on with a higher cap: ragc compile PROJECT --resume" if journal else "give more: ragc compile PROJECT"
-    part = "" if tried else f", of which {SEARCH_SHARE:.0%} are for the search,"
+    part = "" if tried else f", of which {1 - CHOICE_SHARE:.0%} are kept for the test,"
     return BudgetError(
         f"The cap on {stop.tripped}{part} was reached before {before}.",
         f"What was paid for is kept; {again} --max-{stop.tripped} N",
@@ -287,6 +290,7 @@ def _finish(
         survived=choice.survived,
         broken=broken,
         stood_in=ready.record.stood_in,
+        asked={name: (n, len(ready.parts[name])) for name, n in {**bench.asked, "test": len(after.grades)}.items()},
     )
 
 

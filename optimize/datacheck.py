@@ -68,7 +68,7 @@ def check(
 
 def too_few(questions: Sequence[LabelledQuestion]) -> list[Finding]:
     """Where the topics do not go round the three splits, or are too few to test on: a warning, of no line."""
-    parts = {name: {q.topic or q.id for q in part} for name, part in splits(questions).items()}
+    parts = {name: {q.cluster for q in part} for name, part in splits(questions).items()}
     topics, test = len(set().union(*parts.values())), len(parts["test"])
     if topics < len(parts) or not parts["train"] or not test:
         split = ", ".join(f"{name} {len(part)}" for name, part in parts.items())

@@ -84,6 +84,11 @@ class LabelledQuestion(BaseModel):
         """The facts, each as the tuple of its spellings."""
         return tuple((fact,) if isinstance(fact, str) else fact for fact in self.facts)
 
+    @property
+    def cluster(self) -> str:
+        """What it stands or falls with: its topic, or itself alone."""
+        return self.topic or self.id
+
 
 KEYS = tuple(name for name in LabelledQuestion.model_fields if name != "line")
 

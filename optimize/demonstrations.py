@@ -76,7 +76,7 @@ class Demonstrator:
 
     def of(self, question: LabelledQuestion) -> list[Demonstration]:
         """The demonstrations that one question gives."""
-        topic = question.topic or question.id
+        topic = question.cluster
         with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
             return [Demonstration(predictor, topic, fields) for predictor, fields in self._of(question)]
         return []

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import socket
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,6 +36,8 @@ FINISHED = "finished"
 CAPS = "caps"
 MARK = "mark"
 """What two that are the same trial, added twice, have in common."""
+WAIT = 1800.0  # seconds that a worker waits for the compile to say what is searched
+PAUSE = 0.1
 POLL = 0.001  # seconds until a lock that another holds is tried again; it is held for about as long
 _NUMBER = re.compile(r"-(\d+)$")
 
@@ -84,6 +87,18 @@ class Journal:
     def note(self, key: str, value: Any) -> None:
         """Notes something of the study as a whole; JSON values."""
         _patiently(lambda: self._study.set_user_attr(key, value))
+
+    def awaited(self, key: str) -> Any:
+        """What was noted under a key, once it is. Raises `StudyError` when it is not within WAIT seconds."""
+        end = time.monotonic() + WAIT
+        while (noted := self.attributes.get(key)) is None:
+            if time.monotonic() > end:
+                raise StudyError(
+                    f"The compile that began {self.name} has not said what is searched.",
+                    "Go on with it first: ragc compile PROJECT --resume",
+                )
+            time.sleep(PAUSE)
+        return noted
 
     def trials(self) -> list[FrozenTrial]:
         """Every finished trial, oldest first, each once: one whose connection broke as it was added is added again."""

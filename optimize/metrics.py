@@ -161,7 +161,7 @@ def grade(
     }
     return Grade(
         id=question.id,
-        topic=question.topic or question.id,
+        topic=question.cluster,
         tags=tuple(question.tags),
         question=question.question,
         outcome=answer.outcome.value,

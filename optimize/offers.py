@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,8 @@ if TYPE_CHECKING:
 
 CANDIDATES = "candidates"
 SHOWN = "shown"
-SHARE = 0.25
-"""Of what a search may spend, how much may be gone when the last candidate is proposed and screened."""
-WAIT = 1800.0  # seconds that a worker waits for the compile to say what is searched
-PAUSE = 0.1
+SHARE = 0.14
+"""Of what may be spent before the test, how much may be gone when the last candidate is proposed and screened."""
 
 
 def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | None) -> None:
@@ -43,7 +40,7 @@ def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | No
         if ahead is not None:
             _screened_ahead(ready, _gathered(ready, ahead), ahead)
         ready.record.flush()
-        noted = _awaited(journal)
+        noted = journal.awaited(CANDIDATES)
     before = ready.spending.caps
     kept = _kept(ready, journal) if noted is not None else None
     if kept is not None:
@@ -97,19 +94,6 @@ def _kept(ready: Preparation, journal: Journal) -> dict[str, Sets] | None:
     }
 
 
-def _awaited(journal: Journal) -> Mapping[str, Any]:
-    end = time.monotonic() + WAIT
-    while (noted := journal.attributes.get(CANDIDATES)) is None:
-        if time.monotonic() > end:
-            raise StudyError(
-                f"The compile that began {journal.name} has not said what is searched.",
-                "Go on with it first: ragc compile PROJECT --resume",
-            )
-        time.sleep(PAUSE)
-    found: Mapping[str, Any] = noted
-    return found
-
-
 def _gathered(ready: Preparation, ahead: Ahead | None) -> list[Run]:
     """Gathers the sets of demonstrations; the program's own runs, from which some of them are."""
     ready.sets = _sets(ready, [])
@@ -148,7 +132,7 @@ def _runs(ready: Preparation, ahead: Ahead | None) -> list[Run]:
 
 def _equip(ready: Preparation, sets: Mapping[str, Sets], offers: Mapping[str, Offer]) -> None:
     for arm in ready.arms:
-        equip(arm.replay.program, sets, offers, frozenset(q.topic or q.id for q in arm.questions))
+        equip(arm.replay.program, sets, offers, frozenset(q.cluster for q in arm.questions))
 
 
 def _found(ready: Preparation, runs: Sequence[Run]) -> dict[str, Offer]:

@@ -20,6 +20,7 @@ from optimize.lineage import forebears
 from optimize.offers import agreed
 from optimize.overlap import places
 from optimize.proposals import within
+from optimize.reach import cut_to_reach
 from optimize.record import Record
 from optimize.replay import Replay
 from optimize.routing import Routing, routed
@@ -193,7 +194,8 @@ def prepare(
     ahead: Ahead | None = None,
 ) -> None:
     """Fills in demonstrations, arms, candidates and the settings to start from: exactly as it is; with the labelled
-    demonstrations, where it had none, and its routing fitted; and `starts`.
+    demonstrations, where it had none, and its routing fitted; and `starts`. Under a cap the arms keep the questions on
+    which these can be run.
 
     What takes long is had worked at `ahead`, if given, part by part, before all of it is done here in one order: what
     comes about is the same, whoever did a part of it.
@@ -225,6 +227,7 @@ def prepare(
     ready.routing = routed(ready.arms)
     fitted = {**as_it_is, **begun, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
+    cut_to_reach(ready, journal, worker)
     if worker and ahead is not None:  # with the compile's first trials; two processes of one share these anyway
         _started(ready, journal, advance)
 
@@ -269,8 +272,8 @@ def topics_apart(questions: Sequence[LabelledQuestion], most: int = FOLDS) -> li
     """
     sizes: dict[str, int] = defaultdict(int)
     for question in questions:
-        sizes[question.topic or question.id] += 1
+        sizes[question.cluster] += 1
     parts: list[set[str]] = [set() for _ in range(min(most, len(sizes)))]
     for topic in sorted(sizes, key=lambda t: (-sizes[t], t)):
         min(parts, key=lambda part: sum(sizes[t] for t in part)).add(topic)
-    return [[q for q in questions if (q.topic or q.id) in part] for part in parts]
+    return [[q for q in questions if q.cluster in part] for part in parts]

@@ -50,7 +50,7 @@ def bootstrapped(runs: Sequence[Run]) -> list[Demonstration]:
             continue
         for ask, reply in run.asked:
             fields = {**prompt_inputs(ask.inputs), **said(reply)}
-            topic = run.question.topic or run.question.id
+            topic = run.question.cluster
             found.setdefault(f"{ask.predictor} {ask.inputs!r}", Demonstration(ask.predictor, topic, fields))
     return list(found.values())
 

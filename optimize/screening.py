@@ -112,7 +112,7 @@ class Examples:
 def examples(arms: Sequence[Arm], made: Sequence[Demonstration], name: str, base: int = 0) -> Examples:
     """The labelled examples of a predictor that decides: for an embedded decider those of the first fold, as each
     fold's heads have to be fitted; for a language model some of every fold. What a text loses nobody can say."""
-    topics = {(q.topic or q.id): arm for arm in arms for q in arm.questions}
+    topics = {q.cluster: arm for arm in arms for q in arm.questions}
     own = [one for one in made if one.predictor == name and one.topic in topics]
     if not decides(arms[0].replay.program.predictor(name)):
         return Examples(name, [], base)

@@ -193,6 +193,7 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "usd": round(done.usd, 6),
         "study": done.study,
         "stopped_by": done.stopped_by,
+        "asked": {name: list(counts) for name, counts in done.asked.items()},
         "test_looks": done.looks,
         "survived_folds": "balanced" in done.survived,
         "not_graded": dict(done.broken),
@@ -239,8 +240,11 @@ def _table(done: Compiled, project: Project) -> None:
             " search, or plain RAG where its gain survived in a first compile; a decider that had no demonstrations has"
             " the labelled ones."
         )
-    if done.stopped_by:
-        typer.echo(f"The cap on {done.stopped_by} was reached: the search, the choice or the test was cut short.")
+    if done.stopped_by or any(done.asked[name][0] < done.asked[name][1] for name in ("train", "dev")):
+        why = f"The cap on {done.stopped_by} was reached" if done.stopped_by else "Within its caps"
+        parts = zip(("searched", "chosen", "tested"), done.asked.items(), strict=True)
+        asked = ", ".join(f"{did} on {n} of {of} questions of {name}" for did, (name, (n, of)) in parts)
+        typer.echo(f"{why}: {asked}.")
     if done.stood_in:
         typer.echo(
             f"For models that could not be reached or read a stand-in gave {counted(done.stood_in, 'answer')}, on which"

@@ -11,7 +11,7 @@ import pytest
 from optimize.abreast import backwards, in_two
 from optimize.journal import create
 from optimize.preparation import open_project, prepare
-from optimize.spending import Spending
+from optimize.spending import Caps, Spending
 from optimize.starts import starts
 from program import load
 from program.models.gateway import shared_gateway
@@ -136,10 +136,11 @@ def opened(project):
     return open_project(project, 0, "", Spending(), lambda stage: None, lambda done, of: None)
 
 
-def prepared(folder, two=False, worker=False, advance=lambda done, of: None, journal=None):
+def prepared(folder, two=False, worker=False, advance=lambda done, of: None, journal=None, caps=Caps()):
     """A project ready to be searched: alone, in two processes, or as a worker goes about it."""
     project = Project.open(folder)
     ready = opened(project)
+    ready.spending.caps = caps
     ahead = backwards if worker else in_two(ready.first, ready.record, ready.spending) if two else None
     journal = journal or create(project, ready.identity(), {"id": f"{two} {worker}", "trials": 1})
     prepare(ready, journal, starts, lambda stage: None, advance, worker, ahead)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from optimize import keptruns, offers
+from optimize import journal, keptruns
 from optimize.abreast import can_share, in_two
 from optimize.compiler import compile_project, work
 from optimize.journal import Journal, create
@@ -188,7 +188,7 @@ def test_what_a_worker_did_until_the_candidates_were_noted_is_not_done_again(own
     prepared(shutil.copytree(own_shop, tmp_path / "other/shop"))
     alone = fits()
     with monkeypatch.context() as impatient, pytest.raises(StudyError):
-        impatient.setattr(offers, "WAIT", 0.0)
+        impatient.setattr(journal, "WAIT", 0.0)
         prepared(own_shop, worker=True)
     by_worker = fits() - alone
     ready = prepared(own_shop)

@@ -7,7 +7,7 @@ import pytest
 
 from optimize import spending
 from optimize.calls import ABREAST
-from optimize.compiler import SEARCH_SHARE, compile_project, work
+from optimize.compiler import CHOICE_SHARE, SEARCH_SHARE, compile_project, work
 from optimize.journal import last
 from optimize.preparation import Preparation
 from optimize.record import Record
@@ -15,7 +15,7 @@ from program.errors import BudgetError, StudyError
 from program.models.gateway import shared_gateway
 from program.settings import Project
 
-CALLS, SECONDS = 60, 600.0
+CALLS, SECONDS = 90, 600.0
 
 
 def compile_(folder, **options):
@@ -113,13 +113,13 @@ def test_the_time_of_all_resumptions_counts_and_no_call_begins_after_it(paid_sho
         monotonic=lambda: time.monotonic() + 10 * len(model.calls), time=time.time, sleep=time.sleep
     )
     monkeypatch.setattr(spending, "time", clock)  # on which a call takes ten seconds
-    interrupted(paid_shop, max_seconds=600)
+    interrupted(paid_shop, max_seconds=900)
     paid = len(model.calls)
     model.calls.clear()
     done = compile_(paid_shop, resume=True)
     assert done.stopped_by == "seconds"
     assert 10 * paid < done.seconds
-    assert 10 * (paid + len(model.calls)) <= 600 + 10 * ABREAST  # those on their way when the time was up
+    assert 10 * (paid + len(model.calls)) <= 900 + 10 * ABREAST  # those on their way when the time was up
 
 
 def test_a_cap_that_is_reached_in_the_test_is_told(paid_shop, monkeypatch):
@@ -174,12 +174,12 @@ def read_shop(paid_shop):
 
 
 def test_what_is_asked_while_the_knowledge_is_indexed_counts_and_passes_no_cap(read_shop, model):
-    with pytest.raises(BudgetError, match="cap on calls, of which 60%"):
+    with pytest.raises(BudgetError, match="cap on calls, of which 25%"):
         compile_(read_shop, max_calls=5)
-    assert len(model.calls) == SEARCH_SHARE * 5
+    assert len(model.calls) == int(CHOICE_SHARE * 5)
     shared_gateway.cache_clear()
     done = compile_(read_shop, max_calls=CALLS)
-    assert done.calls == len(model.calls) - SEARCH_SHARE * 5 <= CALLS
+    assert done.calls == len(model.calls) - int(CHOICE_SHARE * 5) <= CALLS
     assert len(model.calls) == len(set(model.calls))
 
 
