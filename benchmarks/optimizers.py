@@ -117,6 +117,24 @@ def calls_of() -> Iterator[Callable[[], int]]:
         Calls.perform = perform  # type: ignore[method-assign]
 
 
+@contextmanager
+def decisions_capped() -> Iterator[None]:
+    """Inside, a compile counts and caps each decision of the embedded decider, too, as a call."""
+    decided = Calls._decided
+
+    def capped(self: Calls, model: Any, asks: Sequence[Any]) -> Any:
+        for _ in asks:
+            self._spending.before_call(here=True)
+            self._spending.after_call(0.0, 0.0, here=True)
+        return decided(self, model, asks)
+
+    Calls._decided = capped  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Calls._decided = decided  # type: ignore[method-assign]
+
+
 def mean_utility(program: AgenticRAG, questions: Sequence[LabelledQuestion], weights: Any) -> float:
     """Of the program's answers."""
     return float(np.mean([grade.utility for grade in evaluate(program, questions, weights).grades]))
