@@ -42,6 +42,7 @@ class Run:
         self.path: list[str] = []
         self.steps: list[Step] = []
         self.failed = False
+        self._handed_over: dict[tuple[str, str, str], str] = {}
         self._known: dict[int, tuple[Ask, Evidence, str]] = {}  # by the request's identity; who answered it last
         rounds = self.meter.budget.max_rounds
         self.loop = steps(question, program, rounds, self.meter.tripped, self.path, takes_several(program))
@@ -84,6 +85,8 @@ class Run:
             finally:
                 self.meter.add(spent)
                 self.path += spent.notes
+                for handed, note in list(spent.handed_over.items()):  # what was called off may yet add to it
+                    self._handed_over.setdefault(handed, note)
 
     @contextmanager
     def noting_failure(self, requests: Sequence[Request], spent: Spending | None = None) -> Iterator[None]:
@@ -176,7 +179,7 @@ class Run:
     def finish(self, answer: Answer) -> Answer:
         """The answer with its trace and usage, written to the log and told to OpenTelemetry."""
         runtime = self.program.runtime
-        trace = Trace(self.id, tuple(self.path), tuple(self.steps))
+        trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
         answer = replace(answer, trace=trace, usage=self.meter.usage(), version=runtime.version)
         if runtime.log is not None:
             log(answer, self.question, runtime.preset, runtime.log)

@@ -53,11 +53,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The path of one question, as a person reads it, and its steps."""
+    """The path of one question, as a person reads it, and its steps.
+
+    `stood_in` are the notes of the path that say who answered for whom, the first of each.
+    """
 
     id: str = ""
     path: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
+    stood_in: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return " > ".join(self.path)

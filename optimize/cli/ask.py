@@ -115,10 +115,8 @@ def _answer(rag: AgenticRAG, question: str, trace: bool, stream: bool, json: boo
         f"  {answer.outcome} | confidence {answer.confidence:.2f} | {usage.calls} model calls | {usage.seconds:.2f} s",
         err=True,
     )
-    from program.models.spending import stood_in
-
-    if told := stood_in(answer.trace.path):
-        typer.echo(f"  {'; '.join(told)} (ragc doctor PROJECT says what is amiss)", err=True)
+    if told := "; ".join(answer.trace.stood_in):
+        typer.echo(f"  {told} (ragc doctor PROJECT says what is amiss)", err=True)
     if trace:
         typer.echo(f"  path: {answer.trace}")
         for step in answer.trace.steps:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,7 +13,6 @@ from typing import Any, Protocol
 
 RESERVE = 0.1  # of a question's time, kept for answering without a language model
 RESERVE_AT_MOST = 1.0  # seconds
-_HANDED_OVER = re.compile(r"(?P<failed>\S+) .*: (?P<other>\S+ (?:wrote|decided|was asked))", re.DOTALL)
 
 
 class Cap(Protocol):
@@ -33,15 +31,6 @@ class Cap(Protocol):
         """Puts what a request did cost in the place of what it might have."""
 
 
-def stood_in(path: Iterable[str]) -> list[str]:
-    """The notes of a trace's path that say who answered for whom, the first of each: "... : local/minilm decided"."""
-    first: dict[tuple[str, str], str] = {}
-    for note in path:
-        if handed := _HANDED_OVER.fullmatch(note):
-            first.setdefault((handed["failed"], handed["other"]), note)
-    return list(first.values())
-
-
 @dataclass(slots=True, eq=False)
 class Spending:
     """Calls, tokens and money of a question or of one of its steps, and what had to be put up with.
@@ -49,10 +38,10 @@ class Spending:
     `calls` counts requests sent, repeated and refused ones too. `asked` counts decisions that a cascade's second model
     made, `agreed` those in which it came to the same as the first one; `dear` its calls, repeats aside, and `spared`
     those that it would have been asked besides if it always were. `stood_in` counts decisions that were wanted of a
-    language model and made by another or by default; `instead` names who answered, by the name of who did not. `cut`
-    says that the last text was cut off. `under_way` counts requests sent and not yet booked. What is to be had `fresh`
-    is asked for, and neither remembered nor shared. A `cap` is asked before each
-    request. Safe from many threads.
+    language model and made by another or by default; `instead` names who answered, by the name of who did not, and
+    `handed_over` has the note of it by who did not, who did, and what. `cut` says that the last text was cut off.
+    `under_way` counts requests sent and not yet booked. What is to be had `fresh` is asked for, and neither remembered
+    nor shared. A `cap` is asked before each request. Safe from many threads.
     """
 
     deadline: float = float("inf")
@@ -68,6 +57,7 @@ class Spending:
     spared: int = 0
     stood_in: int = 0
     instead: dict[str, str] = field(default_factory=dict)
+    handed_over: dict[tuple[str, str, str], str] = field(default_factory=dict)
     cut: bool = False
     notes: list[str] = field(default_factory=list)
     under_way: int = 0
@@ -139,9 +129,12 @@ class Spending:
     def hand_over(self, why: str, failed: str, other: Any, did: str) -> None:
         """Notes that another model's client steps in for one that failed: an embedded one `did` what was wanted, a
         language model is asked in its turn."""
-        self.note(f"{why}: {other.model} {'was asked' if hasattr(other, 'lane') else did}")
+        does = "was asked" if hasattr(other, "lane") else did
+        note = f"{why}: {other.model} {does}"
+        self.note(note)
         with self._lock:
             self.instead[failed] = other.model
+            self.handed_over.setdefault((failed, other.model, does), note)
 
     def answering(self, model: str) -> str:
         """The name of a model (`first > second` of a cascade), with who answered in the place of who did not."""

@@ -14,7 +14,7 @@ from program.models.engine import ProviderLM
 from program.models.gateway import shared_gateway
 from program.models.lane import Terms
 from program.models.script import Script, obliging
-from program.models.spending import Spending
+from program.models.spending import Spending, current
 from program.models.testing import serve
 from program.models.transport import Call
 
@@ -107,3 +107,24 @@ def test_a_decider_that_does_not_answer_in_time_is_counted_and_the_embedded_one_
             limited(idle(provider))
             assert answer.usage.calls == provider.calls + 1 >= 2
             assert answer.usage.tokens_in == provider.tokens_in + 10
+
+
+class Stumbling(Decider):
+    """Hands each decision over to another, twice for one reason and once for another, in words of its own."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.model = name
+
+    def __call__(self, state, questions):
+        for why in ("the line is dead", "the line is dead", "it rains: stay in"):
+            current().hand_over(why, self.model, Decider(), "took\nover")
+        return super().__call__(state, questions)
+
+
+def test_who_stood_in_for_whom_is_told_once_of_each_whatever_the_words():
+    program = staged()
+    program.classifier.route.lm = Stumbling("first model")
+    program.judge.sufficiency.lm = Stumbling("second model")
+    note = "the line is dead: staged/decider took\nover"
+    assert program("What is it?").trace.stood_in == (note, note)

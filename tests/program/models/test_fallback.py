@@ -74,6 +74,10 @@ def test_when_both_are_dead_the_embedded_models_answer(dead, tmp_path):
         rag = opened(dead, gone, tmp_path)
     answer = rag(QUESTION)
     assert f"{SECOND} cannot be reached: local/minilm decided" in answer.trace.path
+    told = answer.trace.stood_in
+    assert set(told) <= set(answer.trace.path) and len(set(told)) == len(told)
+    for who, did in (("openai/stand-in", f"{SECOND} was asked"), (SECOND, "minilm decided"), (SECOND, "v1 wrote")):
+        assert sum(note.startswith(who) and note.endswith(did) for note in told) == 1
     assert {step.model for step in answer.trace.steps if step.model} <= {"local/minilm", "local/extract-v1"}
     assert answer.outcome and not answer.usage.usd
 
