@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
@@ -19,6 +20,7 @@ from optimize.heads import fit_heads
 from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
 from optimize.keptruns import gone_through, note_gone_through
 from optimize.lead import Lead
+from optimize.limits import LEAST_SECONDS, MOST_CALLS, MOST_PROCESSES, MOST_SEED, MOST_TRIALS
 from optimize.outcome import Compiled, paired
 from optimize.preparation import Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
@@ -37,7 +39,6 @@ from program.settings import Project
 TRIALS = 400
 TRIALS_ASKED = 150
 """Settings tried by default when models of this process answer, and when others do, which take time or money."""
-MOST_SEED = 2**31 - 1  # what every generator of random numbers takes
 SEARCH_SHARE = 0.4
 """Of each cap, what the search may use up; the rest is for choosing and for the test."""
 CHOICE_SHARE = 0.75
@@ -66,10 +67,11 @@ def compile_project(
     processes and resumptions of a study together: what is best by then is sealed. With `resume` the project's last
     study, or the one named `study`, goes on where it was, under its own caps but for those given. A new one has seed 0
     unless another is given. Raises `DataError` for labels that contradict the knowledge or leave nothing to learn from,
-    `StudyError` for a study made under other conditions, `BudgetError` when a cap does not reach to the first setting.
+    `StudyError` for a study made under other conditions and for a number beyond all use, `BudgetError` when a cap does
+    not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
-    _require_sense(project, seed, caps)
+    _require_sense(project, trials, seed, processes, caps)
     spending = Spending(caps)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
     with ExitStack() as held:
@@ -122,10 +124,20 @@ def compile_project(
             return done
 
 
-def _require_sense(project: Project, seed: int | None, caps: Caps) -> None:
-    """Raises for a seed that is none, and for a cap on money that could not stop what has no price."""
-    if seed is not None and not 0 <= seed <= MOST_SEED:
-        raise StudyError(f"A seed is 0 to {MOST_SEED}, not {seed}.", "Give another, or none.")
+def _require_sense(project: Project, trials: int | None, seed: int | None, processes: int, caps: Caps) -> None:
+    """Raises for numbers that are none or beyond all use, and for a cap on money that could not stop what has no
+    price."""
+    for name, count, least, most in (
+        ("trials", trials, 1, MOST_TRIALS),
+        ("seed", seed, 0, MOST_SEED),
+        ("max_calls", caps.calls, 1, MOST_CALLS),
+        ("processes", processes, 1, MOST_PROCESSES),
+    ):
+        if count is not None and not (isinstance(count, int) and least <= count <= most):
+            raise StudyError(f"{name} is a whole number, {least} to {most}, not {count!r}.", "Give another, or none.")
+    for name, amount, least in (("max_usd", caps.usd, 0), ("max_seconds", caps.seconds, LEAST_SECONDS)):
+        if amount is not None and not (isinstance(amount, int | float) and least <= amount < math.inf):
+            raise StudyError(f"{name} is a number from {least}, not {amount!r}.", "Give another, or none for no cap.")
     if caps.usd is not None:
         settings = project.settings
         require_price(settings.models, settings.provider, "--max-usd", "cap --max-calls", readers(project))

@@ -15,6 +15,7 @@ import typer
 
 from optimize.cli.interruption import INTERRUPTED, interruptible, leave, say
 from optimize.cli.show import Json, counted, number, percent, print_json, print_table
+from optimize.limits import LEAST_SECONDS, MOST_CALLS, MOST_PROCESSES, MOST_SEED, MOST_TRIALS
 
 if TYPE_CHECKING:
     from optimize.outcome import Compiled
@@ -72,16 +73,16 @@ def compile_(
         int | None,
         typer.Option(
             min=1,
-            max=1_000_000,
+            max=MOST_TRIALS,
             help="Settings that the search proposes; the 10 that every search begins with are tried besides. By default"
             " 400 when every model runs in this process, else 150. With --resume: of the study in all.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="Seed of the search; 0 unless given.")] = None,
-    max_calls: Annotated[int | None, typer.Option(min=1, max=10**9, help="Model calls, never more.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=MOST_SEED, help="Seed of the search; 0 unless given.")] = None,
+    max_calls: Annotated[int | None, typer.Option(min=1, max=MOST_CALLS, help="Model calls, never more.")] = None,
     max_usd: Annotated[float | None, typer.Option(min=0, callback=_finite, help="US dollars, never more.")] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(min=1, callback=_finite, help="Stop in time to be done after this long.")
+        float | None, typer.Option(min=LEAST_SECONDS, callback=_finite, help="Stop in time to be done after this long.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the last study, under its caps.")] = False,
     study: Annotated[
@@ -93,7 +94,9 @@ def compile_(
     promote: Annotated[
         str | None, typer.Option(callback=_named, help="Move this alias to the version, if it is detectably better.")
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, max=2, help="1: no second process for half of the work.")] = 2,
+    processes: Annotated[
+        int, typer.Option(min=1, max=MOST_PROCESSES, help="1: no second process for half of the work.")
+    ] = 2,
     watch: Annotated[bool, typer.Option("--watch", help="Show the study in optuna-dashboard meanwhile.")] = False,
     json: Json = False,
 ) -> None:

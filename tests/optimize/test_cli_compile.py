@@ -136,6 +136,7 @@ HUGE = "9" * 20
         ("--max-usd", "inf"),
         ("--max-usd", "nan"),
         ("--max-seconds", "inf"),
+        ("--processes", "3"),
     ],
 )
 def test_a_number_beyond_all_use_is_refused_and_nothing_begun(own_shop, option, value):

@@ -198,11 +198,21 @@ def test_the_parent_that_an_alias_names_is_sealed_by_its_own_name(paid_shop):
         assert parent == second.parent != origin
 
 
-@pytest.mark.parametrize("seed", [-1, 2**31])
-def test_a_seed_that_no_generator_takes_is_refused_before_anything_is_done(paid_shop, model, seed):
-    with pytest.raises(StudyError, match="0 to 2147483647"):
-        compile_project(Project.open(paid_shop), seed=seed)
-    assert not model.calls
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *[("seed", value) for value in (-1, 2**31, 0.5)],
+        *[("trials", value) for value in (0, -3, 10**9, "6")],
+        *[("max_calls", value) for value in (0, -1, 10**12, 1e4)],
+        *[("max_usd", value) for value in (-0.01, float("inf"), float("nan"))],
+        *[("max_seconds", value) for value in (0, -60, float("inf"))],
+        *[("processes", value) for value in (0, 64)],
+    ],
+)
+def test_a_number_beyond_all_use_is_refused_before_anything_is_done(paid_shop, model, option, value):
+    with pytest.raises(StudyError, match=f"^{option} is a .*number.*, not .*Give another"):
+        compile_project(Project.open(paid_shop), **{option: value})
+    assert not model.calls and not (paid_shop / ".ragc").exists()
 
 
 def test_a_compile_stopped_while_it_prepares_keeps_the_runs_that_it_made(own_shop, monkeypatch):
