@@ -126,6 +126,23 @@ def unseen(done: int, of: int) -> None:
     """Progress that nobody is shown."""
 
 
+def going_up(progress: Advance) -> Advance:
+    """Shows only what goes beyond what it showed before: what was worked at ahead is gone through again."""
+    most = -1
+
+    def show(done: int, of: int) -> None:
+        nonlocal most
+        if done > most:
+            most = done
+            progress(done, of)
+
+    return show
+
+
+def nothing_ahead(work: Work, n: int, progress: Advance) -> None:
+    """Leaves all the work to be done in its turn."""
+
+
 def alone(work: Work, n: int, progress: Advance) -> list[Any]:
     """Does all the work here, up to the place where a cap is reached."""
     told: list[Any] = []

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
-from optimize.abreast import alone, answers_here, backwards, can_share, in_two
+from optimize.abreast import alone, answers_here, backwards, can_share, in_two, nothing_ahead
 from optimize.bench import Bench
 from optimize.calibration import judged
 from optimize.choice import choose
@@ -98,7 +98,7 @@ def compile_project(
         live.study = journal.name
         known = gone_through(ready.record, identity, target)  # nothing is left for a second process to do
         shared = processes > 1 and not known and can_share(ready.first, ready.project, caps)
-        ahead = in_two(ready.first, ready.record, spending) if shared else None
+        ahead = in_two(ready.first, ready.record, spending) if shared else nothing_ahead
         try:
             prepare(ready, journal, starts, stage, advance, ahead=ahead)
         except BudgetStop as stop:
@@ -338,7 +338,8 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
         journal.expect(ready.identity())
         if journal.finished:
             return 0
-        ahead = backwards if under() == Caps() else None  # what the caps leave room for is the compile's to say
+        capped = under() != Caps()  # what the caps leave room for is the compile's to say
+        ahead = nothing_ahead if capped else backwards
         prepare(ready, journal, starts, stage, advance, worker=True, ahead=ahead)
         stage("searching")
         number = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id

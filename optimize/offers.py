@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from optimize.abreast import Ahead, unseen
+from optimize.abreast import Ahead, going_up, unseen
 from optimize.candidates import Offer, Sets, equip, gathered, informed, learns, reads_instructions, taught
 from optimize.demonstrations import MOST, Demonstration
 from optimize.instructions import Failure, Proposer
@@ -17,6 +17,7 @@ from optimize.screening import Examples, examples
 from program.deciding import prompt_inputs
 from program.decisions import jsonable
 from program.errors import BudgetStop, StudyError
+from program.indexing import Advance
 from program.parameters import DEMONSTRATIONS, INSTRUCTIONS, apply
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ SHARE = 0.14
 """Of what may be spent before the test, how much may be gone when the last candidate is proposed and screened."""
 
 
-def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | None) -> None:
+def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead, advance: Advance) -> None:
     """Gives the arms their candidates: those noted in the study, else those found now, which are then noted.
 
     The demonstrations themselves are kept in the record. What takes longest is worked at `ahead`; a worker does no
@@ -36,9 +37,9 @@ def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | No
     seconds, or the record lacks them and others come about now.
     """
     noted = journal.attributes.get(CANDIDATES)
+    ran, screened = _counts(ready, advance)
     if noted is None and worker:
-        if ahead is not None:
-            _screened_ahead(ready, _gathered(ready, ahead), ahead)
+        ahead(lambda _: _screened_ahead(ready, _gathered(ready, ahead, ran), ahead, screened), 1, unseen)
         ready.record.flush()
         noted = journal.awaited(CANDIDATES)
     before = ready.spending.caps
@@ -48,11 +49,10 @@ def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | No
     else:
         if noted is None:
             ready.spending.caps = before.reduced(SHARE)
-        runs = _gathered(ready, ahead)
+        runs = _gathered(ready, ahead, ran)
     if noted is None:
-        if ahead is not None:
-            _screened_ahead(ready, runs, ahead)
-        ready.offers = _found(ready, runs)
+        _screened_ahead(ready, runs, ahead, screened)
+        ready.offers = _found(ready, runs, screened)
         _keep(ready, journal)
         journal.note(CANDIDATES, {name: offer.noted() for name, offer in sorted(ready.offers.items())})
     else:
@@ -64,6 +64,14 @@ def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead | No
             )
     ready.spending.caps = before
     _equip(ready, ready.sets, ready.offers)
+
+
+def _counts(ready: Preparation, advance: Advance) -> tuple[Advance, Advance]:
+    """Show how far the runs, arm by arm, and then the screening, predictor by predictor, are of both together."""
+    program, arms = ready.base, len(ready.arms)
+    of = arms + sum(learns(program, n) or reads_instructions(program, n) for n, _ in program.named_predictors())
+    show = going_up(advance)
+    return lambda done, _: show(done, of), lambda done, _: show(arms + done, of)
 
 
 def _shown(ready: Preparation) -> tuple[bytes, dict[str, dict[str, Any]]]:
@@ -94,12 +102,12 @@ def _kept(ready: Preparation, journal: Journal) -> dict[str, Sets] | None:
     }
 
 
-def _gathered(ready: Preparation, ahead: Ahead | None) -> list[Run]:
+def _gathered(ready: Preparation, ahead: Ahead, progress: Advance) -> list[Run]:
     """Gathers the sets of demonstrations; the program's own runs, from which some of them are."""
     ready.sets = _sets(ready, [])
     _equip(ready, ready.sets, taught(ready.base, ready.sets))
     try:
-        runs = _runs(ready, ahead)
+        runs = _runs(ready, ahead, progress)
     except BudgetStop:
         runs = []
     if good := bootstrapped(runs):
@@ -111,7 +119,7 @@ def _sets(ready: Preparation, good: Sequence[Demonstration]) -> dict[str, Sets]:
     return gathered(ready.base, ready.demonstrations, good, ready.first.runtime.models.embedder)
 
 
-def _runs(ready: Preparation, ahead: Ahead | None) -> list[Run]:
+def _runs(ready: Preparation, ahead: Ahead, progress: Advance) -> list[Run]:
     """The program's own runs, once it has what is labelled, where they can be of use."""
     program = ready.base
     names = [name for name, _ in program.named_predictors()]
@@ -125,9 +133,12 @@ def _runs(ready: Preparation, ahead: Ahead | None) -> list[Run]:
     def observe(place: int) -> None:
         observed([ready.arms[place]])
 
-    if ahead is not None:
-        ahead(observe, len(ready.arms), unseen)
-    return observed(ready.arms)
+    ahead(observe, len(ready.arms), progress)
+    runs: list[Run] = []
+    for done, arm in enumerate(ready.arms):
+        progress(done, len(ready.arms))
+        runs += observed([arm])
+    return runs
 
 
 def _equip(ready: Preparation, sets: Mapping[str, Sets], offers: Mapping[str, Offer]) -> None:
@@ -135,16 +146,17 @@ def _equip(ready: Preparation, sets: Mapping[str, Sets], offers: Mapping[str, Of
         equip(arm.replay.program, sets, offers, frozenset(q.cluster for q in arm.questions))
 
 
-def _found(ready: Preparation, runs: Sequence[Run]) -> dict[str, Offer]:
+def _found(ready: Preparation, runs: Sequence[Run], progress: Advance) -> dict[str, Offer]:
     """What is worth searching, predictor by predictor; what a cap leaves no room for is not."""
     offers = taught(ready.base, ready.sets)
     with contextlib.suppress(BudgetStop):
-        for name, sets in ready.sets.items():
+        for done, (name, sets) in enumerate(ready.sets.items()):
+            progress(done, len(ready.sets))
             offers[name] = _screened(ready, name, sets, runs, offers.get(name, Offer()))
     return {name: offer for name, offer in offers.items() if offer != Offer()}
 
 
-def _screened_ahead(ready: Preparation, runs: Sequence[Run], ahead: Ahead) -> None:
+def _screened_ahead(ready: Preparation, runs: Sequence[Run], ahead: Ahead, progress: Advance) -> None:
     """Screens the candidates of the embedded deciders, whose heads take longest, for what that leaves behind."""
     offers = taught(ready.base, ready.sets)
     names = [name for name in ready.sets if learns(ready.base, name)]
@@ -152,7 +164,7 @@ def _screened_ahead(ready: Preparation, runs: Sequence[Run], ahead: Ahead) -> No
     def screen(place: int) -> None:
         _screened(ready, names[place], ready.sets[names[place]], runs, offers.get(names[place], Offer()))
 
-    ahead(screen, len(names), unseen)
+    ahead(screen, len(names), progress)
 
 
 def _screened(ready: Preparation, name: str, sets: Sets, runs: Sequence[Run], anyway: Offer) -> Offer:

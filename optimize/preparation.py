@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from optimize.abreast import Ahead, unseen
+from optimize.abreast import Ahead, going_up, nothing_ahead
 from optimize.candidates import Offer, Sets, equip, informed
 from optimize.code import replay_digest
 from optimize.content import fingerprint
@@ -191,29 +191,30 @@ def prepare(
     stage: Stage,
     advance: Advance,
     worker: bool = False,
-    ahead: Ahead | None = None,
+    ahead: Ahead = nothing_ahead,
 ) -> None:
     """Fills in demonstrations, arms, candidates and the settings to start from: exactly as it is; with the labelled
     demonstrations, where it had none, and its routing fitted; and `starts`. Under a cap the arms keep the questions on
     which these can be run.
 
-    What takes long is had worked at `ahead`, if given, part by part, before all of it is done here in one order: what
-    comes about is the same, whoever did a part of it.
+    What takes long is had worked at `ahead`, part by part, before all of it is done here in one order: what comes about
+    is the same, whoever did a part of it. A `worker` works ahead at what the search begins with, too.
     """
     stage("making demonstrations")
+    progress = going_up(advance)
     train = ready.parts["train"]
     demonstrator = Demonstrator(ready.first, ready.replay(ready.first))
 
     def demonstrate(place: int) -> None:
         demonstrator.of(train[place])
 
-    if ahead is not None:
-        ahead(demonstrate, len(train), advance)
-    ready.demonstrations = demonstrator.make(train, advance if ahead is None else unseen)
+    ahead(demonstrate, len(train), progress)
+    ready.demonstrations = demonstrator.make(train, progress)
     ready.arms = [Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(train)]
     stage("choosing candidates")
-    agreed(ready, journal, worker, ahead)
+    agreed(ready, journal, worker, ahead, advance)
     stage("fitting thresholds")
+    progress = going_up(advance)
     as_it_is = read(ready.arms[0].replay.program)
     begun = ready.begun
     for arm in ready.arms:
@@ -222,30 +223,33 @@ def prepare(
     def route(place: int) -> None:
         routed([ready.arms[place]])
 
-    if ahead is not None:
-        ahead(route, len(ready.arms), advance)
-    ready.routing = routed(ready.arms)
+    ahead(route, len(ready.arms), progress)
+    ready.routing = routed(ready.arms, progress)
     fitted = {**as_it_is, **begun, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
     cut_to_reach(ready, journal, worker)
-    if worker and ahead is not None:  # with the compile's first trials; two processes of one share these anyway
-        _started(ready, journal, advance)
+    if worker:  # with the compile's first trials; two processes of one share these anyway
+        stage("trying the first settings")
+        _start(ready, journal, ahead, advance)
 
 
-def _started(ready: Preparation, journal: Journal, advance: Advance) -> None:
+def _start(ready: Preparation, journal: Journal, ahead: Ahead, advance: Advance) -> None:
     """Has those settings run that the search begins with and that no trial has had, "as it is" left out.
 
-    The compile has one after the other run on all arms, and begins with the first arm: here it is arm by arm, and
-    begins with the last, so that the two are seldom at the same.
+    The compile has one after the other run on all arms, and begins with the first arm: here it is arm by arm, and,
+    going backwards, begins with the last, so that the two are seldom at the same.
     """
     found = space(ready.arms[0].replay.program)
-    arms = [ready.arms[-1], *ready.arms[:-1]]
-    turns = [(arm, number) for arm in arms for number in range(1, len(ready.starts))]
-    for done, (arm, number) in enumerate(turns, 1):
+    arms = [*reversed(ready.arms[:-1]), ready.arms[-1]]
+    turns = [(arm, number) for arm in arms for number in reversed(range(1, len(ready.starts)))]
+
+    def start(place: int) -> None:
+        arm, number = turns[place]
         if number not in journal.begun:
             apply(arm.replay.program, within(found, ready.starts[number]))
             arm.replay.answers([question.question for question in arm.questions])
-        advance(done, len(turns))
+
+    ahead(start, len(turns), advance)
 
 
 def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:

@@ -6,10 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from optimize.abreast import unseen
 from optimize.scoring import Arm
 from optimize.thresholds import best_threshold, best_weights
 from program.decisions import undecided
 from program.evidence import first_look
+from program.indexing import Advance
 from program.loop import Ask, Find
 from program.parameters import Setting
 from program.signatures import BASE_PREFIX
@@ -36,10 +38,11 @@ class Routing:
         return {name: value for name, value in found.items() if name in start}
 
 
-def routed(arms: Sequence[Arm]) -> Routing:
+def routed(arms: Sequence[Arm], progress: Advance = unseen) -> Routing:
     """The router's decisions on the labelled questions of the arms."""
     found = Routing()
-    for arm in arms:
+    for done, arm in enumerate(arms):
+        progress(done, len(arms))
         sources = arm.replay.program.sources
         pools = arm.replay.replies([Find(question.question, sources) for question in arm.questions])
         asks = [

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from optimize.abreast import backwards, in_two
+from optimize.abreast import backwards, in_two, nothing_ahead
 from optimize.journal import create
 from optimize.preparation import open_project, prepare
 from optimize.spending import Caps, Spending
@@ -141,7 +141,7 @@ def prepared(folder, two=False, worker=False, advance=lambda done, of: None, jou
     project = Project.open(folder)
     ready = opened(project)
     ready.spending.caps = caps
-    ahead = backwards if worker else in_two(ready.first, ready.record, ready.spending) if two else None
+    ahead = backwards if worker else in_two(ready.first, ready.record, ready.spending) if two else nothing_ahead
     journal = journal or create(project, ready.identity(), {"id": f"{two} {worker}", "trials": 1})
     prepare(ready, journal, starts, lambda stage: None, advance, worker, ahead)
     return ready

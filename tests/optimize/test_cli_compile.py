@@ -122,6 +122,25 @@ def test_the_choice_tells_how_many_settings_it_has_scored(own_shop):
     assert counts[-1] > 1
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("stage", ["making demonstrations", "choosing candidates", "fitting thresholds"])
+def test_what_is_prepared_tells_how_far_it_is_and_never_goes_back(own_shop, stage, processes):
+    counts = []
+
+    def watch(live):
+        if live.stage == stage:
+            counts.append((live.done, live.of))
+        elif counts:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_project(Project.open(own_shop), trials=4, processes=processes, watch=watch)
+    (_, *shown) = counts
+    assert shown == sorted(set(shown)) and len(shown) > 1
+    ((of,), most) = {of for _, of in shown}, shown[-1][0]
+    assert of - 1 <= most <= of
+
+
 HUGE = "9" * 20
 
 
