@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,16 @@ EXPERIMENTS = "experiments"
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """A version, its size in bytes, and why it stays; an empty `reason` means that it goes."""
+    """A version, its size in bytes, and why it stays; an empty `reason` means that it goes.
+
+    One that cannot be read stays: `broken` says what is wrong with it, and the way out.
+    """
 
     name: str
     version: str
     size: int
     reason: str
+    broken: str = ""
 
     @property
     def goes(self) -> bool:
@@ -37,10 +42,11 @@ class Fate:
 def gc(keep: int, name: str = "", *, force: bool = False, root: Path | str | None = None) -> list[Fate]:
     """Every version of `name` (of every name when empty) with its fate; with `force`, those that go are removed.
 
-    The newest `keep` numbers stay, and so does whatever an alias points at or would roll back to, the parent
-    of any version that is there, and what a file below `experiments` names. Under the name's lock; a removal
-    that is killed halfway leaves no partial version. Raises `VersionError` for `keep` below 1 or an unknown
-    name, `IntegrityError` when an experiment or an alias cannot be read: then nothing is removed.
+    The newest `keep` numbers that can be read stay, all that cannot, and so does whatever an alias points at or
+    would roll back to, the parent of any version that is there, and what a file below `experiments` names. Under
+    the name's lock; a removal that is killed halfway leaves no partial version. Raises `VersionError` for `keep`
+    below 1 or an unknown name, `IntegrityError` when an experiment or an alias cannot be read: then nothing is
+    removed.
     """
     if keep < 1:
         raise VersionError(f"{keep} versions cannot be kept.", "Keep at least 1.")
@@ -65,27 +71,52 @@ def gc(keep: int, name: str = "", *, force: bool = False, root: Path | str | Non
 
 def _fates(base: Path, name: str, keep: int, named: set[str]) -> list[Fate]:
     known = reference.versions(base, name)
-    newest = sorted({reference.number(v) for v in known})[-keep:]
-    reasons = {v: f"among the newest {keep}" for v in known if reference.number(v) in newest}
+    digests, broken = _read(base, name)
+    newest = sorted({reference.number(v) for v in digests})[-keep:]
+    reasons = dict.fromkeys(broken, "cannot be read")
+    reasons |= {v: f"among the newest {keep}" for v in digests if reference.number(v) in newest}
     for alias in reference.aliases(base, name):
         reasons.setdefault(reference.read_alias(base, name, alias)["version"], f"is {alias}")
         if before := previous(name, alias, base):
             reasons.setdefault(before, f"{alias} would roll back to it")
     # Read again under the lock: a child may have been published since.
     parents = _parents(base, name)
-    for version in known:
-        digest = manifest.read(base / name / "versions" / version).digest
+    for version, digest in digests.items():
         if any(_names(text, name, version, digest) for text in parents):
             reasons.setdefault(version, "is a parent")
         elif any(_names(text, name, version, digest) for text in named):
             reasons.setdefault(version, "is a parent, or named in an experiment")
-    return [Fate(name, v, _size(base / name / "versions" / v), reasons.get(v, "")) for v in known]
+    return [
+        Fate(name, v, _size(base / name / "versions" / v), reasons.get(v, ""), broken.get(v, ""))
+        for v in known
+        if v in digests or v in broken
+    ]
+
+
+def _read(base: Path, name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The digest of each version of `name`, and of each that cannot be read why."""
+    digests, broken = {}, {}
+    for version in reference.versions(base, name):
+        try:
+            if sealed := read_while_there(base / name / "versions" / version):
+                digests[version] = sealed.digest
+        except IntegrityError as error:
+            broken[version] = str(error)
+    return digests, broken
 
 
 def _parents(base: Path, name: str) -> set[str]:
-    """The references that versions of `name` were compiled from."""
-    found = (read_while_there(base / name / "versions" / version) for version in reference.versions(base, name))
-    return {sealed.parent for sealed in found if sealed and sealed.parent}
+    """The references that versions of `name` were compiled from; of one that cannot be read whatever it still says."""
+    found = set()
+    for version in reference.versions(base, name):
+        folder = base / name / "versions" / version
+        try:
+            if (sealed := read_while_there(folder)) and sealed.parent:
+                found.add(sealed.parent)
+        except IntegrityError:
+            with suppress(OSError):
+                found.add((folder / reference.MANIFEST).read_text(encoding="utf-8", errors="replace"))
+    return found
 
 
 def _named_in_experiments(base: Path) -> set[str]:
@@ -124,4 +155,7 @@ def _names(text: str, name: str, version: str, digest: str = "") -> bool:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat(follow_symlinks=False).st_size for path in folder.iterdir())
+    """Bytes; 0 of a folder that may not be looked into."""
+    with suppress(PermissionError):
+        return sum(path.stat(follow_symlinks=False).st_size for path in folder.iterdir())
+    return 0

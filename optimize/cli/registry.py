@@ -44,10 +44,7 @@ def ls(
         print_json([v.as_dict() for v in found])
         return
     if not found:
-        from program.reference import artifacts_root
-
-        where = artifacts_root(artifacts)
-        typer.echo(f"There is no version in {where}. Name another folder with --artifacts, or compile.", err=True)
+        say_none(artifacts)
         return
     rows = [
         (
@@ -143,6 +140,14 @@ def _print_move(move: Move, json: bool) -> None:
         return
     gate = f" ({move.gate.text()})" if move.gate else ""
     typer.echo(f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}{gate}")
+
+
+def say_none(artifacts: Path) -> None:
+    """Says that no version is kept there."""
+    from program.reference import artifacts_root
+
+    where = artifacts_root(artifacts)
+    typer.echo(f"There is no version in {where}. Name another folder with --artifacts, or compile.", err=True)
 
 
 def headline(metrics: Mapping[str, Any]) -> str:

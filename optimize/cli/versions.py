@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts, Ref, headline
+from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts, Ref, headline, say_none
 from optimize.cli.show import Json, counted, print_json, print_table
-from program.errors import RagcError, VersionError
+from program.errors import IntegrityError, RagcError, VersionError
 
 if TYPE_CHECKING:
     from optimize.lineage import Line
@@ -79,22 +79,33 @@ def gc(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Removes old versions; never one with an alias, a parent, one to roll back to, or one in an experiment."""
+    """Removes old versions; never one with an alias, a parent, one to roll back to, or one in an experiment.
+
+    One that cannot be read is named, and stays: exit code 4.
+    """
     from optimize.retention import gc as collect
 
     if dry_run and force:
         raise RagcError("Both --dry-run and --force were given.", "Give one of them.")
     fates = collect(keep, name, force=force, root=artifacts)
-    if json:
-        print_json([{**asdict(f), "goes": f.goes, "removed": f.goes and force} for f in fates])
+    if not fates and not json:
+        say_none(artifacts)
         return
-    word = "removed" if force else "would go"
-    rows = [(f"{f.name}@{f.version}", f"{f.size / 2**20:.2f} MB", f.reason or word) for f in fates]
-    print_table("versions", ("version", "size", "stays because"), rows)
-    gone = [f for f in fates if f.goes]
-    size = sum(f.size for f in gone) / 2**20
-    hint = "" if force or not gone else " To remove them, add --force."
-    typer.echo(f"{len(gone)} of {counted(len(fates), 'version')} {word}, {size:.2f} MB.{hint}")
+    if json:
+        kept = [{key: value for key, value in asdict(f).items() if key != "broken" or value} for f in fates]
+        print_json([{**k, "goes": f.goes, "removed": f.goes and force} for k, f in zip(kept, fates, strict=True)])
+    else:
+        word = "removed" if force else "would go"
+        rows = [(f"{f.name}@{f.version}", f"{f.size / 2**20:.2f} MB", f.reason or word) for f in fates]
+        print_table("versions", ("version", "size", "stays because"), rows)
+        gone = [f for f in fates if f.goes]
+        size = sum(f.size for f in gone) / 2**20
+        hint = "" if force or not gone else " To remove them, add --force."
+        typer.echo(f"{len(gone)} of {counted(len(fates), 'version')} {word}, {size:.2f} MB.{hint}")
+    if broken := [f for f in fates if f.broken]:
+        for fate in broken:
+            typer.echo(f"error: {fate.name}@{fate.version} stays: {fate.broken}", err=True)
+        raise typer.Exit(IntegrityError.exit_code)
 
 
 def export(

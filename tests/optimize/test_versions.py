@@ -203,6 +203,26 @@ def test_one_name_is_collected_and_another_left_alone(tmp_path):
         gc(0, root=tmp_path)
 
 
+def test_a_version_that_cannot_be_read_stays_and_the_others_are_collected(tmp_path, ragc):
+    refs = [publish(tmp_path) for _ in range(3)]
+    parent = str(reference.resolve(refs[0], tmp_path))
+    torn = reference.resolve(publish(tmp_path, parent=parent), tmp_path).path / "manifest.json"
+    publish(tmp_path, name="other")
+    torn.write_bytes(torn.read_bytes()[:-3])
+    tried = ragc("gc", "--keep", "1")
+    assert tried.exit_code == 4 and "1 of 5 versions would go" in tried.stdout
+    told = " ".join(tried.output.split())
+    assert "error: helpdesk@v4-" in told and "is unreadable. Restore the folder from a copy." in told
+    fates = json.loads(ragc("gc", "--keep", "1", "--force", "--json").stdout)
+    assert [f["removed"] for f in fates] == [False, True, False, False, False]  # v4 still names its parent, v1
+    assert [f["version"][:2] for f in fates if "broken" in f] == ["v4"]
+    assert [v[:2] for v in reference.versions(tmp_path, "helpdesk")] == ["v1", "v3", "v4"]
+
+
+def test_where_there_is_no_version_a_collection_says_so(tmp_path, ragc):
+    assert "There is no version in" in ragc("gc", "--keep", "1").output
+
+
 def test_an_experiment_that_cannot_be_read_stops_a_collection(tmp_path):
     publish(tmp_path), publish(tmp_path)
     (tmp_path / "experiments" / "exp-1").mkdir(parents=True)
