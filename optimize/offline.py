@@ -81,14 +81,16 @@ def compare_offline(
     margins: Sequence[Margin] = (),
     effect: float | None = None,
     root: Path | str | None = None,
+    project: Path | str | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> OfflineTest:
     """The first of `refs` is the control, each other is tested against it.
 
     Sealed scores are compared where they will do; all versions are asked anew for another labelled file
-    (`data`), an operating point that was not scored, or `repeats` above 1. `margins` replace the default
-    guardrails. `effect` is a difference in the metric that somebody would like to be able to see. Raises
-    `DataError` for fewer than two versions, different questions, an unknown metric or guardrail.
+    (`data`), an operating point that was not scored, or `repeats` above 1; over the folder `project` when theirs
+    moved since. `margins` replace the default guardrails. `effect` is a difference in the metric that somebody
+    would like to be able to see. Raises `DataError` for fewer than two versions, different questions, an unknown
+    metric or guardrail, a `project` where nothing is asked.
     """
     if len(refs) < 2:
         raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
@@ -96,9 +98,14 @@ def compare_offline(
     sealed = [manifest.verify(one.path, one.digest) for one in found]
     names = _distinct(sealed)
     if data is None and point == SEALED_POINT and repeats == 1:
+        if project is not None:
+            raise DataError(
+                "The sealed scores are compared, for which no project is opened.",
+                "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats.",
+            )
         rows: Sequence[Sequence[Row]] = [read_scores(ref, root) for ref in refs]
     else:
-        rows = _asked_anew(refs, data, point, repeats, root, progress)
+        rows = _asked_anew(refs, data, point, repeats, root, project, progress)
     with manifest.readable("What one of the versions was scored"):
         comparisons = [compare(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
     for one in comparisons:
@@ -126,11 +133,12 @@ def _asked_anew(
     point: str,
     repeats: int,
     root: Path | str | None,
+    moved: Path | str | None,
     progress: Callable[[int, int], None],
 ) -> list[list[dict[str, Any]]]:
     from program.artifact import load, project_of
 
-    project = project_of(refs[0], root)
+    project = project_of(refs[0], root, moved)
     if data is not None:
         questions: Sequence[LabelledQuestion] = read_labelled(data)
     else:
@@ -142,7 +150,7 @@ def _asked_anew(
                 f"not in {project.labelled} any more.",
                 "Name the labelled file: --data FILE.",
             )
-    programs = [load(ref, artifacts=root, point=point) for ref in refs]
+    programs = [load(ref, artifacts=root, project=moved, point=point) for ref in refs]
     return score_side_by_side(programs, questions, project.settings.utility, repeats, progress)
 
 

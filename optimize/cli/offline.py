@@ -27,6 +27,9 @@ def offline(
     ] = None,
     effect: Annotated[float | None, typer.Option(help="Tell how many questions would show this difference.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with the intervals and changed answers.")] = None,
+    project: Annotated[
+        Path | None, typer.Option(help="To ask anew: the versions' project folder, when it moved since.")
+    ] = None,
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
@@ -48,6 +51,7 @@ def offline(
             margins=margins,
             effect=effect,
             root=artifacts,
+            project=project,
             progress=advance,
         )
     if html is not None:

@@ -233,6 +233,17 @@ def test_a_version_whose_project_moved_is_asked_and_evaluated_over_the_folder_na
     assert ragc("ask", moved, WREN, "--project", moved)[0] == 2
 
 
+def test_versions_whose_project_moved_are_compared_anew_over_the_folder_named(ragc, compiled, tmp_path):
+    moved = shutil.copytree(compiled, tmp_path / "moved" / "there", ignore=shutil.ignore_patterns("artifacts"))
+    kept = shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
+    compared = ["ab", "offline", "shop@v1", "shop@v2", "--artifacts", kept]
+    code, _, err = ragc(*compared, "--repeats", "2")
+    assert code == 2 and "--project FOLDER" in err
+    assert ragc(*compared, "--repeats", "2", "--project", moved)[0] == 3
+    code, _, err = ragc(*compared, "--project", moved)
+    assert code == 2 and "sealed scores" in err
+
+
 def test_a_line_that_cannot_be_read_is_told_with_the_verb_that_lists_them_all(ragc, own_shop, monkeypatch):
     monkeypatch.chdir(own_shop.parent)
     with (own_shop / "labelled.jsonl").open("a") as file:
