@@ -66,18 +66,41 @@ def check(
     return report
 
 
+def missing(parts: Mapping[str, Sequence[LabelledQuestion]]) -> tuple[str, str] | None:
+    """Why a compile cannot begin on these splits, and the way out; None when it can."""
+    uses = {"train": "learn from", "test": "test on"}
+    empty = [use for name, use in uses.items() if not parts[name]]
+    if not empty:
+        return None
+    topics = len({q.cluster for part in parts.values() for q in part})
+    lacks = f"no labelled question is left to {' or '.join(empty)}"
+    if topics < len(parts):
+        held = "1 topic" if topics == 1 else f"{topics} topics"
+        return (
+            f"{lacks}: there {'is' if topics == 1 else 'are'} {held}, and a topic is never in two splits",
+            f"label questions of at least {len(parts)} topics; thirty questions of twenty topics are a start",
+        )
+    return (
+        f"{lacks}: the `split` fields put all {topics} topics elsewhere",
+        "leave `split` out of some, or divide them anew: ragc data split PROJECT --again",
+    )
+
+
 def too_few(questions: Sequence[LabelledQuestion]) -> list[Finding]:
     """Where the topics do not go round the three splits, or are too few to test on: a warning, of no line."""
-    parts = {name: {q.cluster for q in part} for name, part in splits(questions).items()}
+    divided = splits(questions)
+    if lacks := missing(divided):
+        return [Finding("", 0, f"a compile cannot begin: {lacks[0]}", lacks[1])]
+    parts = {name: {q.cluster for q in part} for name, part in divided.items()}
     topics, test = len(set().union(*parts.values())), len(parts["test"])
-    if topics < len(parts) or not parts["train"] or not test:
+    if topics < len(parts):
         split = ", ".join(f"{name} {len(part)}" for name, part in parts.items())
         return [
             Finding(
                 "",
                 0,
-                f"topics: {topics} ({split}); a compile wants one for each split",
-                "label questions of at least three topics; thirty questions are a start",
+                f"topics: {topics} ({split}); a compile can choose on none and prove no gain",
+                "label questions of at least three topics; thirty questions of twenty topics are a start",
             )
         ]
     if test < MIN_UNITS:

@@ -11,6 +11,7 @@ from optimize.abreast import Ahead, going_up, nothing_ahead
 from optimize.candidates import Offer, Sets, equip, informed
 from optimize.code import replay_digest
 from optimize.content import fingerprint
+from optimize.datacheck import missing
 from optimize.dataset import LabelledQuestion, content_digest, read_labelled, splits
 from optimize.demonstrations import Demonstration, Demonstrator
 from optimize.heads import keep_heads
@@ -173,11 +174,9 @@ def _opened(
     first = open_program(project)
     require_sound_labels(project, questions)
     parts = splits(questions, before=places(forebears(origin, project.artifacts)) if origin else None)
-    if not parts["train"] or not parts["test"]:
-        raise DataError(
-            f"Questions to train on: {len(parts['train'])}, to test on: {len(parts['test'])}; both are needed.",
-            "Label questions of at least three topics, so that each split gets one.",
-        )
+    if lacks := missing(parts):
+        what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
+        raise DataError(what, mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
     keep_heads(first, project.private)
     base = successor(first, parent)

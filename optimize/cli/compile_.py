@@ -243,6 +243,12 @@ def _table(done: Compiled, project: Project) -> None:
             " search, or plain RAG where its gain survived in a first compile; a decider that had no demonstrations has"
             " the labelled ones."
         )
+    if not done.against_parent.enough_topics:
+        typer.echo(
+            f"Topics tested on: {done.against_parent.topics}, too few for any verdict. Label questions of more topics"
+            f" (ragc data check {shlex.quote(str(project.folder))}), and compile again.",
+            err=True,
+        )
     if done.stopped_by or any(done.asked[name][0] < done.asked[name][1] for name in ("train", "dev")):
         why = f"The cap on {done.stopped_by} was reached" if done.stopped_by else "Within its caps"
         parts = zip(("searched", "chosen", "tested"), done.asked.items(), strict=True)

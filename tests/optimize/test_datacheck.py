@@ -251,11 +251,21 @@ def test_of_very_many_unreadable_lines_the_first_are_printed_and_all_are_in_the_
     assert len(json.loads(checked(folder, "--json").stdout)["errors"]) == 400
 
 
+def test_splits_that_leave_none_to_test_on_are_told_with_the_verb_that_divides_anew(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    words = ("one", "two", "three", "four")
+    lines = [{"id": w, "question": f"How many {w}{w}?", "facts": ["70"], "split": "train"} for w in words]
+    (folder / "labelled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (about,) = (f for f in json.loads(checked(folder, "--json").stdout)["warnings"] if "topics" in f["what"])
+    assert "the `split` fields put all 4 topics elsewhere" in about["what"]
+    assert "ragc data split PROJECT --again" in about["mend"]
+
+
 @pytest.mark.parametrize(
     ("topics", "told"),
     [
-        (1, "topics: 1 (train 1, dev 0, test 0); a compile wants one for each split"),
-        (2, "a compile wants one for each split"),
+        (1, "a compile cannot begin: no labelled question is left to test on: there is 1 topic, and a topic is never"),
+        (2, "topics: 2 (train 1, dev 0, test 1); a compile can choose on none and prove no gain"),
         (3, "topics to test on: 1; with fewer than 6 a compile can prove no gain"),
         (40, ""),
     ],
