@@ -99,7 +99,8 @@ def rollback(name: str, alias: str = "production", *, reason: str = "", root: Pa
     Raises `VersionError` when there is no earlier version, `IntegrityError` when it is not as sealed.
     """
     base = reference.artifacts_root(root)
-    reference.parse(name)
+    if not reference.versions(base, reference.parse(name).name):
+        reference.resolve(name, base)  # raises, naming what is nearest
     present = reference.read_alias(base, name, alias)["version"]
     before = previous(name, alias, base)
     if before is None:

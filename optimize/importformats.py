@@ -144,6 +144,8 @@ def _csv(source: Path, passages: Passages) -> Iterator[Imported]:
         rows = csv.DictReader(file)
         for number, raw in enumerate(rows, 1):
             row = {str(key).strip().lower(): str(value or "").strip() for key, value in raw.items()}
+            if "question" not in row:
+                raise ValueError(f"its first line names no column `question`, but {', '.join(row)}")
             answered = row.get("outcome", "answered") in ("", "answered")
             context = row.get("context") or row.get("text") or ""
             key = passages.add(row.get("title", ""), context) if context else ""

@@ -44,7 +44,7 @@ def import_set(folder: Path, source: Path, format: str = "", base: str = "", lim
     """
     if not source.exists():
         raise DataError(f"There is nothing at {source}.", "Name the file or folder that you downloaded.")
-    format = format or detected(source)
+    named, format = bool(format), format or detected(source)
     if format not in FORMATS:
         raise DataError(f"There is no format {format!r}.", f"Use one of: {', '.join(FORMATS)}.")
     report = ImportReport(format, base or format.replace("2wiki", "twowiki"))
@@ -54,9 +54,10 @@ def import_set(folder: Path, source: Path, format: str = "", base: str = "", lim
     try:
         found = list(islice(FORMATS[format](source, passages), limit))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError, RecursionError) as error:
+        others = ", ".join(each for each in FORMATS if each != format)
         raise DataError(
             f"{source} cannot be read as {format}: {type(error).__name__}: {str(error)[:120]}.",
-            f"Name its format with --format: {', '.join(FORMATS)}.",
+            f"Look whether it is whole{' and the right file' if named else ''}, or name another --format: {others}.",
         ) from error
     if not found:
         raise DataError(f"{source} holds no questions.", "Look whether it is the whole set, with its labels.")

@@ -214,9 +214,9 @@ class Project:
         root = Path(folder).resolve()
         path = root / FILE
         if root.is_file():
-            raise SettingsError(
-                f"{folder} is a file, not a project's folder.", f"Name its folder: {Path(folder).parent}"
-            )
+            own = (root.parent / FILE).is_file()
+            mend = f"Name its folder: {Path(folder).parent}" if own else f"Name a folder that holds a {FILE}."
+            raise SettingsError(f"{folder} is a file, not a project's folder.", mend)
         if not path.is_file():
             raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {shlex.quote(str(folder))}")
         try:

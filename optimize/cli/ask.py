@@ -11,7 +11,7 @@ import typer
 
 from optimize.cli.interruption import interruptible
 from optimize.cli.show import Json, counted, number, percent, print_json, print_table, progress
-from program.errors import RagcError
+from program.errors import RagcError, VersionError
 
 if TYPE_CHECKING:
     from program.rag import AgenticRAG
@@ -54,7 +54,12 @@ def opened(
             if project is not None:
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
             return open_latest(target, **wanted, progress=advance)
-        program: AgenticRAG = load(target, artifacts=artifacts or None, project=project, **wanted, progress=advance)
+        try:
+            program: AgenticRAG = load(target, artifacts=artifacts or None, project=project, **wanted, progress=advance)
+        except VersionError as error:
+            if "@" in target or place.exists():
+                raise
+            raise VersionError(f"There is no project folder {target}. {error.what}", error.mend) from error
         return program
 
 

@@ -244,6 +244,17 @@ def test_versions_whose_project_moved_are_compared_anew_over_the_folder_named(ra
     assert code == 2 and "sealed scores" in err
 
 
+def test_rolling_back_what_is_not_there_says_where_was_looked(ragc, tmp_path):
+    code, _, err = ragc("rollback", "shop", "--artifacts", tmp_path)
+    assert code == 2 and f"There is no version of shop in the artifacts folder {tmp_path}" in err
+
+
+def test_a_project_folder_that_is_not_there_is_told_as_one(ragc, tmp_path):
+    for target in (tmp_path / "nowhere", "nowhere"):
+        code, _, err = ragc("ask", target, WREN, "--artifacts", tmp_path)
+        assert code == 2 and "There is no project folder" in err
+
+
 def test_a_line_that_cannot_be_read_is_told_with_the_verb_that_lists_them_all(ragc, own_shop, monkeypatch):
     monkeypatch.chdir(own_shop.parent)
     with (own_shop / "labelled.jsonl").open("a") as file:
@@ -259,6 +270,12 @@ def test_the_file_in_place_of_its_folder_is_told_so(ragc, own_shop):
         code, _, err = ragc(*verb, own_shop / "ragc.toml", *rest)
         assert code == 2
         assert f"{own_shop / 'ragc.toml'} is a file" in err and "Name its folder" in err and "init" not in err
+
+
+def test_a_file_of_no_project_is_not_told_to_be_in_one(ragc, tmp_path):
+    (tmp_path / "notes.md").write_text("Notes.")
+    code, _, err = ragc("compile", tmp_path / "notes.md")
+    assert code == 2 and "is a file" in err and "Name a folder that holds a ragc.toml." in err
 
 
 MISTAKES = {

@@ -171,7 +171,7 @@ def test_a_large_corpus_is_cut_into_files_that_are_not_skipped(
         ("a.json", '[{"question": "x"}]', "hotpotqa", "cannot be read as hotpotqa"),
         ("a.json", "{}", "trivia", "no format 'trivia'"),
         ("a.csv", "question,answer\nWho?,Ann\n", "", "brings no passages"),
-        ("a.csv", "name\nAnn\n", "", "cannot be read as csv"),
+        ("a.csv", "name\nAnn\n", "", "names no column `question`, but name"),
         ("a.csv", TABLE, "../csv", "no format"),
     ],
 )
