@@ -81,7 +81,7 @@ def missing(parts: Mapping[str, Sequence[LabelledQuestion]]) -> tuple[str, str] 
             f"label questions of at least {len(parts)} topics; thirty questions of twenty topics are a start",
         )
     return (
-        f"{lacks}: the `split` fields put all {topics} topics elsewhere",
+        f"{lacks}: the `split` fields, or the version begun from, put all {topics} topics elsewhere",
         "leave `split` out of some, or divide them anew: ragc data split PROJECT --again",
     )
 

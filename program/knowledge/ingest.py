@@ -18,6 +18,8 @@ from program.knowledge.parse import MEGABYTES, READ, Document
 from program.knowledge.parsedfile import Known, ParsedFiles
 from program.knowledge.source import Passage
 
+SHOWN = 3  # files that were skipped, named where nothing was read
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
@@ -68,9 +70,11 @@ def read_base(
         )
     _drop_repeats(reading)
     if not reading.passages:
-        left_out = f" ({len(reading.skipped)} files were skipped)" if reading.skipped else ""
+        left_out = [f"{one.path}: {one.reason.rstrip('.')}" for one in reading.skipped[:SHOWN]]
+        left_out += [f"{more} more"] if (more := len(reading.skipped) - SHOWN) > 0 else []
+        skipped = f" (skipped: {'; '.join(left_out)})" if left_out else ""
         raise KnowledgeError(
-            f"The knowledge base {name!r} holds no text: {path}{left_out}.",
+            f"The knowledge base {name!r} holds no text: {path}{skipped}.",
             f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{name}] in ragc.toml.",
         )
     return reading

@@ -257,7 +257,7 @@ def test_splits_that_leave_none_to_test_on_are_told_with_the_verb_that_divides_a
     lines = [{"id": w, "question": f"How many {w}{w}?", "facts": ["70"], "split": "train"} for w in words]
     (folder / "labelled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (about,) = (f for f in json.loads(checked(folder, "--json").stdout)["warnings"] if "topics" in f["what"])
-    assert "the `split` fields put all 4 topics elsewhere" in about["what"]
+    assert "the `split` fields, or the version begun from, put all 4 topics elsewhere" in about["what"]
     assert "ragc data split PROJECT --again" in about["mend"]
 
 
@@ -279,7 +279,7 @@ def test_too_few_topics_to_compile_or_to_prove_a_gain_are_a_warning(tmp_path: Pa
     ]
     (folder / "labelled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     result = checked(folder, "--json")
-    about = [f for f in json.loads(result.stdout)["warnings"] if "topics" in f["what"]]
+    about = [f for f in json.loads(result.stdout)["warnings"] if "topic" in f["what"]]
     assert result.exit_code == 0
     assert [f["line"] for f in about] == ([0] if told else [])
     assert all(told in f["what"] and f["mend"] for f in about)

@@ -182,3 +182,7 @@ def test_an_absent_or_empty_folder_is_an_error_that_says_what_to_do(tmp_path: Pa
     (tmp_path / "empty").mkdir()
     with pytest.raises(KnowledgeError, match=r"holds no text.*\.md, \.txt"):
         read_base("x", tmp_path / "empty")
+    for n in range(5):
+        (tmp_path / "empty" / f"{n}.docx").write_text("no such thing")
+    with pytest.raises(KnowledgeError, match=r"skipped: x/0\.docx: no Word document.*; x/1\.docx: .*; 2 more\)"):
+        read_base("x", tmp_path / "empty")
