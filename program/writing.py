@@ -25,7 +25,7 @@ def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[
         return None
     if not state.tuning.ground:
         confidence = yield from _confidence(state, draft, stopped_by)
-        return _answered(state, draft, confidence, stopped_by)
+        return None if confidence is None else _answered(state, draft, confidence, stopped_by)
     stated, upheld, whole = yield from _checked(state, draft)
     if len(upheld) < len(stated):
         draft = yield from _draft(state, strict=True)
@@ -88,16 +88,17 @@ def _checked(state: State, draft: str) -> Generator[list[Request], list[Reply], 
     return stated, upheld, whole
 
 
-def _confidence(state: State, draft: str, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], float]:
-    """How probably a draft that is not checked claim by claim is right.
+def _confidence(state: State, draft: str, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], float | None]:
+    """How probably a draft that is not checked claim by claim is right; None when that is too little to say it.
 
-    The draft of a routed question is put to it once, if that costs no call. Else judged evidence says it itself, and
-    where nothing was judged it is half of what the evidence was taken for, which is no calibrated figure.
+    The draft of a routed question is put to it once, if that costs no call or the draft may be withheld for it. Else
+    judged evidence says it itself, and where nothing was judged it is half of what the evidence was taken for, which is
+    no calibrated figure.
     """
-    if stopped_by is not StoppedBy.DONE:
-        return state.verdict.sufficiency
-    otherwise = state.verdict.sufficiency * (1.0 if state.tuning.judge and state.rounds else UNVOUCHED)
-    if not (state.tuning.route and state.program.vouches) or state.tripped():
+    tuning, done = state.tuning, stopped_by is StoppedBy.DONE
+    otherwise = state.verdict.sufficiency * (UNVOUCHED if done and not (tuning.judge and state.rounds) else 1.0)
+    wanted = tuning.answer_above > 0.0 or (done and state.program.vouches)
+    if not (tuning.route and wanted) or state.tripped():
         return otherwise
     try:
         (reply,) = yield [_responsive(state, claims(draft))]
@@ -105,7 +106,7 @@ def _confidence(state: State, draft: str, stopped_by: StoppedBy) -> Generator[li
         return otherwise
     responsive = float(reply["responsive"].probability)
     state.path.append(f"responsive {share(responsive)}")
-    return responsive
+    return None if responsive < tuning.answer_above else responsive
 
 
 def _responsive(state: State, stated: Sequence[Claim]) -> Ask:

@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scripted import Scripted, noul, passage, planned, route
+from scripted import Scripted, noul, passage, planned, route, scores
 
 from program.answer import Outcome, StoppedBy
 from program.decisions import Decision
@@ -226,6 +226,28 @@ def test_where_that_would_cost_a_call_judged_evidence_says_how_sure_an_unchecked
     program = Scripted(ground=0)
     assert program("How big is it?").confidence == pytest.approx(0.9)
     assert "grounder.responsive" not in program.asked
+
+
+@pytest.mark.parametrize("knobs", [{}, {"judge": 0}, {"fast_above": 0.5}, {"max_rounds": 1, "k": 2}])
+@pytest.mark.parametrize("vouches", [True, False])
+def test_a_draft_that_answers_less_than_is_asked_for_is_withheld_though_its_claims_are_not_checked(knobs, vouches):
+    changed = {"classifier.route": route(sure=0.99), "grounder.responsive": {"responsive": noul(0.23)}}
+    for answer_above, outcome in ((0.24, Outcome.ABSTAIN), (0.23, Outcome.ANSWERED)):
+        program = Scripted(changed, vouches=vouches, ground=0, answer_above=answer_above, **knobs)
+        assert program("How big is it?").outcome is outcome
+        assert "grounder.support" not in program.asked
+
+
+def test_a_draft_from_poor_evidence_may_be_withheld_as_well():
+    changed = {"judge.sufficiency": scores(0.1), "grounder.responsive": {"responsive": noul(0.2)}}
+    assert Scripted(changed, ground=0, max_rounds=1)("How big is it?").outcome is Outcome.ANSWERED
+    assert Scripted(changed, ground=0, max_rounds=1, answer_above=0.3)("How big is it?").outcome is Outcome.ABSTAIN
+
+
+def test_plain_rag_withholds_nothing():
+    program = Scripted({"grounder.responsive": {"responsive": noul(0.1)}}, **PLAIN, answer_above=0.9)
+    assert program("How big is it?").outcome is Outcome.ANSWERED
+    assert program.asked == ["generator.answer"]
 
 
 def test_what_a_dependent_look_up_finds_stands_beside_its_parents_evidence_and_takes_no_room_from_it():
