@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from optimize.abreast import Ahead, going_up, unseen
+from optimize.abreast import Ahead, going_up, nothing_ahead
 from optimize.candidates import Offer, Sets, equip, gathered, informed, learns, reads_instructions, taught
 from optimize.demonstrations import MOST, Demonstration
 from optimize.instructions import Failure, Proposer
@@ -39,7 +39,8 @@ def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead, adv
     noted = journal.attributes.get(CANDIDATES)
     ran, screened = _counts(ready, advance)
     if noted is None and worker:
-        ahead(lambda _: _screened_ahead(ready, _gathered(ready, ahead, ran), ahead, screened), 1, unseen)
+        if ahead is not nothing_ahead:  # all the more is left for the compile, whose turn it is
+            _screened_ahead(ready, _gathered(ready, ahead, ran), ahead, screened)
         ready.record.flush()
         noted = journal.awaited(CANDIDATES)
     before = ready.spending.caps
