@@ -37,7 +37,7 @@ from figures import Figure, figure, show
 from machines import make_project
 from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
 
-from optimize.compiler import CHOICE_SHARE, compile_project
+from optimize.compiler import compile_project
 from optimize.dataset import read_labelled, splits
 from optimize.evaluation import Grader
 from optimize.journal import create, last
@@ -46,7 +46,7 @@ from optimize.preparation import Preparation, copy_of, open_project, prepare
 from optimize.record import Record
 from optimize.replay import Replay
 from optimize.scoring import Arm, Scoring
-from optimize.spending import Spending
+from optimize.spending import CHOICE_SHARE, Spending
 from optimize.starts import starts
 from optimize.study import Live, Search
 from program import load

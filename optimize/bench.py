@@ -75,11 +75,23 @@ class Bench:
             pass
         return table, self._search.known(before).beside(self._on_dev(before))
 
-    def table(self, settings: Sequence[Setting], known: Callable[[Setting], Scores | None] = lambda one: None) -> Table:
-        """Those of the settings that no cap keeps from being scored; of some the scores may be `known`."""
+    def table(
+        self,
+        settings: Sequence[Setting],
+        known: Callable[[Setting], Scores | None] = lambda one: None,
+        shared: bool = False,
+    ) -> Table:
+        """Those of the settings that no cap keeps from being scored; of some the scores may be `known`.
+
+        With `shared` all of them, on the questions that are known of each.
+        """
         rows: list[Scores] = []
         with suppress(BudgetStop):
             rows.extend(known(one) or self(one) for one in settings)
+        if shared and rows:
+            known_of_all: NDArray[np.bool_] = np.all(np.isfinite([row.utility for row in rows]), axis=0)
+            if known_of_all.any():
+                rows = [row.on(known_of_all) for row in rows]
         return Table(settings[: len(rows)], rows, self.own)
 
     def _within_reach(self, before: Setting, settings: Sequence[Setting]) -> Sequence[Setting]:

@@ -85,13 +85,15 @@ def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
             points = {other: new if one == balanced else one for other, one in points.items()}
             balanced, gains = new, gained
             survived = list(dict.fromkeys([BALANCED, *survived]))
-    last = choosing.scored(list(points.values()))
-    named = {name: last.candidates[last.settings.index(one)] for name, one in points.items() if one in last.settings}
+    sealed = [*points.values(), *front.settings]
+    last = choosing.scored([one for n, one in enumerate(sealed) if one not in sealed[:n]], shared=True)
+    candidates = last.candidates
+    named = {name: candidates[last.settings.index(one)] for name, one in points.items() if one in last.settings}
     every = np.vstack([table.utility, choosing.scored([balanced]).utility])
     known = ~np.isnan(every).any(axis=0)
     return Choice(
         points,
-        frontier([*named.values(), *front.candidates], own),
+        frontier(candidates, own),
         survived,
         0.0 if np.isnan(gains).all() else float(np.nanmean(gains)),
         float(every[-1, known].mean()),
@@ -142,9 +144,9 @@ class _Choosing:
         fitting = [balanced, *({**setting, **_places(balanced)} for setting in settings)]
         return self.scored([one for n, one in enumerate(fitting) if one not in fitting[:n]])
 
-    def scored(self, settings: Sequence[Setting]) -> Table:
-        """Those of the settings that no cap keeps from being scored."""
-        return self._bench.table(settings, lambda one: self._before if one == self._as_it_is else None)
+    def scored(self, settings: Sequence[Setting], shared: bool = False) -> Table:
+        """Those of the settings that no cap keeps from being scored; `shared` as in `Bench.table`."""
+        return self._bench.table(settings, lambda one: self._before if one == self._as_it_is else None, shared)
 
 
 def _without_routing(price: float, own: float) -> Callable[[Scores], float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
@@ -26,7 +27,7 @@ from optimize.preparation import Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
 from optimize.registry import locked
 from optimize.report import Story, render
-from optimize.spending import KEPT_EVERY, Caps, Spending
+from optimize.spending import CHOICE_SHARE, KEPT_EVERY, SEARCH_SHARE, Caps, Spending
 from optimize.starts import starts
 from optimize.study import Live, Search, Watch
 from program.errors import BudgetError, BudgetStop, StudyError
@@ -39,9 +40,6 @@ from program.settings import Project
 TRIALS = 400
 TRIALS_ASKED = 150
 """Settings tried by default when models of this process answer, and when others do, which take time or money."""
-SEARCH_SHARE = 0.4
-"""Of each cap, what the search may use up; the rest is for choosing and for the test."""
-CHOICE_SHARE = 0.75
 
 
 def compile_project(
@@ -86,7 +84,7 @@ def compile_project(
         try:
             ready = open_project(project, seed, origin, spending, stage, advance, journal)
         except BudgetStop as stop:
-            raise _too_little(stop, journal) from None
+            raise _too_little(stop, spending, project, journal) from None
         held.callback(ready.record.close)
         identity = ready.identity()
         if journal is None:
@@ -102,7 +100,7 @@ def compile_project(
         try:
             prepare(ready, journal, starts, stage, advance, ahead=ahead)
         except BudgetStop as stop:
-            raise _too_little(stop, journal) from None
+            raise _too_little(stop, spending, project, journal) from None
         spending.caps = caps.reduced(SEARCH_SHARE)
         search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
 
@@ -117,7 +115,7 @@ def compile_project(
                 spending.caps = caps.reduced(CHOICE_SHARE)
                 search.run(1 - len(ready.starts), told, live, spending)
             if not search.trials:
-                raise _too_little(BudgetStop(stopped_by), journal)
+                raise _too_little(BudgetStop(stopped_by), spending, project, journal)
             done = _finish(ready, search, journal, caps, stopped_by, stage, advance, scored, shared)
             if not known and caps == Caps() and search.added() == done.trials:
                 note_gone_through(ready.record, identity, target)
@@ -151,15 +149,17 @@ def _begun(journal: Journal, lead: Lead, ready: Preparation) -> None:
     ready.begin(journal)
 
 
-def _too_little(stop: BudgetStop, journal: Journal | None) -> BudgetError:
+def _too_little(stop: BudgetStop, spending: Spending, project: Project, journal: Journal | None) -> BudgetError:
     """For a cap that is reached before anything can be sealed; with a study, if there is one yet."""
     tried = len(journal.trials()) if journal else 0
     among = "the setting tried could be chosen" if tried == 1 else f"the {tried} settings tried could be chosen among"
     before = among if tried else "the first setting could be tried"
-    again = "go on with a higher cap: ragc compile PROJECT --resume" if journal else "give more: ragc compile PROJECT"
+    named = f"ragc compile {shlex.quote(str(project.folder))}"
+    again = f"go on with a higher cap: {named} --resume" if journal else f"give more: {named}"
+    gone = f"{spending.calls} calls, ${spending.usd:.2f} and {spending.seconds:.0f} s were spent in all"
     part = "" if tried else f", of which {1 - CHOICE_SHARE:.0%} are kept for the test,"
     return BudgetError(
-        f"The cap on {stop.tripped}{part} was reached before {before}.",
+        f"The cap on {stop.tripped}{part} was reached before {before}; {gone}.",
         f"What was paid for is kept; {again} --max-{stop.tripped} N",
     )
 
@@ -302,7 +302,10 @@ def _finish(
         survived=choice.survived,
         broken=broken,
         stood_in=ready.record.stood_in,
-        asked={name: (n, len(ready.parts[name])) for name, n in {**bench.asked, "test": len(after.grades)}.items()},
+        asked={
+            "settings": (trials, max(trials, int(journal.attributes["trials"]) + len(ready.starts))),
+            **{name: (n, len(ready.parts[name])) for name, n in {**bench.asked, "test": len(after.grades)}.items()},
+        },
     )
 
 
@@ -310,11 +313,9 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     """One more process on a study: adds trials until it has as many as were asked for; returns how many it added.
 
     What another process has paid for is read from the record. The study's caps are this process's too: what all of them
-    spend together passes none. Raises `StudyError` when there is no such study, or it
-    was made under other conditions.
+    spend together passes none. Raises `StudyError` when there is no such study, or it was made under other conditions.
     """
     spending = Spending()
-    live, told, stage, advance = _told(watch, spending)
     journal = join(project, study)
     noted = _identity(journal)
 
@@ -323,11 +324,11 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
         spending.caps = caps.reduced(SEARCH_SHARE)
         return caps
 
-    def tried(live: Live) -> None:
+    def looked(live: Live) -> None:
         under()  # whoever resumes the compile may have set others
-        told(live)
+        watch(live)
 
-    under()
+    live, told, stage, advance = _told(looked, spending)
     try:
         ready = open_project(
             project, int(noted["seed"]), str(noted["from"]), spending, stage, advance, journal, leads=False
@@ -344,7 +345,7 @@ def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
         stage("searching")
         number = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
         search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, number)
-        search.run(int(journal.attributes["trials"]), tried, live, spending)
+        search.run(int(journal.attributes["trials"]), told, live, spending)
         return search.added()
     except BudgetStop:
         return 0

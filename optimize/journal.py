@@ -88,11 +88,15 @@ class Journal:
         """Notes something of the study as a whole; JSON values."""
         _patiently(lambda: self._study.set_user_attr(key, value))
 
-    def awaited(self, key: str) -> Any:
-        """What was noted under a key, once it is. Raises `StudyError` when it is not within WAIT seconds."""
+    def awaited(self, key: str, check: Callable[[], None]) -> Any:
+        """What was noted under a key, once it is; `check` is called meanwhile.
+
+        Raises `StudyError` when it is not within WAIT seconds, or the study is finished without.
+        """
         end = time.monotonic() + WAIT
         while (noted := self.attributes.get(key)) is None:
-            if time.monotonic() > end:
+            check()
+            if time.monotonic() > end or self.finished:
                 raise StudyError(
                     f"The compile that began {self.name} has not said what is searched.",
                     "Go on with it first: ragc compile PROJECT --resume",

@@ -14,6 +14,7 @@ from optimize.journal import Journal
 from optimize.record import Entry, key_of
 from optimize.runs import Run, bootstrapped, observed, said
 from optimize.screening import Examples, examples
+from optimize.spending import CANDIDATES_SHARE, CHOICE_SHARE
 from program.deciding import prompt_inputs
 from program.decisions import jsonable
 from program.errors import BudgetStop, StudyError
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 CANDIDATES = "candidates"
 SHOWN = "shown"
-SHARE = 0.14
-"""Of what may be spent before the test, how much may be gone when the last candidate is proposed and screened."""
 
 
 def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead, advance: Advance) -> None:
@@ -42,14 +41,14 @@ def agreed(ready: Preparation, journal: Journal, worker: bool, ahead: Ahead, adv
         if ahead is not nothing_ahead:  # all the more is left for the compile, whose turn it is
             _screened_ahead(ready, _gathered(ready, ahead, ran), ahead, screened)
         ready.record.flush()
-        noted = journal.awaited(CANDIDATES)
+        noted = journal.awaited(CANDIDATES, ready.spending.check)
     before = ready.spending.caps
     kept = _kept(ready, journal) if noted is not None else None
     if kept is not None:
         ready.sets = {name: {**sets, **kept.get(name, {})} for name, sets in _sets(ready, []).items()}
     else:
         if noted is None:
-            ready.spending.caps = before.reduced(SHARE)
+            ready.spending.caps = before.reduced(CANDIDATES_SHARE / CHOICE_SHARE)
         runs = _gathered(ready, ahead, ran)
     if noted is None:
         _screened_ahead(ready, runs, ahead, screened)

@@ -20,8 +20,8 @@ class Compiled:
     `stopped_by` names the cap that cut the search, the choice or the test short; `looks` counts how often this test
     split was looked at; `points` has what each operating point came to on train (out of fold) and dev, and `survived`
     those whose gain survived the folds; `broken` are questions that could not be graded; `stood_in` counts the
-    answers of a stand-in, for models that could not be reached or read. `asked` has on how many questions of train,
-    dev and test it was searched, chosen and tested, and how many there are.
+    answers of a stand-in, for models that could not be reached or read. `asked` has how many settings were tried, on
+    how many questions of train, dev and test it was searched, chosen and tested, and how many there are.
     """
 
     reference: str

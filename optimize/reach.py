@@ -1,14 +1,17 @@
-"""Under a cap: the training questions on which every setting that a search begins with can be tried."""
+"""Under a cap: the training questions on which the settings that a search begins with can be tried."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
+from optimize.dataset import LabelledQuestion
 from optimize.journal import Journal
 from optimize.proposals import within
 from optimize.scoring import Arm
-from optimize.spending import Caps
+from optimize.spending import CHOICE_SHARE, REACH_SHARE, Caps
 from program.errors import BudgetStop
 from program.parameters import apply, space
 
@@ -16,39 +19,56 @@ if TYPE_CHECKING:
     from optimize.preparation import Preparation
 
 REACH = "reach"
-SHARE = 0.43  # of what may be spent before the test, how much may be gone when the settings to begin with were tried
+LEAST = 2  # topics that are kept in any case
+
+Topic = tuple[Arm, Sequence[LabelledQuestion]]
+"""The questions of one topic, in the arm that has it."""
 
 
 def cut_to_reach(ready: Preparation, journal: Journal, worker: bool) -> None:
-    """Leaves in the arms the topics on which the cap lets all starts but "as it is" be run; all where it lets none.
+    """Leaves in the arms the topics on which the cap lets the starts but "as it is" be run, two at least.
 
     Better every start on some of the questions than a few on all: what they come to is compared. A study notes which,
-    for its workers and for whoever resumes it; one that has trials, or no cap, is left as it is.
+    for its workers and for whoever resumes it. One that has no cap, or had trials before it had one, keeps all.
     """
     noted = journal.attributes.get(REACH)
     if noted is None:
-        if ready.spending.caps == Caps() or journal.trials():
+        if ready.spending.caps == Caps():
             return
-        noted = journal.awaited(REACH) if worker else _reached(ready)
-        if not worker:
+        if worker:
+            noted = journal.awaited(REACH, ready.spending.check)
+        else:
+            noted = [one.id for arm in ready.arms for one in arm.questions] if journal.trials() else _reached(ready)
             journal.note(REACH, noted)
     kept = frozenset(noted)
     arms = [Arm(arm.replay, [one for one in arm.questions if one.id in kept]) for arm in ready.arms]
-    ready.arms = [arm for arm in arms if arm.questions] or ready.arms
+    ready.arms = [arm for arm in arms if arm.questions]
 
 
 def _reached(ready: Preparation) -> list[str]:
-    """The questions, topic by topic in the order of the arms, that can be run under every start."""
-    before, reached = ready.spending.caps, []
-    ready.spending.caps = before.reduced(SHARE)
+    """The first two topics, under one start after the other; then, under all of them, topic after topic."""
+    topics = _round_robin(ready.arms)
+    reached = topics[:LEAST]
     found = space(ready.arms[0].replay.program)
+    before = ready.spending.caps
+    ready.spending.caps = before.reduced(REACH_SHARE / CHOICE_SHARE)
     with suppress(BudgetStop):
-        for arm in ready.arms:
-            for topic in dict.fromkeys(question.cluster for question in arm.questions):
-                questions = [question for question in arm.questions if question.cluster == topic]
-                for start in ready.starts[1:]:
+        for more in ([], *([topic] for topic in topics[LEAST:])):
+            for start in ready.starts[1:]:
+                for arm, questions in more or reached:
                     apply(arm.replay.program, within(found, start))
                     arm.replay.answers([question.question for question in questions])
-                reached += [question.id for question in questions]
+            reached += more
     ready.spending.caps = before
-    return reached
+    return [question.id for _, questions in reached for question in questions]
+
+
+def _round_robin(arms: Sequence[Arm]) -> list[Topic]:
+    """The topics of the arms, one of each arm in turn: they are folds, and none is to stand for the others."""
+    columns = []
+    for arm in arms:
+        topics: dict[str, list[LabelledQuestion]] = {}
+        for question in arm.questions:
+            topics.setdefault(question.cluster, []).append(question)
+        columns.append([(arm, questions) for questions in topics.values()])
+    return [topic for topic in chain.from_iterable(zip_longest(*columns)) if topic is not None]

@@ -94,12 +94,13 @@ def _fates(base: Path, name: str, keep: int, named: set[str]) -> list[Fate]:
 
 
 def _read(base: Path, name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The digest of each version of `name`, and of each that cannot be read why."""
+    """The digest of each version of `name`, and of each that cannot be read, or is not as it was sealed, why."""
     digests, broken = {}, {}
     for version in reference.versions(base, name):
+        folder = base / name / "versions" / version
         try:
-            if sealed := read_while_there(base / name / "versions" / version):
-                digests[version] = sealed.digest
+            if sealed := read_while_there(folder):
+                digests[version] = manifest.verify(folder, sealed.digest).digest
         except IntegrityError as error:
             broken[version] = str(error)
     return digests, broken

@@ -41,6 +41,10 @@ class Scores:
         for own, column in zip(self.columns, other.columns, strict=True):
             own[at] = column[at]
 
+    def on(self, places: NDArray[np.bool_]) -> Scores:
+        """These where `places` is true, and none elsewhere."""
+        return Scores(*(np.where(places, column, np.nan) for column in self.columns))
+
     @property
     def columns(self) -> tuple[Floats, Floats, Floats, Floats]:
         return self.utility, self.routing, self.spent, self.usd

@@ -11,6 +11,9 @@ from typing import Any
 from optimize.store import Store
 from program.errors import BudgetStop
 
+CANDIDATES_SHARE, REACH_SHARE, SEARCH_SHARE, CHOICE_SHARE = 0.105, 0.32, 0.4, 0.75
+"""Of each cap, what may be gone when candidates are found, when the settings to begin with were tried, when the search
+ends, and when the choice is made; the rest is for the test."""
 OTHERS = 30.0  # seconds without a change after which calls of other processes are waited for no more
 PAUSE = 0.05
 KEPT_EVERY = 0.5  # seconds between two times that what is free is put on disk

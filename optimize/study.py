@@ -118,6 +118,8 @@ class Search:
                 if self._helps and self._journal.finished:
                     break  # sealed: nobody would read what is tried now
                 trials = self._thawed(frozen)
+                if live.best is None:  # of a study that goes on
+                    live.best = max((trial.worth for trial in trials if not trial.pruned), default=None)
                 start, setting = self._proposals.next(trials, frozen, self._frontier(trials))
                 found = self._judged(setting, trials, start)
                 self._journal.add(found.frozen(self._distributions, self._name))

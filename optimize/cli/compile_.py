@@ -169,7 +169,8 @@ def worker(
     if json:
         print_json({"trials": added})
     else:
-        typer.echo(f"{counted(added, 'trial')} added" if added else "No trial added: the study has all it may have.")
+        none = "No trial added: the study has all it was asked for, or all that its caps leave a worker."
+        typer.echo(f"{counted(added, 'trial')} added" if added else none)
 
 
 def _shape(done: Compiled) -> dict[str, Any]:
@@ -202,6 +203,10 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "not_graded": dict(done.broken),
         "stood_in": done.stood_in,
     }
+
+
+def _of(counts: tuple[int, int]) -> str:
+    return f"{counts[0]} of {counts[1]}"
 
 
 def _gain(found: PairedResult) -> dict[str, Any]:
@@ -238,10 +243,15 @@ def _table(done: Compiled, project: Project) -> None:
         f'Ask it: ragc ask {done.reference}{elsewhere} "your question"'
     )
     if "balanced" not in done.survived:
+        others = " and ".join(name for name in done.points if name in done.survived)
+        but = (
+            f"No gain survived the folds but that of {others}: `balanced`"
+            if others
+            else "No gain survived the folds: it"
+        )
         typer.echo(
-            "No gain survived the folds: of what the search found nothing is used. The setting is as it was before the"
-            " search, or plain RAG where its gain survived in a first compile; a decider that had no demonstrations has"
-            " the labelled ones."
+            f"{but} is as it was before the search, or plain RAG where its gain survived in a first compile; a decider"
+            " that had no demonstrations has the labelled ones."
         )
     if not done.against_parent.enough_topics:
         typer.echo(
@@ -251,9 +261,12 @@ def _table(done: Compiled, project: Project) -> None:
         )
     if done.stopped_by or any(done.asked[name][0] < done.asked[name][1] for name in ("train", "dev")):
         why = f"The cap on {done.stopped_by} was reached" if done.stopped_by else "Within its caps"
-        parts = zip(("searched", "chosen", "tested"), done.asked.items(), strict=True)
-        asked = ", ".join(f"{did} on {n} of {of} questions of {name}" for did, (name, (n, of)) in parts)
-        typer.echo(f"{why}: {asked}.")
+        did = {"train": "searched", "dev": "chosen", "test": "tested"}
+        asked = ", ".join(f"{word} on {_of(done.asked[name])} questions of {name}" for name, word in did.items())
+        typer.echo(
+            f"{why}: {_of(done.asked['settings'])} settings tried, {asked}."
+            " A compile under a higher cap pays for nothing again."
+        )
     if done.stood_in:
         typer.echo(
             f"For models that could not be reached or read a stand-in gave {counted(done.stood_in, 'answer')}, on which"

@@ -7,10 +7,11 @@ import pytest
 
 from optimize import spending
 from optimize.calls import ABREAST
-from optimize.compiler import CHOICE_SHARE, SEARCH_SHARE, compile_project, work
+from optimize.compiler import compile_project, work
 from optimize.journal import last
 from optimize.preparation import Preparation
 from optimize.record import Record
+from optimize.spending import CHOICE_SHARE, SEARCH_SHARE
 from program.errors import BudgetError, StudyError
 from program.models.gateway import shared_gateway
 from program.settings import Project

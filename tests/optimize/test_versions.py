@@ -219,6 +219,17 @@ def test_a_version_that_cannot_be_read_stays_and_the_others_are_collected(tmp_pa
     assert [v[:2] for v in reference.versions(tmp_path, "helpdesk")] == ["v1", "v3", "v4"]
 
 
+def test_a_version_whose_files_are_not_as_they_were_sealed_stays_and_does_not_count_as_the_newest(tmp_path, ragc):
+    for _ in range(3):
+        publish(tmp_path)
+    newest = reference.resolve(publish(tmp_path), tmp_path).path
+    with (newest / "program.json").open("a") as file:
+        file.write(" ")
+    done = ragc("gc", "--keep", "1", "--force", "helpdesk")
+    assert done.exit_code == 4 and "program.json" in done.output
+    assert [v[:2] for v in reference.versions(tmp_path, "helpdesk")] == ["v3", "v4"]
+
+
 def test_where_there_is_no_version_a_collection_says_so(tmp_path, ragc):
     assert "There is no version in" in ragc("gc", "--keep", "1").output
 
