@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from optimize.dataset import LabelledQuestion
 from optimize.front import Candidate
 from optimize.preparation import Preparation, copy_of, topics_apart
+from optimize.reach import LEAST, within_reach
 from optimize.scores import Floats, Scores
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Caps, Spending
@@ -22,8 +23,6 @@ from optimize.survival import survives
 from program.errors import BudgetStop
 from program.parameters import Setting, is_candidate
 from program.rag import AgenticRAG
-
-TOPICS = 2  # of dev, under which no fold of it can be left out
 
 
 class Bench:
@@ -68,11 +67,9 @@ class Bench:
         if self._capped:
             settings = self._within_reach(before, settings)
         table = self.table(settings)
-        try:
+        with suppress(BudgetStop):
             if not self._capped or self.held[0] == 0:
                 return table, self(before)
-        except BudgetStop:
-            pass
         return table, self._search.known(before).beside(self._on_dev(before))
 
     def table(
@@ -95,24 +92,18 @@ class Bench:
         return Table(settings[: len(rows)], rows, self.own)
 
     def _within_reach(self, before: Setting, settings: Sequence[Setting]) -> Sequence[Setting]:
-        """Leaves of dev what the cap lets be scored: two topics under one setting after the other, then, under all it
-        reached for, topic after topic. The settings it reached for; all where it reached for none, without dev."""
-        places: dict[str, list[int]] = defaultdict(list)
+        """Leaves of dev the topics that are within reach of a cap. The settings that are; all, without dev, where none
+        is."""
+        topics: dict[str, list[int]] = defaultdict(list)
         for place, question in enumerate(self._dev):
-            places[question.cluster].append(place)
-        least, rest = list(places.values())[:TOPICS], list(places.values())[TOPICS:]
-        kept = list(chain.from_iterable(least))
-        scored: list[Setting] = []
-        with suppress(BudgetStop):
-            for setting in [before, *_alternating(settings)]:
-                self._scoring(setting, kept)
-                scored.append(setting)
-            for more in rest:
-                for setting in scored:
-                    self._scoring(setting, more)
-                kept += more
-        reached = [setting for setting in settings if setting in scored[1:]]
-        self._dev = [self._dev[place] for place in sorted(kept)] if reached else []
+            topics[question.cluster].append(place)
+        kept, ran = within_reach(
+            list(topics.values()),
+            [before, *_alternating(settings)],
+            lambda setting, places: self._scoring(setting, list(chain.from_iterable(places))),
+        )
+        reached = [setting for setting in settings if setting in ran[1:]]
+        self._dev = [self._dev[place] for place in sorted(chain.from_iterable(kept))] if reached else []
         self._scoring = self._over(self._dev)
         return reached or settings
 
@@ -144,7 +135,7 @@ class Bench:
     def held(self) -> list[int]:
         """The places of the questions that folds are made of."""
         topics = {question.cluster for question in self._dev}
-        return list(range(len(self._train) if len(topics) >= TOPICS else 0, len(self.questions)))
+        return list(range(len(self._train) if len(topics) >= LEAST else 0, len(self.questions)))
 
     def survives(self, gains: Floats) -> bool:
         """True when the gains of the questions in folds are more than chance would give."""

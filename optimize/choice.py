@@ -85,8 +85,7 @@ def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
             points = {other: new if one == balanced else one for other, one in points.items()}
             balanced, gains = new, gained
             survived = list(dict.fromkeys([BALANCED, *survived]))
-    sealed = [*points.values(), *front.settings]
-    last = choosing.scored([one for n, one in enumerate(sealed) if one not in sealed[:n]], shared=True)
+    last = choosing.scored([*points.values(), *front.settings], shared=True)
     candidates = last.candidates
     named = {name: candidates[last.settings.index(one)] for name, one in points.items() if one in last.settings}
     every = np.vstack([table.utility, choosing.scored([balanced]).utility])
@@ -142,11 +141,12 @@ class _Choosing:
     def front(self, balanced: Setting, settings: Sequence[Setting]) -> Table:
         """All settings with the instructions and demonstrations of `balanced`, which is the first of them."""
         fitting = [balanced, *({**setting, **_places(balanced)} for setting in settings)]
-        return self.scored([one for n, one in enumerate(fitting) if one not in fitting[:n]])
+        return self.scored(fitting)
 
     def scored(self, settings: Sequence[Setting], shared: bool = False) -> Table:
-        """Those of the settings that no cap keeps from being scored; `shared` as in `Bench.table`."""
-        return self._bench.table(settings, lambda one: self._before if one == self._as_it_is else None, shared)
+        """Those of the settings that no cap keeps from being scored, each once; `shared` as in `Bench.table`."""
+        once = [one for n, one in enumerate(settings) if one not in settings[:n]]
+        return self._bench.table(once, lambda one: self._before if one == self._as_it_is else None, shared)
 
 
 def _without_routing(price: float, own: float) -> Callable[[Scores], float]:

@@ -227,9 +227,7 @@ def prepare(
     fitted = {**as_it_is, **begun, **ready.routing.fitted(as_it_is)}
     ready.starts = [as_it_is, fitted, *starts(fitted)]
     cut_to_reach(ready, journal, worker)
-    if (
-        worker and ahead is not nothing_ahead
-    ):  # with the compile's first trials; two processes of one share these anyway
+    if worker and ahead is not nothing_ahead:  # two processes of one compile share the first trials anyway
         stage("trying the first settings")
         _start(ready, journal, ahead, advance)
 

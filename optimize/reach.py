@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from optimize.dataset import LabelledQuestion
 from optimize.journal import Journal
@@ -13,16 +13,17 @@ from optimize.proposals import within
 from optimize.scoring import Arm
 from optimize.spending import CHOICE_SHARE, REACH_SHARE, Caps
 from program.errors import BudgetStop
-from program.parameters import apply, space
+from program.parameters import Setting, apply, space
 
 if TYPE_CHECKING:
     from optimize.preparation import Preparation
 
 REACH = "reach"
-LEAST = 2  # topics that are kept in any case
+LEAST = 2  # topics that are kept in any case: with fewer no fold can be left out
 
 Topic = tuple[Arm, Sequence[LabelledQuestion]]
 """The questions of one topic, in the arm that has it."""
+T = TypeVar("T")
 
 
 def cut_to_reach(ready: Preparation, journal: Journal, worker: bool) -> None:
@@ -46,21 +47,38 @@ def cut_to_reach(ready: Preparation, journal: Journal, worker: bool) -> None:
 
 
 def _reached(ready: Preparation) -> list[str]:
-    """The first two topics, under one start after the other; then, under all of them, topic after topic."""
-    topics = _round_robin(ready.arms)
-    reached = topics[:LEAST]
+    """The questions of the topics reached by the share of the cap that is for it."""
     found = space(ready.arms[0].replay.program)
+
+    def run(start: Setting, topics: Sequence[Topic]) -> None:
+        for arm, questions in topics:
+            apply(arm.replay.program, within(found, start))
+            arm.replay.answers([question.question for question in questions])
+
     before = ready.spending.caps
     ready.spending.caps = before.reduced(REACH_SHARE / CHOICE_SHARE)
-    with suppress(BudgetStop):
-        for more in ([], *([topic] for topic in topics[LEAST:])):
-            for start in ready.starts[1:]:
-                for arm, questions in more or reached:
-                    apply(arm.replay.program, within(found, start))
-                    arm.replay.answers([question.question for question in questions])
-            reached += more
+    reached, _ = within_reach(_round_robin(ready.arms), ready.starts[1:], run)
     ready.spending.caps = before
     return [question.id for _, questions in reached for question in questions]
+
+
+def within_reach(
+    topics: Sequence[T], settings: Sequence[Setting], run: Callable[[Setting, Sequence[T]], Any]
+) -> tuple[list[T], list[Setting]]:
+    """What a cap lets be run: two topics under one setting after the other; then, under all of these, topic by topic.
+
+    The topics, the first two in any case, and the settings that were run on all of them.
+    """
+    reached, ran = list(topics[:LEAST]), list[Setting]()
+    with suppress(BudgetStop):
+        for setting in settings:
+            run(setting, reached)
+            ran.append(setting)
+        for more in topics[LEAST:]:
+            for setting in ran:
+                run(setting, [more])
+            reached.append(more)
+    return reached, ran
 
 
 def _round_robin(arms: Sequence[Arm]) -> list[Topic]:

@@ -95,7 +95,7 @@ def _page(story: Story, most: int, longest: int) -> bytes:
         p=shown_p(story.gain.p),
         over_plain=story.over_plain,
         p_plain=shown_p(story.over_plain.p),
-        survived="balanced" in story.choice.survived,
+        survived=bool(story.choice.survived),
         looks=story.looks,
         metrics=_metrics([story.plain, story.before, story.after]),
         frontier=Markup(_frontier(story.choice)),

@@ -247,7 +247,7 @@ def _table(done: Compiled, project: Project) -> None:
         but = (
             f"No gain survived the folds but that of {others}: `balanced`"
             if others
-            else "No gain survived the folds: it"
+            else "No gain survived the folds: the setting"
         )
         typer.echo(
             f"{but} is as it was before the search, or plain RAG where its gain survived in a first compile; a decider"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from optimize.bench import TOPICS, Bench
+from optimize.bench import Bench
 from optimize.cli.main import app
 from optimize.journal import create, last
 from optimize.preparation import Preparation
@@ -132,7 +132,7 @@ def test_settings_are_chosen_among_on_what_a_cap_let_all_of_them_be_asked(wide_s
     assert len(model.calls) <= paid + calls
     dev = len(bench.questions) - len(ready.parts["train"])
     topics = {question.cluster for question in bench.questions[-dev:]} if dev else set()
-    assert dev == 0 or len(topics) >= TOPICS
+    assert dev == 0 or len(topics) >= LEAST
     assert np.isfinite(table.utility).all()
     assert np.isfinite(before.utility[len(before.utility) - dev :]).all()
     ready.spending.caps = Caps()
