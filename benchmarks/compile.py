@@ -279,19 +279,20 @@ def going(process: subprocess.Popen[bytes]) -> None:
 def workers(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     """The clock seconds that one process and two take until a study holds so many trials, each from an empty record.
 
-    One process embeds on every processor, so with each on a processor of its own they are compared, too.
+    What two try is another matter every time, so they are run in turns, more than once. One process embeds on every
+    processor, so with each on a processor of its own they are compared, too.
     """
-    trials = 20 if quick else MANY
+    trials, times = (20, 1) if quick else (MANY, RUNS)
     made = make_project(folder / "machines", 8 if quick else 32).folder
-    yield helped(folder, made, trials, False, "machines")
+    yield helped(folder, made, trials, times, False, "machines")
     if not quick:
-        yield helped(folder, EXAMPLE, trials, False, "the shipped example")
+        yield helped(folder, EXAMPLE, trials, times, False, "the shipped example")
         if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1:
-            yield helped(folder, EXAMPLE, trials, True, "the shipped example, a processor for each")
+            yield helped(folder, EXAMPLE, trials, 1, True, "the shipped example, a processor for each")
 
 
-def helped(folder: Path, project: Path, trials: int, apart: bool, what: str) -> Figure:
-    """Two workers beside one, on copies of a project; `apart` each has one processor."""
+def helped(folder: Path, project: Path, trials: int, times: int, apart: bool, what: str) -> Figure:
+    """Two workers beside one, so many times each, on copies of a project; `apart` each has one processor."""
     command = [sys.executable, "-m", "optimize.cli.main"]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -320,8 +321,8 @@ def helped(folder: Path, project: Path, trials: int, apart: bool, what: str) -> 
                 process.kill()
                 process.wait()
 
-    alone = run("alone", False)
-    return figure(f"two workers, {what}: clock time over one's", run("two", True) / alone, "<= 0.65", trials)
+    alone, two = zip(*((run(f"alone {n}", False), run(f"two {n}", True)) for n in range(times)), strict=True)
+    return figure(f"two workers, {what}: clock time over one's", sum(two) / sum(alone), "<= 0.65", trials)
 
 
 ROWS: dict[str, Callable[[Path, bool, int], Iterator[Figure]]] = {

@@ -163,11 +163,19 @@ def backwards(work: Work, n: int, progress: Advance) -> None:
 
 
 @contextmanager
-def half_the_threads() -> Iterator[None]:
-    """Inside, this process and the one it forks embed on half of the threads each, and multiply small matrices on one:
-    two processes with a thread for every processor each get in each other's way."""
+def products_by_one_thread() -> Iterator[None]:
+    """Inside, matrices are multiplied by one thread: they are small, and threads that wait for the next one keep a
+    processor busy that a second process, or a worker, could use."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@contextmanager
+def half_the_threads() -> Iterator[None]:
+    """Inside, this process and the one it forks embed on half of the threads each: two processes with a thread for
+    every processor each get in each other's way."""
     if _halved.get():
         yield
         return
@@ -175,8 +183,7 @@ def half_the_threads() -> Iterator[None]:
     before, half = os.environ.get(THREADS), max(1, threads() // 2)
     os.environ[THREADS] = str(half)
     try:
-        with threadpool_limits(1):
-            yield
+        yield
     finally:
         _halved.reset(inside)
         if before is None:

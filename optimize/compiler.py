@@ -11,7 +11,15 @@ from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
-from optimize.abreast import alone, answers_here, backwards, can_share, in_two, nothing_ahead
+from optimize.abreast import (
+    alone,
+    answers_here,
+    backwards,
+    can_share,
+    in_two,
+    nothing_ahead,
+    products_by_one_thread,
+)
 from optimize.bench import Bench
 from optimize.calibration import judged
 from optimize.choice import choose
@@ -42,6 +50,7 @@ TRIALS_ASKED = 150
 """Settings tried by default when models of this process answer, and when others do, which take time or money."""
 
 
+@products_by_one_thread()
 def compile_project(
     project: Project,
     *,
@@ -309,6 +318,7 @@ def _finish(
     )
 
 
+@products_by_one_thread()
 def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
     """One more process on a study: adds trials until it has as many as were asked for; returns how many it added.
 

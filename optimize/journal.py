@@ -66,6 +66,7 @@ class Journal:
         self.name = name
         self.storage = storage
         self._study = _patiently(lambda: optuna.load_study(study_name=name, storage=storage))
+        self._id = _patiently(lambda: storage.get_study_id_from_name(name))
 
     @property
     def key(self) -> str:
@@ -74,8 +75,8 @@ class Journal:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """What was noted of the study as a whole."""
-        found: Mapping[str, Any] = _patiently(lambda: self._study.user_attrs)
+        """What was noted of the study as a whole. Not copied, as a study would: a worker looks before every trial."""
+        found: Mapping[str, Any] = _patiently(lambda: self.storage.get_study_user_attrs(self._id))
         return found
 
     def name_objectives(self) -> None:

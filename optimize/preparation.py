@@ -146,9 +146,9 @@ def open_project(
 
     `origin` is the version to start from, or empty: no question that it or its forebears learnt from comes into the
     test, and what they were tested on is tested on again. `journal` is the study, if there is one: it is spent with
-    from the first call on, and its time kept by the process that `leads`. Raises `ModelError` when a key is missing for
-    a model that the project names, `DataError` for labels that contradict the knowledge or leave nothing to learn from,
-    `BudgetStop` when a cap does not reach.
+    from the first call on, and its time kept by the process that `leads`, which checks the labels, too. Raises
+    `ModelError` when a key is missing for a model that the project names, `DataError` for labels that contradict the
+    knowledge or leave nothing to learn from, `BudgetStop` when a cap does not reach.
     """
     for role in (*ROLES, "propose"):  # a stand-in would answer, and what is compiled would be for that
         require_keys(project, role, project.name)
@@ -156,14 +156,21 @@ def open_project(
     if journal is not None and record.store is not None:
         spending.join(record.store, journal.key, leads)
     try:
-        return _opened(project, seed, origin, spending, stage, advance, record)
+        return _opened(project, seed, origin, spending, stage, advance, record, leads)
     except BaseException:
         record.close()
         raise
 
 
 def _opened(
-    project: Project, seed: int, origin: str, spending: Spending, stage: Stage, advance: Advance, record: Record
+    project: Project,
+    seed: int,
+    origin: str,
+    spending: Spending,
+    stage: Stage,
+    advance: Advance,
+    record: Record,
+    leads: bool,
 ) -> Preparation:
     """The project opened over a record."""
     stage("indexing the knowledge")
@@ -172,7 +179,8 @@ def _opened(
     stage("checking the labels")
     questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
-    require_sound_labels(project, questions)
+    if leads:  # others join a study of these very questions and this knowledge, or are refused
+        require_sound_labels(project, questions)
     parts = splits(questions, before=places(forebears(origin, project.artifacts)) if origin else None)
     if lacks := missing(parts):
         what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
@@ -229,26 +237,27 @@ def prepare(
     cut_to_reach(ready, journal, worker)
     if worker and ahead is not nothing_ahead:  # two processes of one compile share the first trials anyway
         stage("trying the first settings")
-        _start(ready, journal, ahead, advance)
+        _start(ready, journal, advance)
 
 
-def _start(ready: Preparation, journal: Journal, ahead: Ahead, advance: Advance) -> None:
+def _start(ready: Preparation, journal: Journal, advance: Advance) -> None:
     """Has those settings run that the search begins with and that no trial has had, "as it is" left out.
 
-    The compile has one after the other run on all arms, and begins with the first arm: here it is arm by arm, and,
-    going backwards, begins with the last, so that the two are seldom at the same.
+    The compile has one after the other run on all arms, the first arm first. Here the later half of the arms comes
+    first, setting by setting, where the compile finds it done; and then, from the last setting on, the other half.
     """
     found = space(ready.arms[0].replay.program)
-    arms = [*reversed(ready.arms[:-1]), ready.arms[-1]]
-    turns = [(arm, number) for arm in arms for number in reversed(range(1, len(ready.starts)))]
+    half = len(ready.arms) // 2
+    numbers = range(1, len(ready.starts))
+    turns = [(number, arm) for number in numbers for arm in reversed(ready.arms[half:])]
+    turns += [(number, arm) for number in reversed(numbers) for arm in reversed(ready.arms[:half])]
 
-    def start(place: int) -> None:
-        arm, number = turns[place]
+    for done, (number, arm) in enumerate(turns, 1):
         if number not in journal.begun:
             apply(arm.replay.program, within(found, ready.starts[number]))
             arm.replay.answers([question.question for question in arm.questions])
-
-    ahead(start, len(turns), advance)
+            ready.record.flush()
+        advance(done, len(turns))
 
 
 def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:

@@ -17,6 +17,7 @@ from optimize.compiler import compile_project, work
 from optimize.journal import Journal, create
 from optimize.preparation import open_project
 from optimize.proposals import within
+from optimize.replay import Replay
 from optimize.scoring import Arm, Scoring
 from optimize.spending import Caps, Spending
 from optimize.study import SHARES, Live, Search
@@ -115,12 +116,21 @@ def test_two_processes_have_half_of_the_threads_each_and_afterwards_there_are_as
     each = str(half or len(os.sched_getaffinity(0)) // 2)
     ready = opened(Project.open(own_shop))
     share = in_two(ready.first, ready.record, Spending())
-    with threadpool_limits(2):
-        assert share(lambda place: [os.environ[THREADS], pools()], 2, lambda *_: None) == [[each, 1]] * 2
-        with Scoring([Arm(ready.replay(ready.first), [])], ready.project.settings.utility).abreast(Spending()):
-            assert (os.environ[THREADS], pools()) == (each, 1)
-            assert share(lambda place: os.environ[THREADS], 2, lambda *_: None) == [each] * 2  # and not a quarter
-        assert (os.environ.get(THREADS), pools()) == (told, 2)
+    assert share(lambda place: os.environ[THREADS], 2, lambda *_: None) == [each] * 2
+    with Scoring([Arm(ready.replay(ready.first), [])], ready.project.settings.utility).abreast(Spending()):
+        assert os.environ[THREADS] == each
+        assert share(lambda place: os.environ[THREADS], 2, lambda *_: None) == [each] * 2  # and not a quarter
+    assert os.environ.get(THREADS) == told
+
+
+def test_a_compile_and_a_worker_multiply_with_one_thread_and_afterwards_there_are_as_many_as_before(own_shop):
+    project, seen = Project.open(own_shop), []
+    with threadpool_limits(2, user_api="blas"):
+        study = compile_project(project, trials=1, watch=lambda live: seen.append(products())).study
+        by_compile = len(seen)
+        work(project, study, lambda live: seen.append(products()))
+        assert set(seen) == {1} and 0 < by_compile < len(seen)
+        assert products() == 2
 
 
 def test_work_in_two_is_told_in_order_and_done_here_once_the_other_process_is_lost(own_shop):
@@ -208,6 +218,19 @@ def test_a_worker_has_gone_through_the_settings_that_the_compile_begins_with(own
     assert (ready.record.performed, ready.record.replayed) == before
 
 
+def test_a_worker_begins_with_the_half_of_the_arms_that_the_compile_comes_to_last(own_shop, monkeypatch):
+    project, asked, answers = Project.open(own_shop), [], Replay.answers
+    journal = create(project, opened(project).identity(), {"id": "helped", "trials": 1})
+    monkeypatch.setattr(Replay, "answers", lambda self, questions: asked.append(questions) or answers(self, questions))
+    ready = prepared(own_shop, journal=journal)
+    prepared(own_shop, worker=True, journal=journal)
+    arms = [[question.question for question in arm.questions] for arm in ready.arms]
+    settings, half = len(ready.starts) - 1, len(arms) // 2
+    tried = [arms.index(questions) for questions in asked[-len(arms) * settings :]]
+    later, sooner = tried[: settings * (len(arms) - half)], tried[settings * (len(arms) - half) :]
+    assert max(sooner) < half <= min(later)
+
+
 def test_a_worker_goes_through_none_of_the_settings_that_are_tried(own_shop, monkeypatch):
     project = Project.open(own_shop)
     journal = create(project, opened(project).identity(), {"id": "helped", "trials": 1})
@@ -283,9 +306,9 @@ def compiled(folder, trials=12, processes=2):
     return resolve(done.reference, folder / "artifacts").path
 
 
-def pools():
-    """The most threads that a library for arithmetic has."""
-    return max(pool["num_threads"] for pool in threadpool_info())
+def products():
+    """The threads that numpy multiplies matrices with."""
+    return next(one["num_threads"] for one in threadpool_info() if "numpy" in one["filepath"])
 
 
 def told(ready):
