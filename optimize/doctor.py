@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,13 +40,13 @@ class Finding:
 
 
 def examine(folder: Path | None) -> list[Finding]:
-    """Everything found, the machine first, then the project."""
+    """Everything found, the machine first, then the project; a remedy beside problems alone."""
     found = [Finding(sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}", "Use Python 3.11 or newer.")]
     found += [_package(name) for name in PACKAGES]
     found.append(_attempt("the MiniLM weights are whole and embed a text", _embeds))
     if folder is not None:
         found += _project(folder)
-    return found
+    return [replace(one, mend="") if one.good else one for one in found]
 
 
 def _package(name: str) -> Finding:
@@ -102,7 +102,7 @@ def _base(project: Project, name: str, base: KnowledgeSettings) -> Finding:
         key = KEYS.get(base.provider, "")
         good = bool(base.provider) and (not key or key in os.environ)
         mend = f"Set {key} in the environment." if key else "Set `provider` or `path`; until then nobody asks it."
-        return Finding(good, f"knowledge base {name}: web search by {base.provider or 'nobody'}", "" if good else mend)
+        return Finding(good, f"knowledge base {name}: web search by {base.provider or 'nobody'}", mend)
     place = project.place(base)
     good = not isinstance(place, Path) or place.exists()
     shown = place if isinstance(place, Path) else "a database"

@@ -28,7 +28,7 @@ asks = ["A question it answers?"]
 not = []                       # boundary cases: "invoices and refunds: billing"
 
 [labelled]
-path = "labelled.jsonl"        # one JSON object a line: see the README
+path = "labelled.jsonl"        # one JSON object a line: docs/your-own.md says how
 """
 DOCUMENT = """---
 title: Opening hours

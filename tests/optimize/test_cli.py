@@ -193,7 +193,9 @@ def test_doctor_finds_nothing_wrong_with_a_good_project_and_names_what_is(ragc, 
     (own_shop / "labelled.jsonl").unlink()
     code, out, _ = ragc("doctor", own_shop, "--json")
     assert code == 1
-    assert any("labelled" in finding["what"] and not finding["good"] for finding in json.loads(out))
+    found = json.loads(out)
+    assert any("labelled" in one["what"] and not one["good"] for one in found)
+    assert all(bool(one["mend"]) != one["good"] for one in found)  # a remedy beside problems alone
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(
         ('kind = "http"\nurl = "https://x.org"', r"the key 'knowledge\.new\.text' is missing"),
         ('kind = "documnets"\npath = "x"', r"no kind 'documnets'; did you mean 'documents'"),
         ('kind = 7', r"knowledge\.new\.kind is not valid"),
-        ('kind = "web"\nprovider = "brave"\npath = "x"', "not both"),
+        ('kind = "web"\nprovider = "brave"\npath = "x"', r"knowledge\.new is not valid: give a path .*, not both\."),
         ('kind = "web"\nprovider = "searxng"', "needs the url"),
         ('kind = "http"\ntext = "a"\nurl = "https://x.org"', r"knowledge\.new\.text is not valid"),
         ('kind = "http"\ntext = "/a"\nurl = "https://{query}.org/"', r"knowledge\.new\.url is not valid"),
