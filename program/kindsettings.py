@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 SOURCES = "ragc.sources"
 """The entry point group by which installed packages bring further kinds of knowledge base."""
@@ -91,9 +92,9 @@ class WebSettings(_Base):
     @model_validator(mode="after")
     def _one_place(self) -> WebSettings:
         if self.path and self.provider:
-            raise ValueError("give a path (saved pages) or a provider (live search), not both")
+            raise PydanticCustomError("places", "give a path (saved pages) or a provider (live search), not both")
         if self.provider == "searxng" and not self.url:
-            raise ValueError("searxng needs the url of its server")
+            raise PydanticCustomError("no_url", "searxng needs the url of its server")
         return self
 
 
@@ -131,7 +132,7 @@ class PackageSettings(_Base):
         if kind not in known:
             near = difflib.get_close_matches(kind, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise ValueError(f"there is no kind {kind!r}; {hint}")
+            raise PydanticCustomError("kind", "{told}", {"told": f"there is no kind {kind!r}; {hint}"})
         return kind
 
 

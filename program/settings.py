@@ -326,8 +326,7 @@ def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsEr
         return SettingsError(f"{where}: unknown key {'.'.join(keys)!r}.", mend)
     if first["type"] == "missing":
         return SettingsError(f"{where}: the key {'.'.join(keys)!r} is missing.", f"Add it to {path}.")
-    reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-    return SettingsError(f"{where}: {'.'.join(keys)} is not valid: {reason}.", f"Mend it in {path}.")
+    return SettingsError(f"{where}: {'.'.join(keys)} is not valid: {first['msg']}.", f"Mend it in {path}.")
 
 
 def _valid_keys(parents: list[str], kind: str) -> list[str]:
