@@ -27,8 +27,8 @@ def interruptible(
 
     def note(*_: object) -> None:
         nonlocal noted
-        (again if noted else first)()
-        noted = True
+        told, noted = noted, True  # before anything is said: whoever reads it may press again at once
+        (again if told else first)()
         raise KeyboardInterrupt
 
     def check() -> None:

@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from optimize import journal, study
+from optimize.cli.interruption import interruptible
 from optimize.compiler import compile_project, work
 from optimize.starts import starts
 from program.manifest import read
@@ -344,6 +345,20 @@ def test_ctrl_c_says_at_once_that_calls_are_waited_for_and_a_second_one_leaves(p
         assert process.stderr.read().endswith(f"Go on with: ragc compile {paid_shop} --resume\n")
     model.fails = lambda n: False
     assert compile_project(Project.open(paid_shop), resume=True).trials == len(starts({})) + 2 + 4
+
+
+def test_a_second_ctrl_c_counts_as_one_though_the_first_is_still_being_told_of():
+    told = []
+
+    def first():
+        told.append("first")
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt), interruptible(first, lambda: told.append("again")):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+    assert told == ["first", "again"]
 
 
 def test_after_one_ctrl_c_calls_on_their_way_are_waited_for(paid_shop, model):
