@@ -13,6 +13,7 @@ from optimize.cli.interruption import INTERRUPTED
 from program.errors import RagcError
 
 DEBUG = "--debug"
+UNREAD = 141  # exit code when whoever read the output has left, as of what SIGPIPE ends (128 + 13)
 # Threads of torch that wait by spinning starve each other when the machine is busy: fourfold slower here.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # and numpy's matrices here are too small to share
@@ -43,8 +44,10 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.exit(0)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            sys.exit(UNREAD)  # Typer and Rich would say 1, which is a verdict here
+        raise
     except Exception as error:
         if debug:
             raise

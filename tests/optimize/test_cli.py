@@ -350,6 +350,18 @@ def test_a_changed_artifact_exits_with_4(ragc, compiled, tmp_path):
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("printed_by_rich", [False, True])
+def test_output_that_nobody_reads_to_its_end_is_no_verdict(compiled, printed_by_rich):
+    unread, written = os.pipe()
+    os.close(unread)
+    verb = ["ls", "--artifacts", str(compiled / "artifacts")] if printed_by_rich else ["--help"]
+    with os.fdopen(written, "wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "optimize.cli.main", *verb], stdout=output, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_help_loads_no_model_library():
     script = "import sys, optimize.cli.main; print([m for m in ('torch', 'dspy', 'optuna', 'scipy', 'numpy') if m in sys.modules])"
     done = subprocess.run(
