@@ -51,9 +51,10 @@ def test_rows_survive_a_killed_process_and_its_torn_last_line_is_counted(tmp_pat
         time.sleep(0.01)
     os.kill(child.pid, signal.SIGKILL)
     child.join()
-    whole = len(rows(tmp_path, last=True))
+    left = files[0].read_bytes()  # a kill, too, may come in the midst of a row: between two pages of the file
+    whole = left.count(b"\n")
     with files[0].open("r+b") as file:  # what a power cut leaves of the last row
-        file.truncate(files[0].stat().st_size - 7)
+        file.truncate(left.rindex(b"\n") + 1 - 7)
     reader = LogReader(tmp_path)
     found = list(reader.rows(last=True))
     assert [row["request"] for row in found[1:]] == [str(n) for n in range(len(found) - 1)]
