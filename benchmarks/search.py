@@ -63,7 +63,7 @@ def quality(folder: Path, quick: bool) -> list[Figure]:
                 print(f"{name} is left out: {folder} does not hold it.", file=sys.stderr)
                 continue
             beir = read_beir(folder / name)
-            library = open_beir(project, beir)
+            library = open_beir(project, folder / name / "corpus.jsonl")
             for strategy in STRATEGIES:
                 measured = figures(evaluate_search(library, beir, strategy), strategy)
                 for key in ("R@5", "all@8", "nDCG@10"):

@@ -24,6 +24,7 @@ from optimize.bench import Bench
 from optimize.calibration import judged
 from optimize.choice import choose
 from optimize.comparison import direction
+from optimize.datacheck import shortcut_warnings
 from optimize.evaluation import Asked, side_by_side
 from optimize.heads import fit_heads
 from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
@@ -35,6 +36,7 @@ from optimize.preparation import Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
 from optimize.registry import locked
 from optimize.report import Story, render
+from optimize.shortcuts import find_shortcuts
 from optimize.spending import CHOICE_SHARE, KEPT_EVERY, SEARCH_SHARE, Caps, Spending
 from optimize.starts import starts
 from optimize.study import Live, Search, Watch
@@ -254,6 +256,7 @@ def _finish(
 
     stage("sealing")
     study = journal.key
+    doubts = [f"{found.what} {found.mend}" for found in shortcut_warnings(find_shortcuts(ready.parts))]
     plainly, before, after = evaluations
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
     broken = {**search.broken, **bench.broken, **dict.fromkeys(after.failed, "in the test")}
@@ -278,6 +281,7 @@ def _finish(
         usd=spending.usd,
         seconds=spending.seconds,
         looks=looks,
+        doubts=doubts,
         stopped_by=stopped_by,
         broken=broken,
     )
@@ -307,6 +311,7 @@ def _finish(
         study=journal.name,
         stopped_by=stopped_by,
         looks=looks,
+        doubts=doubts,
         points=choice.named,
         survived=choice.survived,
         broken=broken,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from program.errors import KnowledgeError
 from program.kindsettings import TablesSettings
-from program.knowledge.source import Passage
+from program.knowledge.source import Flaw, Passage
 from program.settings import Project
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ def _lines(rows: Sequence[Sequence[Any]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What a project knows: its passages by id, its tables, and sentences of warning from the reading."""
+    """What a project knows: its passages by id, its tables, and what is wrong with its files."""
 
     passages: dict[str, Passage]
     tables: ProjectTables
-    warnings: tuple[str, ...] = ()
+    flaws: tuple[Flaw, ...] = ()
 
 
 def read_corpus(project: Project) -> Corpus:
@@ -72,7 +72,7 @@ def read_corpus(project: Project) -> Corpus:
     whole = link_superseded([read_spec(spec) for spec in folders(project)])
     settings = project.settings.knowledge.items()
     tables = [_tables(project, name, base) for name, base in settings if isinstance(base, TablesSettings)]
-    return Corpus({p.id: p for p in whole.passages}, ProjectTables(tables), tuple(whole.warnings))
+    return Corpus({p.id: p for p in whole.passages}, ProjectTables(tables), tuple(whole.flaws))
 
 
 def _tables(project: Project, name: str, base: TablesSettings) -> Tables:

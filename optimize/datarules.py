@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Protocol
 
 from optimize.dataset import LabelledQuestion
-from optimize.facts import normal, states
+from optimize.facts import is_bare_numeral, normal, spans_a_boundary, states
 from program.errors import RagcError
 from program.knowledge.source import Passage
 from program.models.words import stems
 
+_PIECES = re.compile(r"(?<=[.!?;])\s+|\n(?=\s*(?:\n|[-*•#|]|\d+[.)]\s))")
+"""Parts a text into sentences, list items and table rows."""
 SHARED_STEMS = 2
 """A sub-query surely looks a passage up when they have this many content words in common, the title counted."""
 
@@ -75,6 +80,51 @@ class Knowledge:
             self._all = "\n\n".join([*texts, self.tables.text()])
         return states(self._all, fact)
 
+    def also_answering(self, question: LabelledQuestion) -> list[str]:
+        """The passages outside the question's evidence that state all its facts and hold as much of its words.
+
+        Words count by their rarity, log(passages / passages with the word), and half of the question's must be held.
+        At most three ids, the nearest first. Passages that another replaced, or that state a not_fact, answer nothing.
+        """
+        asked = {word for word in normal(question.question).split() if word in self._holding}
+        weight = {word: math.log(len(self.passages) / len(self._holding[word])) for word in asked}
+
+        def held(ids: Collection[str]) -> float:
+            return sum(weight[word] for word in asked if not self._holding[word].isdisjoint(ids))
+
+        cited = [id_ for id_ in question.evidence if id_ in self.passages]
+        least = max(held(cited), sum(weight.values()) / 2)
+        near = {id_: held([id_]) for id_ in self._stating(question) if id_ not in cited}
+        found = [id_ for id_, much in near.items() if cited and much >= least > 0]
+        return sorted(found, key=lambda id_: (-near[id_], id_))[:3]
+
+    def _stating(self, question: LabelledQuestion) -> list[str]:
+        """The ids of passages in force that state every fact and no not_fact."""
+        candidates = set(self.passages)
+        for fact in question.alternatives:
+            candidates &= set().union(*map(self._with_all, fact))
+        found = []
+        for id_ in candidates:
+            text = f"{self.passages[id_].title}\n\n{self.passages[id_].text}"
+            whole = all(states(text, fact) for fact in question.alternatives)
+            if whole and not self.passages[id_].superseded_by and not states(text, question.not_facts):
+                found.append(id_)
+        return found
+
+    def _with_all(self, spelling: str) -> set[str]:
+        """The ids of the passages that hold all words of a fact's spelling; none for a spelling without a word."""
+        held = [self._holding.get(word, set()) for word in normal(spelling).split()]
+        return set.intersection(*held) if held else set()
+
+    @cached_property
+    def _holding(self) -> dict[str, set[str]]:
+        """By word, in the spelling that facts are compared in, the ids of the passages that hold it."""
+        found: dict[str, set[str]] = {}
+        for id_, passage in self.passages.items():
+            for word in set(normal(f"{passage.title}\n\n{passage.text}").split()):
+                found.setdefault(word, set()).add(id_)
+        return found
+
     def nearest(self, passage: str) -> str:
         base = passage.partition("/")[0]
         near = difflib.get_close_matches(passage, [i for i in self.ids if i.startswith(f"{base}/")], n=3, cutoff=0.4)
@@ -100,9 +150,12 @@ def _facts_are_stated(question: LabelledQuestion, knowledge: Knowledge) -> Itera
     if text:
         for fact in question.alternatives:
             if not states(text, fact):
+                torn = any(spans_a_boundary(text, spelling) for spelling in fact)
                 yield (
                     f"its evidence does not state the fact {' / '.join(fact)!r}.",
-                    "Use words of the evidence, or give the passage that says it.",
+                    "A fact cannot reach across table cells or sentences: make a fact of each part."
+                    if torn
+                    else "Use words of the evidence, or give the passage that says it.",
                 )
 
 
@@ -219,9 +272,44 @@ def _facts_are_distinctive(question: LabelledQuestion, knowledge: Knowledge) -> 
             )
 
 
+def _numerals_have_a_noun(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
+    for fact in question.alternatives:
+        for spelling in fact:
+            if is_bare_numeral(spelling) and len(fact) == 1:
+                yield (
+                    f"the fact {spelling!r} is a number in words without its noun, and only that very word states it.",
+                    "Add the noun, as the evidence has it (“three rooms” is also stated by “3 rooms”).",
+                )
+
+
+def _rivals_stand_apart(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
+    spellings = tuple(spelling for fact in question.alternatives for spelling in fact)
+    for passage, text in knowledge.told(question).items():
+        pieces = [piece for piece in _PIECES.split(text) if states(piece, spellings)]
+        for rival in question.not_facts:
+            if any(states(piece, rival) for piece in pieces):
+                yield (
+                    f"in {passage!r} the not_fact {rival!r} stands in one sentence or table row with a fact.",
+                    "A right quotation would count as wrong: drop the not_fact, or part them in the document.",
+                )
+
+
+def _evidence_is_complete(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
+    if question.route == "direct" or not question.evidence or not question.facts:
+        return
+    if others := knowledge.also_answering(question):
+        yield (
+            f"its facts stand also in {', '.join(map(repr, others))}, as near to its words as its evidence.",
+            "Cite what answers it too, or make the question tell them apart.",
+        )
+
+
 Rule = Callable[[LabelledQuestion, Knowledge], Iterator[Complaint]]
 ERRORS: tuple[Rule, ...] = (
     *(_evidence_exists, _facts_are_stated, _not_facts_are_rivals, _answer_is_correct),
     *(_sources_are_bases, _outcome_fits, _sub_queries_fit, _sub_queries_cover),
 )
-WARNINGS: tuple[Rule, ...] = (_sub_queries_help, _facts_can_be_checked, _facts_are_distinctive)
+WARNINGS: tuple[Rule, ...] = (
+    *(_sub_queries_help, _facts_can_be_checked, _facts_are_distinctive),
+    *(_numerals_have_a_noun, _rivals_stand_apart, _evidence_is_complete),
+)

@@ -47,7 +47,8 @@ Fact = Text | tuple[Text, ...]
 class LabelledQuestion(BaseModel):
     """One question and what is known of its right answer; an empty field is a label nobody gave.
 
-    `facts` must all be in a correct answer and `not_facts` must not. `sql` is the SELECT whose result holds
+    `facts` must all be in a correct answer and `not_facts` must not. `sources`, where a file does not
+    give them, are the bases of its `evidence`. `sql` is the SELECT whose result holds
     the facts of a question on tables. `line` is where the file has it, 0 when it comes from no file.
     """
 
@@ -210,7 +211,8 @@ def _question(raw: bytes, fields: Mapping[str, Any], where: str, line: int) -> L
         question = LabelledQuestion.model_validate_json(raw.strip(), strict=True)
     except ValidationError as error:
         raise _data_error(error, fields, where) from error
-    return question.model_copy(update={"line": line})
+    bases = dict.fromkeys(id_.partition("/")[0] for id_ in question.evidence)
+    return question.model_copy(update={"line": line, "sources": question.sources or tuple(bases)})
 
 
 _EXPECTED = {

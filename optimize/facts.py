@@ -82,13 +82,35 @@ def states(text: str, fact: str | Sequence[str]) -> bool:
 
     Equal are: upper and lower case, any white space, "1,000" and 1000, "4.50" and 4.5, "thirty" and 30,
     "14-day" and "14 days", "£45", "GBP 45" and "45 pounds", "15 per cent" and "15%", "10 m" and "10 metres".
-    A number is matched whole: "8" is not stated by 18, 8.5, 8:30 or -8. A fact without a word or number is
-    never stated.
+    A number is matched whole: "8" is not stated by 18, 8.5, 8:30 or -8. A number in words is a number only beside
+    another word: "three rooms" is stated by "3 rooms", but "three" by itself only by that word, not by "Room 3". A
+    fact without a word or number is never stated.
     """
     if not isinstance(fact, str):
         return any(states(text, alternative) for alternative in fact)
     needle = _needle(fact)
+    if is_bare_numeral(fact):
+        return _worded(fact) in _worded(text)
     return bool(needle) and needle in normal(text)
+
+
+def spans_a_boundary(text: str, fact: str) -> bool:
+    """True when `text` would state `fact` if table cells and sentences had no end."""
+    needle = _needle(fact)
+    return bool(needle) and needle in normal(text).replace(f" {STOP} ", " ") and not states(text, fact)
+
+
+@lru_cache(maxsize=16_384)
+def is_bare_numeral(fact: str) -> bool:
+    """True for a number written in words with no other word beside it: "three", "twenty-five"."""
+    words = [token for _, token in _scan(fact) if token != STOP]
+    return bool(words) and all(word in _NUMERALS or word == "and" for word in words)
+
+
+@lru_cache(maxsize=16_384)
+def _worded(text: str) -> str:
+    """The tokens as they are written, numbers in words left in words."""
+    return f" {' '.join(token for _, token in _scan(text))} "
 
 
 @lru_cache(maxsize=16_384)

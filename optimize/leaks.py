@@ -1,4 +1,4 @@
-"""What two splits share: topics, evidence passages, and questions in nearly the same words."""
+"""What two splits share (topics, evidence passages, questions in nearly the same words), and repeats within one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS = 256  # compared at a time, so that memory stays small
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """A question that shares something with one of another split."""
+    """A question that shares with another what it should not."""
 
     question: LabelledQuestion
     what: str
@@ -30,7 +30,13 @@ def leaks(questions: Sequence[LabelledQuestion]) -> Iterator[Leak]:
     split = [q for q in questions if q.split]
     yield from _shared(split, "the topic", lambda q: (q.topic,) if q.topic else ())
     yield from _shared(split, "the evidence", lambda q: tuple(i for i in q.evidence if "#" in i))
-    yield from _near_duplicates(split)
+    for first, other in _near_duplicates(split):
+        if first.split != other.split:
+            yield Leak(
+                other,
+                f"it is nearly the question {first.id} of {first.split}: {first.question!r}.",
+                "Reword one of them, or put both into one split.",
+            )
 
 
 def _shared(
@@ -50,20 +56,31 @@ def _shared(
                 )
 
 
-def _near_duplicates(questions: Sequence[LabelledQuestion]) -> Iterator[Leak]:
+def repeats(questions: Sequence[LabelledQuestion]) -> Iterator[Leak]:
+    """Questions in nearly the words of another of their split and with its labels: they teach and measure nothing."""
+    for first, other in _near_duplicates(questions):
+        if first.split == other.split and _taught(first) == _taught(other):
+            yield Leak(
+                other,
+                f"it is nearly the question {first.id}, with the same labels: {first.question!r}.",
+                "Drop one of them, or ask for something else.",
+            )
+
+
+def _taught(question: LabelledQuestion) -> tuple[object, ...]:
+    return question.outcome, frozenset(question.alternatives), frozenset(question.evidence)
+
+
+def _near_duplicates(
+    questions: Sequence[LabelledQuestion],
+) -> Iterator[tuple[LabelledQuestion, LabelledQuestion]]:
+    """Pairs of questions in nearly the same words, the earlier one first."""
     from rapidfuzz import fuzz
 
     texts = [normal(q.question).replace(f" {STOP} ", " ").strip() for q in questions]
     for one, other in _alike([text.split() for text in texts]):
-        if questions[one].split == questions[other].split:
-            continue
         if fuzz.token_set_ratio(texts[one], texts[other], score_cutoff=NEAR):
-            first = questions[one]
-            yield Leak(
-                questions[other],
-                f"it is nearly the question {first.id} of {first.split}: {first.question!r}.",
-                "Reword one of them, or put both into one split.",
-            )
+            yield questions[one], questions[other]
 
 
 def _alike(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:

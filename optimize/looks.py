@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,13 @@ def look(root: Path, name: str, by: str, questions: Iterable[str], identity: str
     return _looked(root, name, by, digests, identity)
 
 
-def _looked(root: Path, name: str, by: str, digests: set[str], identity: str) -> int:
-    noted = list(_noted(root, name))
+def looks_at(root: Path, name: str, questions: Iterable[str]) -> int:
+    """Return how often scores on any of these questions were seen so far."""
+    return _looks(root, name, list(_noted(root, name)), {question_digest(text)[:DIGITS] for text in questions}, "")
+
+
+def _looks(root: Path, name: str, noted: Iterable[Mapping[str, Any]], digests: set[str], identity: str) -> int:
+    """Return the number of looks at any of the questions but that of `identity`, by the notes and the versions."""
     others: dict[str, int] = {
         row["look"]: row["number"] for row in noted if row["look"] != identity and row["seen"] & digests
     }
@@ -47,7 +52,12 @@ def _looked(root: Path, name: str, by: str, digests: set[str], identity: str) ->
         study = str(optimizer.get("study", manifest.version))
         if optimizer.get("name") == "ragc" and tested & digests and study != identity:
             others.setdefault(study, int(optimizer.get("test_looks", 0)))
-    number = 1 + max(len(others), *others.values(), 0)
+    return max(len(others), *others.values(), 0)
+
+
+def _looked(root: Path, name: str, by: str, digests: set[str], identity: str) -> int:
+    noted = list(_noted(root, name))
+    number = 1 + _looks(root, name, noted, digests, identity)
     if identity not in {row["look"] for row in noted}:
         line = {"look": identity, "by": by, "number": number, "questions": "".join(sorted(digests))}
         with contextlib.suppress(OSError):

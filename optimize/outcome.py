@@ -18,10 +18,11 @@ class Compiled:
     """A finished compile: the new version, its scores beside plain RAG's and the parent's, and the verdict.
 
     `stopped_by` names the cap that cut the search, the choice or the test short; `looks` counts how often this test
-    split was looked at; `points` has what each operating point came to on train (out of fold) and dev, and `survived`
-    those whose gain survived the folds; `broken` are questions that could not be graded; `stood_in` counts the
-    answers of a stand-in, for models that could not be reached or read. `asked` has how many settings were tried, on
-    how many questions of train, dev and test it was searched, chosen and tested, and how many there are.
+    split was looked at; `doubts` are shortcuts in the labels; `points` has what each operating point came to on train
+    (out of fold) and dev, and `survived` those whose gain survived the folds; `broken` are questions that could not be
+    graded; `stood_in` counts the answers of a stand-in, for models that could not be reached or read. `asked` has how
+    many settings were tried, on how many questions of train, dev and test it was searched, chosen and tested, and how
+    many there are.
     """
 
     reference: str
@@ -38,6 +39,7 @@ class Compiled:
     study: str = ""
     stopped_by: str = ""
     looks: int = 1
+    doubts: Sequence[str] = ()
     points: Mapping[str, Candidate] = field(default_factory=dict)
     survived: Collection[str] = ()
     broken: Mapping[str, str] = field(default_factory=dict)

@@ -39,7 +39,8 @@ PLAIN_NUMBERS = frozenset({"utility", "model_calls", "tokens", "usd", "answer_re
 class Story:
     """All that a report tells.
 
-    `chosen` is the setting of `balanced`, candidates included; `given` has, by predictor, what was chosen of them.
+    `chosen` is the setting of `balanced`, candidates included; `given` has, by predictor, what was chosen of them;
+    `doubts` are shortcuts in the labels, a paragraph each.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Story:
     usd: float
     seconds: float
     looks: int
+    doubts: Sequence[str] = ()
     stopped_by: str = ""
     broken: Mapping[str, str] = field(default_factory=dict)
 
@@ -97,6 +99,7 @@ def _page(story: Story, most: int, longest: int) -> bytes:
         p_plain=shown_p(story.over_plain.p),
         survived=bool(story.choice.survived),
         looks=story.looks,
+        doubts=[_cut(doubt, 2 * longest) for doubt in islice(story.doubts, max(most, 1))],
         metrics=_metrics([story.plain, story.before, story.after]),
         frontier=Markup(_frontier(story.choice)),
         oracle=story.choice.oracle,

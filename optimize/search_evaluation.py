@@ -1,4 +1,4 @@
-"""How well search finds what it should, on a set in BEIR's layout: recall, all gold found, nDCG, milliseconds."""
+"""How well search finds what it should, on a set in BEIR's layout or the project's own questions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from optimize.dataset import LabelledQuestion
 from program.errors import DataError
 from program.indexing import Advance, index_bases, open_bases
 from program.knowledge.bases import BaseSpec
@@ -27,12 +28,13 @@ Judged = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class BeirSet:
+class SearchSet:
     """Questions with what answers them: `judged` gives each question's passages a grade above 0."""
 
-    corpus: Path
     questions: Mapping[str, str]
     judged: Mapping[str, Judged]
+    corpus: Path | None = None
+    """The file that the passages come from; None for the project's own, whose ids are whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Ranked:
     milliseconds: float
 
 
-def read_beir(folder: Path, split: str = "test") -> BeirSet:
+def read_beir(folder: Path, split: str = "test") -> SearchSet:
     """The set in `folder`: corpus.jsonl, queries.jsonl, qrels/<split>.tsv; questions without a judgement left out.
 
     Raises `DataError` for a file that is absent or malformed, or when nothing is judged.
@@ -66,35 +68,51 @@ def read_beir(folder: Path, split: str = "test") -> BeirSet:
         raise DataError(f"{folder} is not in BEIR's layout: {error}.", "Compare it with a set from BEIR.") from error
     if not questions:
         raise DataError(f"No question of {queries} is judged in {qrels}.", "Give each a line: question, passage, 1.")
-    return BeirSet(corpus, questions, judged)
+    return SearchSet(questions, judged, corpus)
 
 
-def open_beir(project: Project, beir: BeirSet, progress: Advance | None = None) -> Library:
-    """The corpus as a library under the project's settings, indexed once and kept in its `.ragc` folder.
+def read_own(questions: Sequence[LabelledQuestion], passages: Iterable[str]) -> SearchSet:
+    """The questions whose evidence is all among the ids of `passages`: what tables and live sources hold is not.
+
+    Raises `DataError` when there is none.
+    """
+    known = set(passages)
+    judged = {q.id: dict.fromkeys(q.evidence, 1.0) for q in questions if q.evidence and known.issuperset(q.evidence)}
+    if not judged:
+        raise DataError(
+            "No labelled question names evidence in documents.",
+            "List the ids with: ragc index PROJECT --list; or name a set with --beir.",
+        )
+    return SearchSet({q.id: q.question for q in questions if q.id in judged}, judged)
+
+
+def open_beir(project: Project, corpus: Path, progress: Advance | None = None) -> Library:
+    """A set's corpus as a library under the project's settings, indexed once and kept in its `.ragc` folder.
 
     Raises `KnowledgeError` when the corpus cannot be read.
     """
-    place = project.private / "beir" / hashlib.sha256(str(beir.corpus.resolve()).encode()).hexdigest()[:16]
-    bases = [BaseSpec(BASE, path=beir.corpus)]
+    place = project.private / "beir" / hashlib.sha256(str(corpus.resolve()).encode()).hexdigest()[:16]
+    bases = [BaseSpec(BASE, path=corpus)]
     index_bases(project, bases, place, progress)
     return open_bases(project, bases, place)
 
 
 def evaluate_search(
-    library: Library, beir: BeirSet, strategy: str = "auto", k: int = max(DEPTHS), progress: Advance | None = None
+    library: Library, labelled: SearchSet, strategy: str = "auto", k: int = max(DEPTHS), progress: Advance | None = None
 ) -> list[Ranked]:
-    """The best `k` of every question, searched one after the other."""
+    """The best `k` passages of every question, searched one after the other in the document bases."""
     weight, graph = STRATEGIES[strategy]
-    prefix = f"{BASE}/{beir.corpus.name}#"
+    prefix = f"{BASE}/{labelled.corpus.name}#" if labelled.corpus else ""
+    sources = list(dict.fromkeys(passage.source for passage in library.passages()))
     library.embedder.encode([BASE])  # loads the model, which is no question's cost
     ranked = []
-    for n, (id, question) in enumerate(beir.questions.items(), 1):
+    for n, (id, question) in enumerate(labelled.questions.items(), 1):
         began = time.perf_counter()
-        found = library.search(question, k=k, weight=weight, graph=graph)
+        found = library.search(question, sources, k=k, weight=weight, graph=graph)
         elapsed = 1000 * (time.perf_counter() - began)
-        ranked.append(Ranked([p.id.removeprefix(prefix) for p in found], beir.judged[id], elapsed))
+        ranked.append(Ranked([p.id.removeprefix(prefix) for p in found], labelled.judged[id], elapsed))
         if progress:
-            progress(n, len(beir.questions))
+            progress(n, len(labelled.questions))
     return ranked
 
 

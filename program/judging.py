@@ -58,7 +58,7 @@ def judge(state: State) -> Part:
         verdict = _with_missing(verdict, replies)
     state.path.append(_note(verdict))
     state.verdict = verdict
-    state.missing = verdict.missing or ("" if verdict.sufficient else state.missing)
+    state.missing = verdict.missing or ("" if verdict.sufficient else "; ".join(open_parts) or state.missing)
     counts = verdict.relevance, verdict.completeness, verdict.freshness
     state.rounds.append(Round(verdict.sufficiency, ids(state.kept), *counts))
 

@@ -21,7 +21,7 @@ from program.strategy import ALL, Strategy, ordered
 
 UNJUDGED = Verdict(True, 1.0, 0)
 DIRECT = "direct"
-FOUND_NOTHING = "I could not find this in the knowledge I have."
+FOUND_NOTHING = "I could not find this in the knowledge I have"
 
 Key = tuple[str, str]
 """A search that was made: the strategy's name and the query."""
@@ -168,10 +168,13 @@ class State:
         )
 
     def abstention(self, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Answer:
-        """The answer that says what is missing."""
+        """The answer that says what is missing, and names the nearest passage that was found."""
         self.path.append("abstain")
-        text = f"{FOUND_NOTHING} Missing: {missing}." if missing else FOUND_NOTHING
-        return self.answer(text, Outcome.ABSTAIN, confidence, stopped_by=stopped_by)
+        nearest = (self.kept or self.found)[:1]
+        text = f"{FOUND_NOTHING}: {missing}." if missing else f"{FOUND_NOTHING}."
+        if nearest:
+            text += f" The nearest that I found is “{nearest[0].title}”. [1]"
+        return self.answer(text, Outcome.ABSTAIN, confidence, nearest, stopped_by)
 
 
 def known_addresses(passages: Iterable[Passage], hosts: Sequence[str]) -> set[str]:

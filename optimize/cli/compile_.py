@@ -199,6 +199,7 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "stopped_by": done.stopped_by,
         "asked": {name: list(counts) for name, counts in done.asked.items()},
         "test_looks": done.looks,
+        "label_warnings": list(done.doubts),
         "survived_folds": "balanced" in done.survived,
         "not_graded": dict(done.broken),
         "stood_in": done.stood_in,
@@ -253,6 +254,8 @@ def _table(done: Compiled, project: Project) -> None:
             f"{but} is as it was before the search, or plain RAG where its gain survived in a first compile; a decider"
             " that had no demonstrations has the labelled ones."
         )
+    for doubt in done.doubts:
+        typer.echo(f"The labels hold {doubt}", err=True)
     if not done.against_parent.enough_topics:
         typer.echo(
             f"Topics tested on: {done.against_parent.topics}, too few for any verdict. Label questions of more topics"

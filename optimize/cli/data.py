@@ -5,11 +5,14 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from optimize.cli.show import Json, counted, print_json, print_table
+
+if TYPE_CHECKING:
+    from optimize.datacheck import Finding, Report
 
 PRINTED = 50
 """Of errors, and of warnings, at most; `--json` has all."""
@@ -36,9 +39,8 @@ def check(folder: Folder, json: Json = False) -> None:
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
     corpus = read_corpus(project)
-    report = datacheck.check(questions, corpus.passages, corpus.tables, project.settings.knowledge, unread)
-    if not unread:
-        report.warnings[:0] = datacheck.too_few(questions)
+    bases = project.settings.knowledge
+    report = datacheck.check(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
     if json:
         print_json(
             {
@@ -46,21 +48,21 @@ def check(folder: Folder, json: Json = False) -> None:
                 "questions": report.questions,
                 "errors": [asdict(finding) for finding in report.errors],
                 "warnings": [asdict(finding) for finding in report.warnings],
+                "shortcuts": [asdict(shortcut) for shortcut in report.shortcuts],
             }
         )
     else:
-        for title, findings in (("errors", report.errors), ("warnings", report.warnings)):
-            if findings:
-                rows = [[f"{f.line} {f.id}" if f.line else "all", f.what, f.mend] for f in findings[:PRINTED]]
-                print_table(f"{title} in {project.labelled.name}", ["line, id", "what", "how to mend it"], rows)
+        _print_shortcuts(report)
+        for title, findings in (("error", report.errors), ("warning", report.warnings)):
+            for finding in findings[:PRINTED]:  # no table: an id that is broken in two cannot be copied
+                typer.echo(f"{title}: {_place(finding, project.labelled.name)}: {finding.what}\n    {finding.mend}")
             if len(findings) > PRINTED:
-                typer.echo(f"{len(findings) - PRINTED} more {title}: --json lists them all.")
-        for warning in corpus.warnings:
-            typer.echo(warning, err=True)
-        typer.echo(
-            f"{counted(report.questions, 'question')}: {counted(len(report.errors), 'error')}, "
-            f"{counted(len(report.warnings), 'warning')}"
-        )
+                typer.echo(f"{len(findings) - PRINTED} more {title}s: --json lists them all.")
+        read = counted(report.questions, "question")
+        if unread:
+            read = f"{counted(report.questions + len(unread), 'line')}, {read} read"
+        errors, warnings = counted(len(report.errors), "error"), counted(len(report.warnings), "warning")
+        typer.echo(f"{read}: {errors}, {warnings}")
     if unread:
         raise DataError(
             f"{counted(len(unread), 'line')} of {project.labelled.name} cannot be read.",
@@ -70,21 +72,47 @@ def check(folder: Folder, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
+def _place(finding: Finding, labelled: str) -> str:
+    where = finding.file or labelled
+    line = f" line {finding.line}" if finding.line else ""
+    return f"{where}{line}{f' ({finding.id})' if finding.id else ''}"
+
+
+def _print_shortcuts(report: Report) -> None:
+    """For each label the strongest shortcut of each split."""
+    from optimize.split import SPLITS
+
+    best: dict[str, dict[str, str]] = {}
+    parts: list[str] = []
+    for shortcut in report.shortcuts:
+        row = best.setdefault(f"{shortcut.label} {shortcut.value}", {})
+        row.setdefault(shortcut.split, f"{shortcut.auc:.2f} {shortcut.feature}")
+        parts += [shortcut.split] if shortcut.split not in parts else []
+    columns = [name for name in SPLITS if name in parts]
+    rows = [[label, *(row.get(name, "-") for name in columns)] for label, row in sorted(best.items())]
+    if rows:
+        print_table("strongest shortcut, AUC (0.50: none)", ["label", *columns], rows)
+
+
 def stats(folder: Folder, json: Json = False) -> None:
-    """How many questions there are, by label and split."""
-    from optimize.dataset import read_labelled
+    """How many questions there are, by label and split, and how often the test split was looked at."""
+    from optimize.dataset import read_labelled, splits
     from optimize.datastats import count
+    from optimize.looks import looks_at
     from program.settings import Project
 
     project = Project.open(folder)
-    counts = count(read_labelled(project.labelled, project.folder))
+    questions = read_labelled(project.labelled, project.folder)
+    counts = count(questions)
+    looks = looks_at(project.artifacts, project.name, [q.question for q in splits(questions)["test"]])
     if json:
-        print_json(counts)
+        print_json({**counts, "test_looks": looks})
         return
     columns = list(counts["all"]["questions"])
     for label, values in counts.items():
         rows = [[value, *(str(n) if n else "" for n in numbers.values())] for value, numbers in values.items()]
         print_table(label, [label, *columns], rows)
+    typer.echo(f"The test split was looked at {counted(looks, 'time')}.")
 
 
 def split(

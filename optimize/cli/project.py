@@ -82,9 +82,15 @@ def index(
     folder: Folder,
     engine: Annotated[str, typer.Option(help="Where texts are embedded: local, or ray (the extra `ray`).")] = "local",
     workers: Annotated[int, typer.Option(min=0, help="Ray workers; 0: one a processor.")] = 0,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Only print the ids that `evidence` may name, of passages and tables.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Index what changed; safe to interrupt."""
+    if list_:
+        _list(folder, json)
+        return
     from dataclasses import asdict
 
     from program.indexing import index_project
@@ -111,6 +117,20 @@ def index(
         typer.echo(f"  skipped {skipped.path}: {skipped.reason}", err=True)
     for warning in report.warnings:
         typer.echo(f"  {warning}", err=True)
+
+
+def _list(folder: Path, json: bool) -> None:
+    """Print the id and the title of every passage and table, in the order of the documents."""
+    from optimize.corpus import read_corpus
+    from program.settings import Project
+
+    corpus = read_corpus(Project.open(folder))
+    titles = {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")
+    if json:
+        print_json([{"id": id_, "title": title} for id_, title in titles.items()])
+        return
+    for id_, title in titles.items():
+        typer.echo(f"{id_}\t{title}")
 
 
 def doctor(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from optimize.cli.show import Json, counted, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from optimize.dataset import LabelledQuestion
+    from program.settings import Project
 
 Strategy = Annotated[str, typer.Option(help="auto, vector, keyword, hybrid or graph.")]
 Folder = Annotated[Path, typer.Argument(help="The project folder.")]
@@ -74,7 +78,15 @@ def search(
 
 def evaluate_search(
     project: Folder,
-    beir: Annotated[Path, typer.Option(help="A folder with corpus.jsonl, queries.jsonl and qrels/test.tsv.")],
+    beir: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder with corpus.jsonl, queries.jsonl and qrels/test.tsv; else the project's questions."
+        ),
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Of the project's questions: train, dev, test, or several, parted by commas.")
+    ] = "train,dev",
     strategy: Strategy = "auto",
     k: Annotated[str, typer.Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
     json: Json = False,
@@ -83,6 +95,7 @@ def evaluate_search(
     shares(strategy)
     from optimize import search_evaluation as se
     from program.errors import SettingsError
+    from program.opening import open_library
     from program.settings import Project
 
     try:
@@ -91,9 +104,15 @@ def evaluate_search(
         depths = []
     if not depths or not 1 <= depths[0] <= depths[-1] <= 100:
         raise SettingsError(f"-k {k!r} is no list of ranks from 1 to 100.", "Write them like -k 2,5,8,10.")
-    opened, labelled = Project.open(project), se.read_beir(beir)
+    opened = Project.open(project)
     with progress("indexing", quiet=json) as advance:
-        library = se.open_beir(opened, labelled, advance)
+        if beir is not None:
+            name, labelled = beir.name, se.read_beir(beir)
+            library = se.open_beir(opened, beir / "corpus.jsonl", advance)
+        else:
+            name, questions = f"{opened.name} ({split})", _own_questions(opened, split)
+            library = open_library(opened, progress=advance)
+            labelled = se.read_own(questions, (passage.id for passage in library.passages()))
     with progress("searching", quiet=json) as advance:
         ranked = se.evaluate_search(library, labelled, strategy, max(*depths, *se.DEPTHS), advance)
     found = se.figures(ranked, strategy, depths)
@@ -104,4 +123,16 @@ def evaluate_search(
     rows = [
         [name, f"{value:.1f} ms" if name.endswith("_ms") else f"{100 * value:.1f} %"] for name, value in shown.items()
     ]
-    print_table(f"{strategy} on {beir.name}: {counted(found['n'], 'question')}", ["figure", "value"], rows)
+    print_table(f"{strategy} on {name}: {counted(found['n'], 'question')}", ["figure", "value"], rows)
+
+
+def _own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
+    """The labelled questions of the splits that are named. Raises `SettingsError` for a split that does not exist."""
+    from optimize.dataset import read_labelled, splits
+    from program.errors import SettingsError
+
+    parts = splits(read_labelled(project.labelled, project.folder))
+    names = [name.strip() for name in wanted.split(",")]
+    if unknown := [name for name in names if name not in parts]:
+        raise SettingsError(f"There is no split {unknown[0]!r}.", f"Use {', '.join(parts)}, parted by commas.")
+    return [question for name in dict.fromkeys(names) for question in parts[name]]

@@ -13,8 +13,8 @@ from optimize.cli.interruption import interruptible
 if TYPE_CHECKING:
     from program.indexing import Advance
 
+WIDEST = 10_000  # characters of a line in a file or a pipe
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-LOG_WIDTH = 112  # of a table that goes to a file or a pipe
 
 
 def print_json(value: Any) -> None:
@@ -25,7 +25,10 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout; the first column is left-aligned, the others right."""
+    """A table on stdout, as wide as the terminal, or as its cells in a file or a pipe: an id stays whole there.
+
+    The first column is left-aligned, the others right.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -37,7 +40,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_row(*(Text(cell) for cell in row))  # a cell may hold [brackets]
     console = Console()
     if not console.is_terminal:
-        console.width = LOG_WIDTH
+        console.width = WIDEST
+        console.width = max(console.measure(table).maximum, console.measure(title).maximum, 1)
     console.print(table)
 
 

@@ -193,7 +193,7 @@ def _build(
         reused=reused,
         unchanged=whole and served and previous == name,
         skipped=tuple(reading.skipped),
-        warnings=tuple(reading.warnings),
+        warnings=tuple(map(str, reading.flaws)),
         relations=read,
     )
 

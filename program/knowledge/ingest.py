@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import stat
 import unicodedata
@@ -16,7 +17,7 @@ from program.knowledge.chunks import TOKENS
 from program.knowledge.formats import Unreadable
 from program.knowledge.parse import MEGABYTES, READ, Document
 from program.knowledge.parsedfile import Known, ParsedFiles
-from program.knowledge.source import Passage
+from program.knowledge.source import Flaw, Passage
 
 SHOWN = 3  # files that were skipped, named where nothing was read
 
@@ -31,11 +32,11 @@ class Skipped:
 
 @dataclass(slots=True)
 class Reading:
-    """What one or several folders hold: documents in order of path, files left out, sentences of warning."""
+    """What one or several folders hold: documents in order of path, files left out, and flaws of the others."""
 
     documents: list[Document] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    flaws: list[Flaw] = field(default_factory=list)
 
     @property
     def passages(self) -> list[Passage]:
@@ -94,18 +95,18 @@ def link_superseded(readings: Sequence[Reading]) -> Reading:
     whole = Reading(
         documents=[d for r in readings for d in r.documents],
         skipped=[s for r in readings for s in r.skipped],
-        warnings=[w for r in readings for w in r.warnings],
+        flaws=[f for r in readings for f in r.flaws],
     )
     known = {d.path for d in whole.documents}
     successor: dict[str, str] = {}
     for document in sorted(whole.documents, key=lambda d: (d.as_of or date.min, d.path)):
         for old in document.supersedes:
             if old == document.path:
-                whole.warnings.append(f"{document.path}: supersedes itself, which was left out.")
+                whole.flaws.append(Flaw("supersedes itself", "Name the document that it replaces.", path=document.path))
             elif old not in known:
-                whole.warnings.append(
-                    f"{document.path}: supersedes {old!r}, which is no document; write it as <base>/<file>."
-                )
+                near = difflib.get_close_matches(old, known, n=1)
+                mend = f"Did you mean {near[0]}?" if near else "Write it as <base>/<file>."
+                whole.flaws.append(Flaw(f"supersedes {old!r}, which is no document", mend, path=document.path))
             else:
                 successor[old] = document.path
     whole.documents = [
@@ -151,15 +152,15 @@ def _files(reading: Reading, name: str, path: Path) -> Iterator[tuple[Path, str]
 def _read_file(reading: Reading, base: str, file: Path, relative: str, method: str, known: Known) -> None:
     path = f"{base}/{relative}".encode(errors="backslashreplace").decode()
     try:
-        document, warnings = known.parsed(path, _content(file, known.megabytes))
+        document, flaws = known.parsed(path, _content(file, known.megabytes))
     except Unreadable as error:
         reading.skipped.append(Skipped(path, error.what))
         return
     passages = tuple(replace(p, source=base, method=method) for p in document.passages)
     reading.documents.append(replace(document, passages=passages))
-    reading.warnings += [f"{path}: {warning}." for warning in warnings]
+    reading.flaws += [replace(flaw, path=path) for flaw in flaws]
     if not passages:
-        reading.warnings.append(f"{path}: holds no text.")
+        reading.flaws.append(Flaw("holds no text", lost=False, path=path))
 
 
 def _content(file: Path, megabytes: float) -> bytes:
@@ -178,16 +179,15 @@ def _content(file: Path, megabytes: float) -> bytes:
 
 
 def _drop_repeats(reading: Reading) -> None:
-    """Keep the first passage of each id and warn of the others: an id must cite one text."""
+    """Keep the first passage of each id; the others are flaws, for an id must cite one text."""
     seen: dict[str, str] = {}
     for at, document in enumerate(reading.documents):
         kept = []
         for passage in document.passages:
             if passage.id in seen:
                 first = seen[passage.id]
-                reading.warnings.append(
-                    f"{passage.link}: has the id {passage.id!r} of {first} and was left out; rename one."
-                )
+                what = f"has the id {passage.id!r} of {first} and was left out"
+                reading.flaws.append(Flaw(what, "Rename one.", path=passage.link))
             else:
                 seen[passage.id] = passage.link
                 kept.append(passage)

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import pairwise
 
 import yaml
 from frontmatter.default_handlers import YAMLHandler
 
-from program.knowledge.source import AUTHORITY
+from program.knowledge.source import AUTHORITY, Flaw
 
 KNOWN = frozenset("title as_of authority supersedes text contents content body _id id".split())
 """Fields that are read as what they are; any other is an attribute."""
+OWN = ("title", "as_of", "date", "authority", "supersedes")
+"""The keys of front matter that mean something to the program."""
+DATE = "date"
+"""In front matter another word for `as_of`; a record's `date` may be the date of anything."""
+NEAR = 0.8  # normalised similarity of a misspelt key, 1.0 being the same: one slip in five letters
 LONGEST = 80  # characters of an attribute's value; a longer one is prose
 
+_ENTRY = re.compile(r"([^\s#\-\[{][^:]*):(?:\s|$)")
 FENCE = YAMLHandler.FM_BOUNDARY or re.compile(r"^-{3,}\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """`supersedes` holds paths `<base>/<file>`; `warnings` are clauses without the file's name.
+    """What front matter says; `supersedes` holds paths `<base>/<file>`.
 
     `attributes` holds every other short field by its name, those of a nested `metadata` as its own.
     """
@@ -31,44 +39,105 @@ class Metadata:
     authority: int = AUTHORITY["reviewed"]
     supersedes: tuple[str, ...] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    flaws: tuple[Flaw, ...] = ()
 
 
 def split(text: str) -> tuple[Metadata, str, int]:
-    """The front matter, the text under it, and the line (from 1) on which that text starts.
+    """Return the front matter, the text under it, and the line (from 1) on which that text starts.
 
-    Front matter that is not YAML costs its fields, never the text: it comes back as a warning.
+    Of front matter that is not YAML the entries that are by themselves are kept; each other is a flaw.
     """
     lines = text.split("\n")
     last = next((n for n, line in enumerate(lines[1:], 1) if FENCE.match(line)), 0)
     if not last or not FENCE.match(lines[0]):
         return Metadata(), text, 1
-    head, body, first_line = "\n".join(lines[1:last]), "\n".join(lines[last + 1 :]), last + 2
+    head, body, first_line = lines[1:last], "\n".join(lines[last + 1 :]), last + 2
+    flaws: list[Flaw] = []
     try:
-        # BaseLoader keeps each value as it is written: `title: 2024` is a title, 2026-02-30 is ours to name.
-        fields = YAMLHandler().load(head, Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, RecursionError) as error:
-        reason = getattr(error, "problem", None) or "it is nested too deep"
-        warning = f"the front matter is not YAML ({reason}) and was left out"
-        return Metadata(warnings=(warning,)), body, first_line
+        fields = _loaded("\n".join(head))
+    except (yaml.YAMLError, RecursionError):
+        fields = _readable(head, flaws)
     if not fields:
-        return Metadata(), body, first_line
+        return Metadata(flaws=tuple(flaws)), body, first_line
     if not isinstance(fields, dict):
-        return Metadata(warnings=("the front matter holds no `key: value` and was read as text",)), text, 1
-    return read(fields), body, first_line
+        flaw = Flaw("the front matter holds no `key: value` and was read as text", "Write one `key: value` a line.", 1)
+        return Metadata(flaws=(flaw,)), text, 1
+    places = {_key(found[1]): n for n, line in enumerate(head, 2) if (found := _ENTRY.match(line))}
+    flaws += _misspelt(fields, places)
+    if DATE in fields and "as_of" not in fields:
+        fields = {"as_of" if name == DATE else name: value for name, value in fields.items()}
+        places["as_of"] = places.get(DATE, 0)
+    about = read(fields, places)
+    return replace(about, flaws=(*flaws, *about.flaws)), body, first_line
 
 
-def read(fields: Mapping[str, object]) -> Metadata:
-    """The known fields of a mapping of strings; a bad value is a warning, an unknown field is nothing."""
-    warnings: list[str] = []
-    return Metadata(
+def read(fields: Mapping[str, object], lines: Mapping[str, int] | None = None) -> Metadata:
+    """Read the known fields of a mapping of strings; a bad value is a flaw, on the line that `lines` gives its key."""
+    flaws: list[Flaw] = []
+    about = Metadata(
         title=_text(fields.get("title")),
-        as_of=_date(fields.get("as_of"), warnings),
-        authority=_authority(fields.get("authority"), warnings),
-        supersedes=_paths(fields.get("supersedes"), warnings),
+        as_of=_date(fields.get("as_of"), flaws),
+        authority=_authority(fields.get("authority"), flaws),
+        supersedes=_paths(fields.get("supersedes"), flaws),
         attributes=_attributes(fields),
-        warnings=tuple(warnings),
     )
+    known = lines or {}
+    placed = (replace(flaw, line=known.get(flaw.what.partition(" ")[0], 0)) for flaw in flaws)
+    return replace(about, flaws=tuple(placed))
+
+
+def _loaded(text: str) -> object:
+    # BaseLoader keeps each value as it is written: `title: 2024` is a title, 2026-02-30 is ours to name.
+    return YAMLHandler().load(text, Loader=yaml.BaseLoader)
+
+
+def _readable(lines: Sequence[str], flaws: list[Flaw]) -> dict[str, object]:
+    """Return the entries that are YAML by themselves; an entry is a line `key: value` and what is indented under it."""
+    starts = [n for n, line in enumerate(lines) if _ENTRY.match(line)]
+    if lines and (not starts or starts[0]):
+        flaws.append(Flaw(f"`{_shown(lines[0])}` is no `key: value`", "Write one `key: value` a line.", 2))
+    fields: dict[str, object] = {}
+    for start, end in pairwise([*starts, len(lines)]):
+        try:
+            found = _loaded("\n".join(lines[start:end]))
+            if not isinstance(found, dict):
+                raise yaml.YAMLError
+        except (yaml.YAMLError, RecursionError):
+            key, _, value = lines[start].partition(":")
+            quoted = json.dumps(value.strip().strip("\"'"), ensure_ascii=False)
+            flaws.append(
+                Flaw(
+                    f"`{_shown(lines[start])}` is not YAML and was left out",
+                    f"Put the value in quotes: {key.strip()}: {quoted}",
+                    start + 2,
+                )
+            )
+        else:
+            fields.update(found)
+    return fields
+
+
+def _shown(line: str) -> str:
+    line = line.strip()
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+def _misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> list[Flaw]:
+    """Doubt the unknown keys that are one of OWN but for a slip of the pen."""
+    from rapidfuzz.distance import OSA
+
+    flaws = []
+    for name in fields:
+        key = _key(str(name))
+        near = max(OWN, key=lambda own: OSA.normalized_similarity(key, own))
+        if str(name) not in KNOWN and name != DATE and OSA.normalized_similarity(key, near) >= NEAR:
+            what = f"the key {str(name)!r} is not known and was taken for an attribute"
+            flaws.append(Flaw(what, f"Did you mean {near}?", places.get(key, 0), lost=False))
+    return flaws
+
+
+def _key(written: str) -> str:
+    return re.sub(r"[\s-]+", "_", written.strip().strip("\"'").casefold())
 
 
 def _attributes(fields: Mapping[str, object]) -> dict[str, str]:
@@ -90,26 +159,28 @@ def _text(value: object) -> str:
     return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
 
 
-def _date(value: object, warnings: list[str]) -> date | None:
+def _date(value: object, flaws: list[Flaw]) -> date | None:
     written = _text(value)
     found = day(written)
     if written and found is None:
-        warnings.append(f"as_of {written!r} is not a date like 2026-03-01 and was left out")
+        flaws.append(Flaw(f"as_of {written!r} is no date and was left out", "Write it like 2026-03-01."))
     return found
 
 
-def _authority(value: object, warnings: list[str]) -> int:
+def _authority(value: object, flaws: list[Flaw]) -> int:
     written = _text(value).lower()
     if written and written not in AUTHORITY:
-        warnings.append(f"authority {written!r} is none of {', '.join(AUTHORITY)}; reviewed is assumed")
+        flaws.append(Flaw(f"authority {written!r} is not known; reviewed is assumed", f"Use {' | '.join(AUTHORITY)}."))
     return AUTHORITY.get(written, AUTHORITY["reviewed"])
 
 
-def _paths(value: object, warnings: list[str]) -> tuple[str, ...]:
+def _paths(value: object, flaws: list[Flaw]) -> tuple[str, ...]:
     if value is None or value == "":
         return ()
     listed = value if isinstance(value, list) else [value]
     paths = tuple(_text(path).removeprefix("./") for path in listed)
     if not all(paths):
-        warnings.append("supersedes must be a path <base>/<file> or a list of them; the rest was left out")
+        flaws.append(
+            Flaw("supersedes holds what is no path and was left out", "Write <base>/<file>, or a list of them.")
+        )
     return tuple(path for path in paths if path)

@@ -12,7 +12,7 @@ from program.knowledge import metadata, records
 from program.knowledge.chunks import TOKENS, Section
 from program.knowledge.formats import Page, Unreadable, read_docx, read_html, read_pdf
 from program.knowledge.markdown import paragraphs, sections
-from program.knowledge.source import Passage
+from program.knowledge.source import Flaw, Passage
 
 READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")
 """Endings of the files that are read."""
@@ -32,8 +32,8 @@ class Document:
     passages: tuple[Passage, ...]
 
 
-Parsed = tuple[Document, list[str]]
-"""A document, and clauses of warning without the file's name."""
+Parsed = tuple[Document, list[Flaw]]
+"""A document, and what is wrong with its file, without the file's name."""
 
 
 def parse(path: str, content: bytes, limit: int = TOKENS, megabytes: float = MEGABYTES) -> Parsed:
@@ -44,22 +44,22 @@ def parse(path: str, content: bytes, limit: int = TOKENS, megabytes: float = MEG
     suffix = Path(path).suffix.lower()
     try:
         if suffix == ".pdf":
-            document, warnings = _pages(path, content, limit)
+            document, flaws = _pages(path, content, limit)
         elif suffix == ".docx":
-            document, warnings = _page(path, read_docx(content, int(megabytes * 1e6)), limit)
+            document, flaws = _page(path, read_docx(content, int(megabytes * 1e6)), limit)
         elif suffix in (".html", ".htm"):
-            document, warnings = _page(path, read_html(content), limit)
+            document, flaws = _page(path, read_html(content), limit)
         elif suffix in (".jsonl", ".csv"):
-            document, warnings = _records(path, _text(content), suffix)
+            document, flaws = _records(path, _text(content), suffix)
         else:
-            document, warnings = _prose(path, _text(content), suffix, limit)
+            document, flaws = _prose(path, _text(content), suffix, limit)
     except Unreadable:
         raise
     except Exception as error:  # whatever a parser makes of a broken file, the file alone is lost
         reason = " ".join(str(error).split())[:120].rstrip(".")
         raise Unreadable(f"no readable {suffix} file ({type(error).__name__}: {reason})") from error
     passages = tuple(replace(p, id=_sound(p.id), title=_sound(p.title), text=_sound(p.text)) for p in document.passages)
-    return replace(document, passages=passages), warnings
+    return replace(document, passages=passages), flaws
 
 
 def _text(content: bytes) -> str:
@@ -79,14 +79,14 @@ def _prose(path: str, text: str, suffix: str, limit: int) -> Parsed:
     else:
         heading, parts = "", paragraphs(body, first_line, limit)
     links = [f"{path}:{part.first}-{part.last}" for part in parts]
-    return _document(path, heading, parts, about, links), list(about.warnings)
+    return _document(path, heading, parts, about, links), list(about.flaws)
 
 
 def _page(path: str, page: Page, limit: int) -> Parsed:
     heading, parts = sections(page.markdown, 1, limit)
     # The document's own heading names it better than the head, which often adds the site's name.
     about = replace(page.about, title=heading or page.about.title)
-    return _document(path, heading, parts, about, [page.link or path] * len(parts)), list(about.warnings)
+    return _document(path, heading, parts, about, [page.link or path] * len(parts)), list(about.flaws)
 
 
 def _pages(path: str, content: bytes, limit: int) -> Parsed:
@@ -138,7 +138,7 @@ def _records(path: str, text: str, suffix: str) -> Parsed:
         )
         for row in rows.records
     )
-    return Document(path, title, dated, (), passages), rows.warnings
+    return Document(path, title, dated, (), passages), rows.flaws
 
 
 def _sound(text: str) -> str:

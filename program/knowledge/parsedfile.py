@@ -14,9 +14,9 @@ import orjson
 
 from program.knowledge.formats import Unreadable
 from program.knowledge.parse import Document, Parsed, parse
-from program.knowledge.source import Passage
+from program.knowledge.source import Flaw, Passage
 
-VERSION = 2
+VERSION = 3
 """Of how files are parsed: raise it when the same bytes give other passages."""
 
 _TABLE = "CREATE TABLE IF NOT EXISTS files (base TEXT, path TEXT, digest BLOB, parsed BLOB, PRIMARY KEY (base, path))"
@@ -43,12 +43,12 @@ class Known:
             except (ValueError, TypeError, KeyError):
                 pass  # a damaged entry is made anew
         try:
-            document, warnings = parse(path, content, self.limit, self.megabytes)
+            document, flaws = parse(path, content, self.limit, self.megabytes)
         except Unreadable as error:
             self.fresh[path] = digest, orjson.dumps({"unreadable": error.what})
             raise
-        self.fresh[path] = digest, orjson.dumps({"document": document, "warnings": warnings})
-        return document, warnings
+        self.fresh[path] = digest, orjson.dumps({"document": document, "flaws": flaws})
+        return document, flaws
 
 
 class ParsedFiles:
@@ -102,10 +102,8 @@ def _loaded(kept: bytes) -> Parsed:
         raise Unreadable(entry["unreadable"])
     document = entry["document"]
     passages = tuple(Passage(**{**p, "as_of": _day(p["as_of"])}) for p in document["passages"])
-    supersedes = tuple(document["supersedes"])
-    return Document(document["path"], document["title"], _day(document["as_of"]), supersedes, passages), entry[
-        "warnings"
-    ]
+    supersedes, flaws = tuple(document["supersedes"]), [Flaw(**flaw) for flaw in entry["flaws"]]
+    return Document(document["path"], document["title"], _day(document["as_of"]), supersedes, passages), flaws
 
 
 def _day(written: str | None) -> date | None:

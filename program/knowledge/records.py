@@ -6,9 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from program.knowledge.metadata import Metadata, read
+from program.knowledge.source import Flaw
 
 TEXT_KEYS = ("text", "contents", "content", "body")
 ID_KEYS = ("_id", "id")
@@ -29,10 +30,10 @@ class Record:
 
 @dataclass(slots=True)
 class Rows:
-    """The records of a file, and one sentence for each kind of thing wrong with it."""
+    """The records of a file, and what is wrong with it."""
 
     records: list[Record] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    flaws: list[Flaw] = field(default_factory=list)
 
 
 def read_jsonl(text: str) -> Rows:
@@ -51,7 +52,8 @@ def read_jsonl(text: str) -> Rows:
         else:
             bad.append(line)
     if bad:
-        rows.warnings.append(f"{len(bad)} lines (the first: {bad[0]}) are no JSON objects and were left out")
+        what = "1 line is no JSON object" if len(bad) == 1 else f"{len(bad)} lines are no JSON objects"
+        rows.flaws.append(Flaw(f"{what}; left out", "Write one object a line.", bad[0]))
     return rows
 
 
@@ -72,14 +74,14 @@ def read_csv(text: str) -> Rows:
                 _add(rows, fields, start, reader.line_num)
             start = reader.line_num + 1
     except csv.Error as error:
-        rows.warnings.append(f"reading stopped at line {reader.line_num}: {error}")
+        rows.flaws.append(Flaw(f"reading stopped here: {error}", "Mend the row.", reader.line_num))
     return rows
 
 
 def _add(rows: Rows, fields: Mapping[str, object], first: int, last: int) -> None:
     values = {str(k): v for k, v in fields.items()}
     metadata = read(values)
-    rows.warnings.extend(f"line {first}: {warning}" for warning in metadata.warnings)
+    rows.flaws.extend(replace(flaw, line=first) for flaw in metadata.flaws)
     text = next((str(values[k]) for k in TEXT_KEYS if str(values.get(k) or "").strip()), "")
     if text:
         shown = [text.strip()]

@@ -12,6 +12,26 @@ AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 
 
 @dataclass(frozen=True, slots=True)
+class Flaw:
+    """Something in a file of a knowledge base that is not read, or probably not meant: what, and how to mend it."""
+
+    what: str
+    """One clause, without the file's name."""
+    mend: str = ""
+    """One sentence."""
+    line: int = 0
+    """Where in the file, from 1; 0 for the file as a whole."""
+    lost: bool = True
+    """Whether something that was written is not used; False for a doubt."""
+    path: str = ""
+    """`<base>/<file>`."""
+
+    def __str__(self) -> str:
+        where = f"{self.path} line {self.line}" if self.line else self.path
+        return f"{where}: {self.what}. {self.mend}".strip()
+
+
+@dataclass(frozen=True, slots=True)
 class Passage:
     """A piece of evidence, citable by `id`.
 

@@ -13,8 +13,6 @@ from program.models.units import Unit, units
 from program.models.words import KINDS, STOP, asks_person, expected, kinds, names, people, stems
 from program.signatures import Excerpt
 
-ANSWERED = 9.0  # log-odds, up to a constant, from which a piece is taken to answer a look-up
-UNCOVERED = 0.3  # share of a look-up's words that no passage holds from which it counts as open
 NEW_WORDS = 6  # of the nearest piece that a refocused query takes over
 PAGES = 3
 _WORDS = re.compile(r"[\w][\w’'.:%/-]*[\w%]|\w")
@@ -27,39 +25,29 @@ _WH = re.compile(
 
 
 def missing(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> tuple[str, str]:
-    """What no passage covers, in a few words (empty when nothing), and one query to look it up.
+    """Nothing in words, and one query for what the passages leave open.
 
-    A look-up counts as covered when a piece answers it well and every name and number of it occurs in some
-    passage. The query keeps the words not covered and adds the bridge: the name, found beside the covered
-    words and not in the question, through which a second look-up can reach the rest.
+    The query is made of the look-up that they answer least: it keeps the words that they do not hold and adds the
+    bridge, the name found beside the others and not in the question, through which a second look-up can reach the rest.
     """
     queries = split(question)
     found = units(passages)
     if not found:
-        return " ".join(_content(question)), queries[0]
+        return "", queries[0]
     points = score(question, queries, found, embedder)
-    said = {word for passage in passages for word in stems(f"{passage.title}. {passage.text}")}
-    lacking: list[str] = []
     weakest, least = queries[-1], float("inf")
     for query, row in zip(queries, points, strict=True):
         best = found[int(row.argmax())]
-        gone = [word for word in _content(query) if not set(stems(word)) & said]
-        named = [word for word in gone if word[0].isupper() or word[0].isdigit()]
         wanted = expected(query)
         if asks_person(query):
             unanswered = not people(best.text, question)
         else:
             unanswered = bool(wanted) and not _new_kinds(best, question).intersection(wanted)
-        uncovered = len(gone) >= UNCOVERED * len(_content(query))
-        if row.max() < ANSWERED or unanswered:
-            lacking += gone or _content(query)
-        elif named or uncovered:
-            lacking += gone if uncovered else named
         if row.max() - 2.0 * unanswered < least:
             weakest, least = query, float(row.max() - 2.0 * unanswered)
     bridge = _bridge(question, found, points.max(axis=0).tolist())
     nearest = found[int(points[queries.index(weakest)].argmax())]
-    return " ".join(list(dict.fromkeys(lacking))[:8]), _refocused(weakest, nearest, bridge)
+    return "", _refocused(weakest, nearest, bridge)
 
 
 def _new_kinds(unit: Unit, question: str) -> set[str]:

@@ -92,7 +92,7 @@ TABLE: dict[str, Any] = {"sources": ["records"], "evidence": ["records/orders"],
 def test_sound_labels_pass_without_a_word(labels: dict[str, Any]) -> None:
     found = report(question(**labels))
     assert found.passed
-    assert not found.warnings
+    assert not [warning for warning in found.warnings if warning.id]
 
 
 @pytest.mark.parametrize(
@@ -283,4 +283,96 @@ def test_too_few_topics_to_compile_or_to_prove_a_gain_are_a_warning(tmp_path: Pa
     assert result.exit_code == 0
     assert [f["line"] for f in about] == ([0] if told else [])
     assert all(told in f["what"] and f["mend"] for f in about)
-    assert not told or "all" in checked(folder).stdout
+    assert not told or f"labelled.jsonl: {told}" in checked(folder).stdout
+
+
+def test_a_fact_that_would_have_to_reach_across_table_cells_is_told_so() -> None:
+    passages = {"b/a.md#t": Passage("b/a.md#t", "b", "Rooms", "| Room | Beds |\n|---|---|\n| Rowan | 4 |")}
+    labels = {"sources": ["b"], "evidence": ["b/a.md#t"], "facts": ["Rowan 4"]}
+    (error,) = check([question(**labels)], passages).errors
+    assert "cannot reach across table cells" in error.mend
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        ("Ask within 30 days, not 14 days as before.", True),
+        ("Ask within 30 days. Before it was 14 days.", False),
+        ("| Plan | New | Old |\n|---|---|---|\n| Pro | 30 days | 14 days |", True),
+        ("| Plan | Days |\n|---|---|\n| Pro | 30 days |\n| Home | 14 days |", False),
+        ("- Pro: 30 days\n- Home: 14 days", False),
+    ],
+)
+def test_a_rival_beside_its_fact_is_a_warning_for_a_right_quotation_would_be_wrong(text: str, warned: bool) -> None:
+    passages = {"b/a.md#t": Passage("b/a.md#t", "b", "Refunds", text)}
+    labels = {"sources": ["b"], "evidence": ["b/a.md#t"], "not_facts": ["14 days"]}
+    found = check([question(**labels)], passages)
+    assert not found.errors
+    assert any("stands in one sentence or table row with a fact" in w.what for w in found.warnings) == warned
+
+
+def test_a_number_in_words_without_its_noun_is_a_warning() -> None:
+    passages = {"b/a.md#t": Passage("b/a.md#t", "b", "Rooms", "There are three, Room 3 among them.")}
+    labels = {"sources": ["b"], "evidence": ["b/a.md#t"]}
+    told = [check([question(**labels, facts=[fact])], passages).warnings for fact in ("three", "Room 3")]
+    assert [any("without its noun" in w.what for w in warnings) for warnings in told] == [True, False]
+
+
+def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning() -> None:
+    texts = {
+        "b/a.md#t": "A refund for a kettle: ask within 30 days.",
+        "b/b.md#t": "A refund for a kettle may be asked for within 30 days.",
+        "b/c.md#t": "A lamp is sent within 30 days.",
+        **{f"b/d.md#{n}": f"Page {n} is about nothing." for n in range(9)},
+    }
+    passages = {id_: Passage(id_, "b", "Page", text) for id_, text in texts.items()}
+    labels = {"question": "How long may I ask for a refund for the kettle?", "sources": ["b"]}
+    (warning,) = [w for w in check([question(**labels, evidence=["b/a.md#t"])], passages).warnings if w.id]
+    assert "'b/b.md#t', as near" in warning.what and "b/c.md" not in warning.what
+    both = check([question(**labels, evidence=["b/a.md#t", "b/b.md#t"])], passages)
+    assert not [w for w in both.warnings if w.id]
+
+
+def test_a_repeat_within_a_split_is_a_warning_and_a_twin_with_another_label_is_none() -> None:
+    first, again = "How long may I ask for a refund?", "How long may I ask for a refund please?"
+    repeated = report(question(question=first, split="train"), question(id="q2", question=again, split="train"))
+    assert [w.id for w in repeated.warnings if w.id] == ["q2"]
+    vague = {"outcome": "clarify", "route": None, "sources": (), "evidence": (), "facts": ()}
+    twins = report(question(question=first, split="train"), question(id="q2", question=again, split="train", **vague))
+    assert not [w for w in twins.warnings if w.id]
+
+
+def test_too_few_questions_of_an_outcome_for_an_interval_are_a_warning() -> None:
+    labels = {"evidence": (), "facts": (), "sources": (), "route": None}
+    many = [
+        question(id=f"{outcome}{n}", question=f"{outcome} {n}", topic=f"t{n}", outcome=outcome, split=split, **labels)
+        for outcome, most in (("clarify", 39), ("abstain", 38))
+        for n in range(most)
+        for split in (["train", "dev", "test"][n % 3 if n < 6 else 2],)
+    ]
+    (warning,) = [w for w in report(*many).warnings if "by outcome" in w.what]
+    assert "clarify 35, abstain 34" in warning.what or "answered 0" in warning.what
+
+
+def test_documents_that_lost_what_they_say_are_findings_with_file_and_line(tmp_path: Path) -> None:
+    folder = project(tmp_path, evidence=["records/orders"], sql="SELECT SUM(quantity) FROM orders")
+    (folder / "docs/a.md").write_text(
+        "---\ntitle: Bank: samples\nauthority: holy\nas-of: 2026-01-01\n---\n# A\nText.\n"
+    )
+    result = checked(folder, "--json")
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert [(f["file"], f["line"]) for f in told["errors"]] == [("docs/a.md", 2), ("docs/a.md", 3)]
+    assert told["errors"][0]["mend"] == 'Put the value in quotes: title: "Bank: samples"'
+    assert [f["mend"] for f in told["warnings"] if f["file"]] == ["Did you mean as_of?"]
+    shown = checked(folder)
+    assert shown.exit_code == 1 and "error: docs/a.md line 3: authority 'holy' is not known" in shown.stdout
+
+
+def test_an_id_that_is_suggested_is_never_broken_in_two(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    name = "a-file-with-a-name-that-is-much-longer-than-any-terminal-is-wide-and-goes-on-and-on-for-quite-a-while"
+    (folder / f"docs/{name}.md").write_text("# One heading that is long as well\nText.\n")
+    line = {"id": "q1", "question": "How many?", "facts": ["7"], "evidence": [f"docs/{name}.md#one-heading"]}
+    (folder / "labelled.jsonl").write_text(json.dumps(line))
+    assert f"docs/{name}.md#one-heading-that-is-long-as-well" in checked(folder).stdout

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.facts import normal, states
+from optimize.facts import normal, spans_a_boundary, states
 
 WORDS = st.from_regex(r"[a-z]{2,9}( [a-z]{2,9}){0,3}", fullmatch=True)
 ANY_TEXT = st.text(max_size=60)
@@ -143,3 +143,15 @@ def test_a_number_states_only_itself(n: int, m: int) -> None:
 @given(text=ANY_TEXT)
 def test_normalising_never_fails_and_keeps_its_frame(text: str) -> None:
     assert normal(text).startswith(" ") and normal(text).endswith(" ")
+
+
+def test_a_number_in_words_by_itself_is_stated_by_that_word_alone() -> None:
+    assert states("There are three.", "three") and states("Twenty-five of them", "twenty five")
+    assert not states("Room 3", "three") and not states("3 rooms", "three")
+    assert states("3 rooms", "three rooms") and states("three rooms", "3 rooms") and states("three rooms", "3")
+
+
+def test_a_fact_that_only_a_boundary_parts_is_known() -> None:
+    assert spans_a_boundary("| Rowan | 4 beds |", "Rowan 4 beds")
+    assert not spans_a_boundary("| Rowan | 4 beds |", "4 beds")
+    assert not spans_a_boundary("| Rowan | 4 beds |", "Birch 4 beds")

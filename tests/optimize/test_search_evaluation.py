@@ -57,6 +57,49 @@ def test_a_fresh_project_measures_a_set_and_keeps_its_index(
     assert len(list((tmp_path / "p" / ".ragc" / "beir").glob("*/gen-*"))) == 1
 
 
+def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], own_shop: Path
+) -> None:
+    ids = dict(zip(("train", "dev", "test"), _listed(monkeypatch, capsys, own_shop), strict=False))
+    lines = [
+        {"id": split, "question": f"What of {split}?", "topic": split, "evidence": [id_], "split": split}
+        for split, id_ in ids.items()
+    ]
+    (own_shop / "labelled.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    counts = {}
+    for options in ((), ("--split", "test"), ("--split", "train,dev,test")):
+        assert ragc(monkeypatch, "eval-search", own_shop, *options, "--json") == 0
+        counts[options] = json.loads(capsys.readouterr().out)["n"]
+    assert list(counts.values()) == [2, 1, 3]
+    assert ragc(monkeypatch, "eval-search", own_shop, "--split", "tset") == 2
+    assert "no split 'tset'" in capsys.readouterr().err
+    (own_shop / "labelled.jsonl").write_text(json.dumps({**lines[0], "evidence": [], "outcome": "abstain"}))
+    assert ragc(monkeypatch, "eval-search", own_shop) == 2
+    assert "ragc index PROJECT --list" in capsys.readouterr().err
+
+
+def _listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> list[str]:
+    assert ragc(monkeypatch, "index", folder, "--list", "--json") == 0
+    return [row["id"] for row in json.loads(capsys.readouterr().out)]
+
+
+def test_index_lists_the_ids_that_evidence_may_name_and_indexes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ragc(monkeypatch, "init", tmp_path / "p")
+    with (tmp_path / "p/ragc.toml").open("a") as toml:
+        toml.write('[knowledge.records]\nkind = "tables"\npath = "records"\n')
+    (tmp_path / "p/records").mkdir()
+    (tmp_path / "p/records/bookings.csv").write_text("id,seats\nB1,3\n")
+    capsys.readouterr()
+    assert ragc(monkeypatch, "index", tmp_path / "p", "--list") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "docs/hours.md#opening-hours\tOpening hours",
+        "records/bookings\ta table",
+    ]
+    assert not (tmp_path / "p/.ragc").exists()
+
+
 @pytest.mark.parametrize("wrong", [("--strategy", "psychic"), ("-k", "0,5"), ("-k", "five")])
 def test_a_wrong_option_is_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beir: Path, wrong: tuple[str, str]

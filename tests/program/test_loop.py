@@ -13,6 +13,7 @@ from program.knowledge.source import SourceCard
 from program.loop import Ask
 from program.presets import PLAIN, PRESETS
 from program.signatures import Detail
+from program.state import FOUND_NOTHING
 
 
 def test_a_simple_question_is_classified_judged_written_and_grounded():
@@ -103,7 +104,7 @@ def test_a_question_back_and_an_abstention_say_what_stopped_the_search(knobs):
     program = Scripted({"judge.sufficiency": {"sufficient": noul(0.2)}}, max_rounds=2, **knobs)
     answer = program("What does it cost?")
     assert (answer.outcome is Outcome.ANSWERED, answer.stopped_by) == (False, StoppedBy.ROUNDS)
-    assert answer.outcome is Outcome.CLARIFY or answer.text.endswith("Missing: the price.")
+    assert answer.outcome is Outcome.CLARIFY or answer.text.startswith(f"{FOUND_NOTHING}: the price.")
 
 
 def test_a_withheld_draft_says_what_is_missing_and_what_stopped_the_search():
@@ -116,7 +117,7 @@ def test_a_withheld_draft_says_what_is_missing_and_what_stopped_the_search():
     tripped = iter([None] * 4)
     answer = program("What does it cost?", tripped=lambda: next(tripped, StoppedBy.USD))
     assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.USD)
-    assert answer.text.endswith("Missing: the price.")
+    assert answer.text.startswith(f"{FOUND_NOTHING}: the price.")
 
 
 def test_a_part_of_a_question_whose_judgement_cannot_be_read_is_not_looked_up_again():

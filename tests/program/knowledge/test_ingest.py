@@ -52,30 +52,74 @@ def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_nam
     [
         ("title: [unclosed", "not YAML"),
         ("a: &x [*x, ]: b", "not YAML"),
-        ("[" * 5000, "not YAML"),
-        ("as_of: 2026-02-30", "as_of '2026-02-30' is not a date"),
-        ("as_of: last spring", "as_of 'last spring' is not a date"),
-        ("authority: holy", "authority 'holy' is none of"),
-        ("supersedes: {a: b}", "supersedes must be a path"),
+        ("[" * 5000, "is no `key: value`"),
+        ("as_of: 2026-02-30", "as_of '2026-02-30' is no date"),
+        ("as_of: last spring", "as_of 'last spring' is no date"),
+        ("authority: holy", "authority 'holy' is not known"),
+        ("supersedes: {a: b}", "holds what is no path"),
         ("supersedes: x/none.md", "supersedes 'x/none.md', which is no document"),
         ("supersedes: x/a.md", "supersedes itself"),
         ("- only\n- a list", "holds no `key: value`"),
     ],
 )
-def test_bad_front_matter_is_a_warning_that_names_the_file_and_the_text_is_read(
+def test_bad_front_matter_is_a_flaw_that_names_the_file_and_the_text_is_read(
     write: Write, head: str, complaint: str
 ) -> None:
     folder = write("a.md", f"---\n{head}\n---\n# Locks\n\nA lock.\n")
     reading = link_superseded([read_base("x", folder)])
-    assert any("x/a.md" in w and complaint in w for w in reading.warnings), reading.warnings
+    assert any(f.path == "x/a.md" and complaint in f.what and f.mend and f.lost for f in reading.flaws), reading.flaws
     passage = by_id(reading)["x/a.md#locks"]
     assert (passage.text, passage.as_of, passage.authority) == ("A lock.", None, AUTHORITY["reviewed"])
+
+
+def test_an_entry_that_is_not_yaml_costs_itself_alone_and_is_told_with_its_line_and_remedy(write: Write) -> None:
+    head = "title: Blood bank: samples\nas_of: 2026-03-01\nauthority: official\nsupersedes:\n  - x/old.md"
+    write("old.md", "# Old\n\nText.\n")
+    reading = link_superseded([read_base("x", write("a.md", f"---\n{head}\n---\n# Samples\n\nText.\n"))])
+    passages = by_id(reading)
+    assert passages["x/a.md#samples"].as_of == date(2026, 3, 1)
+    assert passages["x/a.md#samples"].authority == AUTHORITY["official"]
+    assert passages["x/old.md#old"].superseded_by == "x/a.md"
+    (flaw,) = reading.flaws
+    assert (flaw.path, flaw.line) == ("x/a.md", 2)
+    assert flaw.mend == 'Put the value in quotes: title: "Blood bank: samples"'
+
+
+@pytest.mark.parametrize(
+    "head", ["date: 2026-03-01", "date: 2026-03-01\nteam: labs", "date: 2020-01-01\nas_of: 2026-03-01"]
+)
+def test_a_date_in_the_front_matter_is_the_day_the_document_was_true(write: Write, head: str) -> None:
+    reading = read_base("x", write("a.md", f"---\n{head}\n---\n# A\n\nText.\n"))
+    assert [p.as_of for p in reading.passages] == [date(2026, 3, 1)]
+    assert not reading.flaws
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("as-of", "as_of"),
+        ("As of", "as_of"),
+        ("Title", "title"),
+        ("autority", "authority"),
+        ("supercedes", "supersedes"),
+    ],
+)
+def test_a_key_that_is_nearly_a_known_one_is_doubted_and_stays_an_attribute(write: Write, key: str, near: str) -> None:
+    reading = read_base("x", write("a.md", f"---\nteam: labs\n{key}: one\n---\n# A\n\nText.\n"))
+    (flaw,) = reading.flaws
+    assert (flaw.mend, flaw.line, flaw.lost) == (f"Did you mean {near}?", 3, False)
+    assert reading.passages[0].attributes == {"team": "labs", key: "one"}
+
+
+@pytest.mark.parametrize("key", ["author", "state", "data", "team", "titles held", "updated"])
+def test_a_key_of_ones_own_is_not_doubted(write: Write, key: str) -> None:
+    assert not read_base("x", write("a.md", f"---\n{key}: one\n---\n# A\n\nText.\n")).flaws
 
 
 def test_a_rule_at_the_top_of_a_page_is_no_front_matter(write: Write) -> None:
     reading = read_base("x", write("a.md", "---\n\n# Locks\n\nA lock.\n"))
     assert [p.id for p in reading.passages] == ["x/a.md#locks"]
-    assert not reading.warnings
+    assert not reading.flaws
 
 
 def test_an_undated_page_has_the_date_its_name_starts_with(knowledge: Path) -> None:
@@ -113,7 +157,7 @@ def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_read(write: Wr
     reasons = {s.path: s.reason for s in reading.skipped}
     assert sorted(reasons) == ["x/b.pdf", "x/c.md", "x/d.txt", "x/e.md", "x/linked"]
     assert "UTF-8" in reasons["x/c.md"] and "link" in reasons["x/linked"]
-    assert reading.warnings == ["x/empty.md: holds no text."]
+    assert [str(f) for f in reading.flaws] == ["x/empty.md: holds no text."]
 
 
 def test_windows_line_ends_and_byte_order_marks_change_nothing(write: Write) -> None:
@@ -144,7 +188,7 @@ def test_json_lines_are_records_with_their_own_ids(write: Write) -> None:
     assert (first.authority, first.link) == (AUTHORITY["official"], "x/a.jsonl:1-1")
     assert found["x/a.jsonl#row-3"].text == 'name: Warden\ndoors: 1\ncolours: ["black"]'
     assert found["x/a.jsonl#d2"].text == "A lone ? surrogate."
-    assert reading.warnings == ["x/a.jsonl: 2 lines (the first: 5) are no JSON objects and were left out."]
+    assert [(f.what, f.line) for f in reading.flaws] == [("2 lines are no JSON objects; left out", 5)]
 
 
 def test_csv_rows_are_records_with_their_lines(write: Write) -> None:
@@ -160,7 +204,7 @@ def test_two_texts_with_one_id_are_a_warning_and_the_first_is_kept(write: Write)
     folder = write("a.jsonl", '{"id": "1", "text": "first"}\n{"id": "1", "text": "second"}\n')
     reading = read_base("x", folder)
     assert [p.text for p in reading.passages] == ["first"]
-    assert len(reading.warnings) == 1 and "x/a.jsonl:2-2" in reading.warnings[0]
+    assert [f.path for f in reading.flaws] == ["x/a.jsonl:2-2"]
 
 
 def test_two_files_with_one_name_in_two_spellings_of_an_accent_are_a_warning(write: Write) -> None:
@@ -168,7 +212,7 @@ def test_two_files_with_one_name_in_two_spellings_of_an_accent_are_a_warning(wri
     folder = write("cafe\u0301.md", "# A\n\nTwo.\n")
     reading = read_base("x", folder)
     assert [p.id for p in reading.passages] == ["x/caf\u00e9.md#a"]
-    assert any("has the id" in w for w in reading.warnings)
+    assert any("has the id" in f.what for f in reading.flaws)
 
 
 def test_a_base_may_be_one_file(write: Write) -> None:

@@ -62,5 +62,5 @@ def test_a_refusal_or_a_page_is_no_answer(tmp_path, preset):
             rag = open_program(write_project(tmp_path / "x", at.url, provider="fallback = false"))
             rag.policy.turn(**PRESETS[preset])
             answer = rag("What does the kettle cost?")
-        assert (answer.outcome, answer.text) == (Outcome.ABSTAIN, FOUND_NOTHING)
+        assert answer.outcome is Outcome.ABSTAIN and answer.text.startswith(FOUND_NOTHING)
         assert "took the safe default" in str(answer.trace.path)

