@@ -88,30 +88,32 @@ def read_spec(base: BaseSpec, kept: ParsedFiles | None = None) -> Reading:
 
 
 def link_superseded(readings: Sequence[Reading]) -> Reading:
-    """All bases as one reading, every passage of a superseded document naming the document that replaced it.
+    """All bases as one reading, every superseded passage naming the document that replaced it.
 
-    Order of files and bases does not matter. Of two documents that supersede a third, the newer counts.
+    A document supersedes another as a whole, `<base>/<file>`, or one passage of it, `<base>/<file>#<heading>`. Order of
+    files and bases does not matter. Of two documents that supersede a third, the newer counts.
     """
     whole = Reading(
         documents=[d for r in readings for d in r.documents],
         skipped=[s for r in readings for s in r.skipped],
         flaws=[f for r in readings for f in r.flaws],
     )
-    known = {d.path for d in whole.documents}
+    passages = {d.path: [p.id for p in d.passages] for d in whole.documents}
+    passages |= {id_: [id_] for ids in passages.values() for id_ in ids}
     successor: dict[str, str] = {}
     for document in sorted(whole.documents, key=lambda d: (d.as_of or date.min, d.path)):
         for old in document.supersedes:
-            if old == document.path:
+            if old.partition("#")[0] == document.path:
                 whole.flaws.append(Flaw("supersedes itself", "Name the document that it replaces.", path=document.path))
-            elif old not in known:
-                near = difflib.get_close_matches(old, known, n=1)
-                mend = f"Did you mean {near[0]}?" if near else "Write it as <base>/<file>."
+            elif old not in passages:
+                near = difflib.get_close_matches(old, passages, n=1)
+                mend = f"Did you mean {near[0]}?" if near else "Write it as <base>/<file> or <base>/<file>#<heading>."
                 whole.flaws.append(Flaw(f"supersedes {old!r}, which is no document", mend, path=document.path))
             else:
-                successor[old] = document.path
+                successor.update(dict.fromkeys(passages[old], document.path))
     whole.documents = [
-        replace(d, passages=tuple(replace(p, superseded_by=successor[d.path]) for p in d.passages))
-        if d.path in successor
+        replace(d, passages=tuple(replace(p, superseded_by=successor.get(p.id, "")) for p in d.passages))
+        if any(p.id in successor for p in d.passages)
         else d
         for d in whole.documents
     ]

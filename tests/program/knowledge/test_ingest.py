@@ -142,6 +142,14 @@ def test_superseded_passages_name_their_successor_across_bases_in_either_order(w
         assert found["b/older.md#older"] == "b/old.md"  # the newer of its two successors
 
 
+def test_a_notice_supersedes_one_section_and_leaves_the_others_in_force(write: Write) -> None:
+    write("a/notice.md", "---\nsupersedes: b/page.md#fees\nas_of: 2026-11-01\n---\n# Notice\n\nThe fee is 3.\n")
+    folder = write("b/page.md", "# Page\n\nText.\n\n## Fees\n\nThe fee is 2.\n")
+    whole = link_superseded([read_base("a", folder / "a"), read_base("b", folder / "b")])
+    assert {i: p.superseded_by for i, p in by_id(whole).items() if p.superseded_by} == {"b/page.md#fees": "a/notice.md"}
+    assert not whole.flaws
+
+
 def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_read(write: Write, tmp_path: Path) -> None:
     write("a.md", "# A\n\nText.\n")
     write("b.pdf", b"%PDF-1.7")
