@@ -30,7 +30,7 @@ from optimize.heads import fit_heads
 from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
 from optimize.keptruns import gone_through, note_gone_through
 from optimize.lead import Lead
-from optimize.limits import LEAST_SECONDS, MOST_CALLS, MOST_PROCESSES, MOST_SEED, MOST_TRIALS
+from optimize.limits import LEAST_SECONDS, MOST_CALLS, MOST_PROCESSES, MOST_SEED, MOST_TRIALS, SEARCHED
 from optimize.outcome import Compiled, paired
 from optimize.preparation import Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
@@ -318,7 +318,9 @@ def _finish(
         stood_in=ready.record.stood_in,
         asked={
             "settings": (trials, max(trials, int(journal.attributes["trials"]) + len(ready.starts))),
-            **{name: (n, len(ready.parts[name])) for name, n in {**bench.asked, "test": len(after.grades)}.items()},
+            "train": (bench.asked["train"], min(len(ready.parts["train"]), SEARCHED)),
+            "dev": (bench.asked["dev"], len(ready.parts["dev"])),
+            "test": (len(after.grades), len(ready.parts["test"])),
         },
     )
 

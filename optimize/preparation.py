@@ -17,6 +17,7 @@ from optimize.demonstrations import Demonstration, Demonstrator
 from optimize.heads import keep_heads
 from optimize.journal import Journal
 from optimize.labels import require_sound_labels
+from optimize.limits import SEARCHED
 from optimize.lineage import forebears
 from optimize.offers import agreed
 from optimize.overlap import places
@@ -217,7 +218,7 @@ def prepare(
 
     ahead(demonstrate, len(train), progress)
     ready.demonstrations = demonstrator.make(train, progress)
-    ready.arms = [Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(train)]
+    ready.arms = [Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(spread_out(train, SEARCHED))]
     stage("choosing candidates")
     agreed(ready, journal, worker, ahead, advance)
     stage("fitting thresholds")
@@ -274,6 +275,16 @@ def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
 def copy_of(program: AgenticRAG) -> AgenticRAG:
     """A program of its own over the same library and models."""
     return program.deepcopy()  # type: ignore[no-any-return]
+
+
+def spread_out(questions: Sequence[LabelledQuestion], most: int) -> list[LabelledQuestion]:
+    """At most so many of the questions, in their order: of every topic and outcome its share, evenly spaced."""
+    if len(questions) <= most:
+        return list(questions)
+    places = sorted(range(len(questions)), key=lambda n: (questions[n].cluster, questions[n].outcome or "", n))
+    step = len(places) / most
+    kept = {places[int((n + 0.5) * step)] for n in range(most)}
+    return [question for n, question in enumerate(questions) if n in kept]
 
 
 def topics_apart(questions: Sequence[LabelledQuestion], most: int = FOLDS) -> list[list[LabelledQuestion]]:
