@@ -13,7 +13,7 @@ from optimize.code import replay_digest
 from optimize.content import fingerprint
 from optimize.datacheck import missing
 from optimize.dataset import LabelledQuestion, content_digest, read_labelled, splits
-from optimize.demonstrations import Demonstration, Demonstrator
+from optimize.demonstrations import WORKED, Demonstration, Demonstrator
 from optimize.heads import keep_heads
 from optimize.journal import Journal
 from optimize.labels import require_sound_labels
@@ -28,6 +28,7 @@ from optimize.replay import Replay
 from optimize.routing import Routing, routed
 from optimize.scoring import Arm
 from optimize.spending import Spending
+from optimize.split import spread_out
 from program.artifact import load
 from program.deciding import tiers
 from program.errors import DataError
@@ -211,7 +212,7 @@ def prepare(
     stage("making demonstrations")
     progress = going_up(advance)
     train = ready.parts["train"]
-    demonstrator = Demonstrator(ready.first, ready.replay(ready.first))
+    demonstrator = Demonstrator(ready.first, ready.replay(ready.first), spread_out(train, WORKED))
 
     def demonstrate(place: int) -> None:
         demonstrator.of(train[place])
@@ -275,16 +276,6 @@ def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
 def copy_of(program: AgenticRAG) -> AgenticRAG:
     """A program of its own over the same library and models."""
     return program.deepcopy()  # type: ignore[no-any-return]
-
-
-def spread_out(questions: Sequence[LabelledQuestion], most: int) -> list[LabelledQuestion]:
-    """At most so many of the questions, in their order: of every topic and outcome its share, evenly spaced."""
-    if len(questions) <= most:
-        return list(questions)
-    places = sorted(range(len(questions)), key=lambda n: (questions[n].cluster, questions[n].outcome or "", n))
-    step = len(places) / most
-    kept = {places[int((n + 0.5) * step)] for n in range(most)}
-    return [question for n, question in enumerate(questions) if n in kept]
 
 
 def topics_apart(questions: Sequence[LabelledQuestion], most: int = FOLDS) -> list[list[LabelledQuestion]]:
