@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from optimize.abreast import (
     alone,
-    answers_here,
     backwards,
     can_share,
     in_two,
@@ -47,8 +46,7 @@ from program.parameters import apply
 from program.reference import resolve
 from program.settings import Project
 
-TRIALS = 400
-TRIALS_ASKED = 150
+TRIALS = 100
 """Settings tried by default when models of this process answer, and when others do, which take time or money."""
 
 
@@ -99,7 +97,7 @@ def compile_project(
         held.callback(ready.record.close)
         identity = ready.identity()
         if journal is None:
-            target = trials or (TRIALS if answers_here(ready.first) else TRIALS_ASKED)
+            target = trials or TRIALS
             notes = {"id": uuid4().hex[:8], "trials": target, CAPS: asdict(caps)}
             journal = create(project, identity, notes, begin=lambda new: _begun(new, lead, ready))
         else:

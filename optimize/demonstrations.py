@@ -34,8 +34,8 @@ CONTEXT = 6
 SHOWN = 3  # passages, and no less than the evidence, of a text to be shown to a language model
 MOST = 200
 """Demonstrations of one predictor at most, the classifier's left out."""
-CLASSIFIED = 1000
-"""Demonstrations of the classifier at most: a question gives it one, and no more than a search is needed for that."""
+CLASSIFIED = 300
+"""Demonstrations of the classifier at most: a question gives it one, for no more than a search."""
 WORKED = 240
 """Questions at most that are worked through for the other predictors: each gives several."""
 CLASSIFIER = "classifier.route"
