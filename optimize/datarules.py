@@ -265,7 +265,7 @@ def _facts_are_distinctive(question: LabelledQuestion, knowledge: Knowledge) -> 
     if question.route == "direct" or question.sql:
         return
     for fact in question.alternatives:
-        if all(len(normal(spelling).strip()) <= 1 for spelling in fact):
+        if all(len(normal(spelling).strip()) <= 1 and not is_bare_numeral(spelling) for spelling in fact):
             yield (
                 f"the fact {' / '.join(fact)!r} is one character, which a wrong answer may hold by accident.",
                 "Add its unit or the word before it, as the evidence has it.",
