@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mentioned:
-    """Which of the names `keys` the texts of an earlier index held (CSR, a row a text), no triples among them.
+    """Which of the names `keys` the texts of an earlier index held (CSR, a row a text).
 
     `rows` gives each text of the new index its row there, or -1.
     """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FORMAT = 3
+FORMAT = 4
 CURRENT = "current.json"
 MANIFEST = "manifest.json"
 PASSAGES = "passages.jsonl"
@@ -57,7 +57,6 @@ class Index:
     vectors: VectorStore
     lexical: KeywordStore
     embedder_digest: str
-    relations: str = ""
 
     @classmethod
     def of(
@@ -67,15 +66,11 @@ class Index:
         keywords: Keywords,
         graph: Graph,
         embedder_digest: str,
-        relations: str = "",
     ) -> Index:
-        """The index of these passages, searched in memory; those of one base must stand together.
-
-        `relations` is the digest of the triples that went into the graph, empty without any.
-        """
+        """The index of these passages, searched in memory; those of one base must stand together."""
         selection = Selection(passages)
         vectors, lexical = ArrayVectors(matrix, selection), ArrayKeywords(keywords, selection)
-        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, lexical, embedder_digest, relations)
+        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, lexical, embedder_digest)
 
     @cached_property
     def graph_search(self) -> GraphSearch:
@@ -94,14 +89,14 @@ class Index:
 
     @cached_property
     def index_digest(self) -> str:
-        """Identifies passages, embedder, keyword settings, relations and format together."""
+        """Identifies passages, embedder, keyword settings and format together."""
         split = self.keywords.keep_stop_words, self.keywords.stem
-        return index_digest(self.corpus_digest, self.embedder_digest, *split, self.relations)
+        return index_digest(self.corpus_digest, self.embedder_digest, *split)
 
 
-def index_digest(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True, relations: str = "") -> str:
+def index_digest(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True) -> str:
     """`sha256:` and the digest of everything that an index depends on."""
-    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem, relations])
+    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem])
     return f"sha256:{hashlib.sha256(made_of.encode()).hexdigest()}"
 
 
@@ -150,12 +145,11 @@ def write(aside: Path, index: Index, lines: Sequence[str], spelling: Spelling) -
     split = index.keywords.keep_stop_words, index.keywords.stem
     manifest = {
         "format": FORMAT,
-        "index_digest": index_digest(corpus, index.embedder_digest, *split, index.relations),
+        "index_digest": index_digest(corpus, index.embedder_digest, *split),
         "corpus_digest": corpus,
         "embedder_digest": index.embedder_digest,
         "keep_stop_words": split[0],
         "stem": split[1],
-        "relations": index.relations,
         "passages": len(index.passages),
         "spelling": VERSION,
         "files": {name: _digest(aside / name) for name in FILES},
@@ -210,7 +204,7 @@ def read(place: Path, embedder_digest: str) -> Index:
         raise
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         raise KnowledgeError(f"The index in {place} is damaged: {error}.", MEND) from error
-    return Index.of(passages, matrix, keywords, graph, embedder_digest, manifest["relations"])
+    return Index.of(passages, matrix, keywords, graph, embedder_digest)
 
 
 def _check(manifest: Mapping[str, Any], embedder_digest: str) -> None:

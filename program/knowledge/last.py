@@ -81,7 +81,7 @@ def read_last(place: Path, embedder_digest: str, keep_stop_words: bool, stem: bo
             rows = {_texts(p): row for row, p in enumerate(passages)}
             spelling = Spelling.from_arrays(load_file(place / SPELLING))
             graph = Graph.from_arrays(load_file(place / GRAPH), json.loads((place / ENTITIES).read_bytes()))
-            last = Last(last.vectors, rows, spelling, None if manifest["relations"] else graph)
+            last = Last(last.vectors, rows, spelling, graph)
     except Exception:  # whatever another format holds in their place: the cost is time
         pass
     return last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from program.knowledge.keywords import STOP_WORDS
@@ -83,12 +83,6 @@ def _names(text: str, tokens: Sequence[tuple[str, str]]) -> set[Key]:
     return {
         name for name in found if _names_something(name) and len(name) <= LONGEST and not _CALENDAR.issuperset(name)
     }
-
-
-def named_pairs(triples: Iterable[tuple[str, str, str]]) -> list[tuple[Key, Key]]:
-    """Subject and object of each triple, where both are names (of at most LONGEST words)."""
-    pairs = [(key(subject), key(object)) for subject, _, object in triples]
-    return [pair for pair in pairs if all(_names_something(name) and len(name) <= LONGEST for name in pair)]
 
 
 class Lexicon:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +17,6 @@ from program.knowledge.generation import FILES, MANIFEST
 from program.knowledge.index import build_index, open_index
 from program.knowledge.library import Library
 from program.knowledge.mentions import Key, spelt
-from program.knowledge.source import Passage
 
 # Few words, so that names come and go, contain each other, and are written small elsewhere.
 WORD = st.sampled_from(
@@ -109,26 +105,3 @@ def test_texts_that_did_not_change_are_not_split_again(
     index = open_index(folder, WordEmbedder())
     row = index.rows["product/new.md#new"]
     assert ("home", "plus") in {index.graph.keys[n] for n in index.graph.entities(row)}
-
-
-def test_relations_join_an_index_made_again_as_they_join_a_new_one(tmp_path: Path) -> None:
-    class Founders:
-        digest, calls, usd = "founders", 0, 0.0
-
-        def extract(self, passages: Sequence[Passage]) -> Iterator[tuple[int, list[tuple[str, str, str]]]]:
-            yield from ((n, [("Ada", "founded", p.title)]) for n, p in enumerate(passages))
-
-    knowledge = tmp_path / "knowledge"
-    knowledge.mkdir()
-    for n in range(3):
-        (knowledge / f"{n}.md").write_text(f"# Firm {n}\n\nIt was founded in Oslo.\n")
-    bases = [BaseSpec("k", path=knowledge)]
-    for told in ({"k": Founders()}, {"k": Founders()}, {}):
-        (knowledge / "0.md").write_text((knowledge / "0.md").read_text() + "\n\nMore of Ada.\n")
-        build_index(bases, tmp_path / "index", WordEmbedder(), extractors=told)
-        shutil.rmtree(tmp_path / "fresh", ignore_errors=True)
-        build_index(bases, tmp_path / "fresh", WordEmbedder(), extractors=told)
-        one, other = (open_index(tmp_path / name, WordEmbedder()).graph for name in ("index", "fresh"))
-        assert one.names == other.names
-        for name, values in other.arrays().items():
-            np.testing.assert_array_equal(one.arrays()[name], values)
