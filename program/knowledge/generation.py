@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Any
 from program.errors import KnowledgeError
 from program.knowledge.graph import Graph
 from program.knowledge.graph_search import GraphSearch
-from program.knowledge.keywords import Keywords
-from program.knowledge.lexical import ArrayKeywords, KeywordStore
+from program.knowledge.keywords import ArrayKeywords, Keywords, KeywordStore
 from program.knowledge.passagefile import corpus_digest, lines_of, read_passages, write_lines
 from program.knowledge.selection import Selection
-from program.knowledge.source import Passage
-from program.knowledge.spelling import VERSION, Spelling
+from program.knowledge.source import Passage, embedding_text
 from program.knowledge.vectors import ArrayVectors, VectorStore
 
 if TYPE_CHECKING:
@@ -40,8 +38,7 @@ KEYWORDS = "keywords.safetensors"
 VECTORS = "vectors.safetensors"
 ENTITIES = "entities.json"
 GRAPH = "graph.safetensors"
-SPELLING = "spelling.safetensors"
-FILES = (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH, SPELLING)
+FILES = (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)
 MEND = "Run: ragc index PROJECT"
 
 
@@ -127,10 +124,10 @@ def point_to(folder: Path, generation: str) -> None:
     _sync(folder)
 
 
-def write(aside: Path, index: Index, lines: Sequence[str], spelling: Spelling) -> None:
+def write(aside: Path, index: Index, lines: Sequence[str]) -> None:
     """Write an index into the empty folder `aside`, the manifest of sizes and digests last.
 
-    `lines` are its passages as `lines_of` gives them; their spelling is for whoever makes the next index.
+    `lines` are its passages as `lines_of` gives them.
     """
     from safetensors.numpy import save_file
 
@@ -140,7 +137,6 @@ def write(aside: Path, index: Index, lines: Sequence[str], spelling: Spelling) -
     save_file({"vectors": index.matrix}, aside / VECTORS)
     (aside / ENTITIES).write_text(json.dumps(index.graph.names, ensure_ascii=False), encoding="utf-8")
     save_file(index.graph.arrays(), aside / GRAPH)
-    save_file(spelling.arrays(), aside / SPELLING)
     corpus = corpus_digest(lines)
     split = index.keywords.keep_stop_words, index.keywords.stem
     manifest = {
@@ -151,7 +147,6 @@ def write(aside: Path, index: Index, lines: Sequence[str], spelling: Spelling) -
         "keep_stop_words": split[0],
         "stem": split[1],
         "passages": len(index.passages),
-        "spelling": VERSION,
         "files": {name: _digest(aside / name) for name in FILES},
     }
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
@@ -205,6 +200,19 @@ def read(place: Path, embedder_digest: str) -> Index:
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         raise KnowledgeError(f"The index in {place} is damaged: {error}.", MEND) from error
     return Index.of(passages, matrix, keywords, graph, embedder_digest)
+
+
+def known_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.float32]]:
+    """Read the vectors of an index by their texts: none of one that is damaged, or of another embedder."""
+    from safetensors.numpy import load_file
+
+    try:
+        if not intact(place) or json.loads((place / MANIFEST).read_bytes())["embedder_digest"] != embedder_digest:
+            return {}
+        texts = map(embedding_text, read_passages(place / PASSAGES))
+        return dict(zip(texts, load_file(place / VECTORS)["vectors"], strict=True))
+    except Exception:  # whatever another format holds in their place: the cost is time
+        return {}
 
 
 def _check(manifest: Mapping[str, Any], embedder_digest: str) -> None:

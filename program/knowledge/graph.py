@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from program.knowledge.entities import Mentioned, find_mentions
-from program.knowledge.mentions import Key, Lexicon, aliases
+from program.knowledge.mentions import Key, Lexicon, aliases, shared
 from program.knowledge.source import Passage, embedding_text
-from program.knowledge.spelling import Spelling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,23 +47,16 @@ class Graph:
         self.joining = lru_cache(maxsize=JOINS)(self._joining)
 
     @classmethod
-    def build(
-        cls,
-        passages: Sequence[Passage],
-        spelling: Spelling | None = None,
-        earlier: Mentioned | None = None,
-    ) -> Graph:
-        """The graph of these passages, rows as in the sequence.
-
-        Their `spelling`, and what an `earlier` graph found in them, save reading them again.
-        """
-        spelling = spelling or Spelling.of(passages)
+    def build(cls, passages: Sequence[Passage]) -> Graph:
+        """Join these passages, rows as in the sequence."""
+        texts = [embedding_text(p) for p in passages]
         titled = [aliases(p.title) for p in passages]
         stamped = [{name for value in p.attributes.values() for name in aliases(value)} for p in passages]
-        keys = sorted(spelling.shared().union(*titled, *stamped))
+        keys = sorted(shared(texts).union(*titled, *stamped))
         number = {name: n for n, name in enumerate(keys)}
         shape = (len(passages), len(keys))
-        mentions = find_mentions([embedding_text(p) for p in passages], keys, spelling, earlier)
+        lexicon = Lexicon(keys)
+        mentions = _matrix([dict.fromkeys(sorted(lexicon.find(text)), 1.0) for text in texts], shape)
         about = _shares(_matrix([{number[name]: w for name, w in row.items()} for row in titled], shape))
         stamps = _matrix([dict.fromkeys(sorted(number[name] for name in row), 1.0) for row in stamped], shape)
         return cls(keys, mentions, about, stamps, _links(mentions, about))

@@ -21,11 +21,9 @@ from program.knowledge.generation import MEND, Index
 from program.knowledge.graph import Graph
 from program.knowledge.ingest import Skipped, link_superseded, read_spec
 from program.knowledge.keywords import Keywords
-from program.knowledge.last import Last, read_last
 from program.knowledge.parsedfile import ParsedFiles
 from program.knowledge.passagefile import corpus_digest, lines_of
-from program.knowledge.source import Passage, embedding_text
-from program.knowledge.spelling import Spelling
+from program.knowledge.source import Passage, embedding_text, keyword_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,14 +69,14 @@ def build_index(
     stem: bool = True,
     fan: Fan | None = None,
 ) -> IndexReport:
-    """Index every base into `folder` (a project's `.ragc/index`), doing only what changed.
+    """Index every base into `folder` (a project's `.ragc/index`), unless nothing changed.
 
     Readers go on with the last complete index until the new one is whole, and those that have it open keep
     it. One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and
-    texts that were embedded are not embedded again. Vectors also go to the Qdrant server at `qdrant_url`, if
-    any: its local folder admits one process only, so that readers would have no use for one; past `server_above`
-    passages their words do, too. `fan` computes vectors in the embedder's place, elsewhere. Raises KnowledgeError
-    for a base that is absent, empty or of an unknown kind.
+    texts that were embedded are not embedded again; keywords and graph are made anew of all passages. Vectors also
+    go to the Qdrant server at `qdrant_url`, if any: its local folder admits one process only, so that readers would
+    have no use for one; past `server_above` passages their words do, too. `fan` computes vectors in the embedder's
+    place, elsewhere. Raises KnowledgeError for a base that is absent, empty or of an unknown kind.
     """
     from filelock import FileLock, Timeout
 
@@ -163,14 +161,12 @@ def _build(
     whole = generation.intact(folder / name)
     embedded = reused = 0
     if not whole:
-        last = read_last(folder / previous, embedder.digest, keep_stop_words, stem) if previous else Last({})
-        matrix, embedded = _embed(passages, fan, last.vectors, progress)
+        known = generation.known_vectors(folder / previous, embedder.digest) if previous else {}
+        matrix, embedded = _embed(passages, fan, known, progress)
         reused = len(passages) - embedded
-        spelling, rows = last.spelt(passages, keep_stop_words, stem)
-        keywords = Keywords.of_bags(spelling.terms, keep_stop_words, stem)
-        graph = Graph.build(passages, spelling, last.mentioned(rows))
-        index = Index.of(passages, matrix, keywords, graph, embedder.digest)
-        _store(folder, name, index, lines, spelling)
+        keywords = Keywords.build(map(keyword_text, passages), keep_stop_words, stem)
+        index = Index.of(passages, matrix, keywords, Graph.build(passages), embedder.digest)
+        _store(folder, name, index, lines)
     served = not qdrant_url or server.fill(folder / name, embedder, qdrant_url, server_above)
     if previous != name:
         generation.point_to(folder, name)
@@ -208,12 +204,12 @@ def _embed(
     return np.stack([known[t] for t in texts]), len(missing)
 
 
-def _store(folder: Path, name: str, index: Index, lines: Sequence[str], spelling: Spelling) -> None:
+def _store(folder: Path, name: str, index: Index, lines: Sequence[str]) -> None:
     for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
         shutil.rmtree(leftover)
     aside = folder / f"aside-{os.getpid()}"
     aside.mkdir()
-    generation.write(aside, index, lines, spelling)
+    generation.write(aside, index, lines)
     generation.publish(aside, folder / name)
 
 
