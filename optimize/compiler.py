@@ -40,7 +40,7 @@ from optimize.spending import CHOICE_SHARE, KEPT_EVERY, SEARCH_SHARE, Caps, Spen
 from optimize.starts import starts
 from optimize.study import Live, Search, Watch
 from program.errors import BudgetError, BudgetStop, StudyError
-from program.indexing import Advance, readers
+from program.indexing import Advance
 from program.models.catalog import require_price
 from program.parameters import apply
 from program.reference import resolve
@@ -147,7 +147,7 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, proce
             raise StudyError(f"{name} is a number from {least}, not {amount!r}.", "Give another, or none for no cap.")
     if caps.usd is not None:
         settings = project.settings
-        require_price(settings.models, settings.provider, "--max-usd", "cap --max-calls", readers(project))
+        require_price(settings.models, settings.provider, "--max-usd", "cap --max-calls")
 
 
 def _begun(journal: Journal, lead: Lead, ready: Preparation) -> None:

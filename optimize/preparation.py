@@ -34,7 +34,6 @@ from program.deciding import tiers
 from program.errors import DataError
 from program.fitting import ROLES, require_keys
 from program.indexing import Advance, index_project
-from program.models.spending import spending as spending_of
 from program.opening import open_program
 from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG
@@ -176,8 +175,7 @@ def _opened(
 ) -> Preparation:
     """The project opened over a record."""
     stage("indexing the knowledge")
-    with spending_of(cap=spending):
-        index_project(project, advance)
+    index_project(project, advance)
     stage("checking the labels")
     questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
