@@ -106,7 +106,6 @@ class ProviderSettings(_Section):
     retries: Annotated[int, Field(ge=0, le=10)] = 3
     concurrency: Annotated[int, Field(ge=1)] = 16
     tokens_per_minute: Annotated[int, Field(ge=0)] = 0
-    hedge: bool = False
     breaker_after: Annotated[int, Field(ge=1)] = 8
     breaker_seconds: Annotated[float, Field(gt=0)] = 5.0
     remember: Annotated[int, Field(ge=0)] = 512

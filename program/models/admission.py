@@ -83,9 +83,9 @@ class Admission:
     sees to their turns; else the place is taken here.
     """
 
-    def __init__(self, lane: Lane, call: Call, begun: asyncio.Event | None = None) -> None:
+    def __init__(self, lane: Lane, call: Call) -> None:
         self._lane, self._call = lane, call
-        self._turn = Turn(lane.slots, begun)
+        self._turn = Turn(lane.slots)
 
     async def __aenter__(self) -> Turn:
         lane = self._lane

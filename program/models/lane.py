@@ -1,10 +1,9 @@
-"""One model on one server: its limits, its repeats and hedges, its circuit breaker, its books."""
+"""One model on one server: its limits, its repeats, its circuit breaker, its books."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -13,11 +12,10 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
-from program.errors import BudgetStop
 from program.models import transport
 from program.models.admission import Admission, Booking, allowed, bounded
 from program.models.habits import Habits
-from program.models.limits import Breaker, Delays, TokenRate
+from program.models.limits import Breaker, TokenRate
 from program.models.provider import is_priced, listed_price
 from program.models.spending import Spending
 from program.models.transport import Call, CallFailed, Reply
@@ -38,7 +36,6 @@ class Terms:
     retries: int = 3
     concurrency: int = 16
     tokens_per_minute: int = 0
-    hedge: bool = False
     breaker_after: int = 8
     breaker_seconds: float = 5.0
     remember: int = 512
@@ -70,7 +67,6 @@ class Lane:
     breaker: Breaker
     gate: asyncio.Semaphore  # to be made ready, and sent
     on_wire: bool = False  # the session sees this model's requests
-    delays: Delays = field(default_factory=Delays)
     flights: dict[str, _Flight] = field(default_factory=dict)
     kept: OrderedDict[str, Reply] = field(default_factory=OrderedDict)
     warm: bool = False
@@ -157,7 +153,7 @@ class Lane:
         sent = self.habits.put(call)
         while True:
             try:
-                reply = await self._hedged(sent, spent)
+                reply = await self._once(sent, spent)
             except CallFailed as failure:
                 other = self.habits.otherwise(call, sent, failure)
                 if other is None:
@@ -175,40 +171,12 @@ class Lane:
             reraise=True,
         )
 
-    async def _hedged(self, call: Call, spent: Spending) -> Reply:
-        """The first of two requests, the second sent when the first is under way for longer than 95 in 100 were."""
-        p95 = self.delays.p95() if self.terms.hedge else None
-        if p95 is None:
-            return await self._once(call, spent)
-        begun = asyncio.Event()
-        failure: CallFailed | BudgetStop | None = None
-        tasks = [asyncio.ensure_future(self._once(call, spent, begun))]
-        tasks[0].add_done_callback(lambda _: begun.set())
-        try:
-            await begun.wait()  # waiting for a place is not the provider's delay
-            done, _ = await asyncio.wait(tasks, timeout=p95)
-            if not done:
-                tasks.append(asyncio.ensure_future(self._once(call, spent)))
-            for soonest in asyncio.as_completed(tasks):
-                try:
-                    return await soonest
-                except (CallFailed, BudgetStop) as error:  # of the other more may be had
-                    failure = failure or error
-            assert failure is not None
-            raise failure
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _once(self, call: Call, spent: Spending, begun: asyncio.Event | None = None) -> Reply:
-        """One request within the limits, booked whatever becomes of it; `begun` is set when it has its place."""
-        async with allowed(self, call, spent) as paid, Admission(self, call, begun) as turn:
+    async def _once(self, call: Call, spent: Spending) -> Reply:
+        """One request within the limits, booked whatever becomes of it."""
+        async with allowed(self, call, spent) as paid, Admission(self, call) as turn:
             with Booking(self, call, spent, turn, paid) as booked:
                 reply = await transport.ask(call, self._seconds(spent), turn)
                 booked(reply)
-            if turn.began is not None:
-                self.delays.add(time.monotonic() - turn.began)
             return reply
 
     async def stream(self, call: Call, spent: Spending) -> AsyncIterator[str | Reply]:

@@ -1,14 +1,10 @@
-"""How often and how long a model is asked: tokens a minute, a circuit breaker, the 95th percentile of its delays."""
+"""How often and how long a model is asked: tokens a minute, a circuit breaker."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from dataclasses import dataclass, field
-
-ENOUGH = 20  # delays seen before the 95th percentile means anything
-SEEN = 200
 
 
 @dataclass(slots=True)
@@ -73,19 +69,3 @@ class Breaker:
     def abandoned(self) -> None:
         """The request that was let through was called off: another may try."""
         self.trying = False
-
-
-@dataclass(slots=True)
-class Delays:
-    """The last delays of a model, in seconds."""
-
-    _seen: deque[float] = field(default_factory=lambda: deque(maxlen=SEEN))
-
-    def add(self, seconds: float) -> None:
-        self._seen.append(seconds)
-
-    def p95(self) -> float | None:
-        """The 95th percentile, or None while too few were seen."""
-        if len(self._seen) < ENOUGH:
-            return None
-        return sorted(self._seen)[int(0.95 * len(self._seen))]

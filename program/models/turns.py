@@ -28,12 +28,12 @@ _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, ClientSession] = WeakKey
 class Turn:
     """One request's place among those that may be in flight; used on one event loop.
 
-    `begun` is set when it is taken; `began` is when, by `time.monotonic`, or None as long as it waits; `on_wire`
+    `began` is when it was taken, by `time.monotonic`, or None as long as it waits; `on_wire`
     whether the session saw the request; `sent` whether its head was written to the provider, as far as one can see.
     """
 
-    def __init__(self, slots: asyncio.Semaphore, begun: asyncio.Event | None = None) -> None:
-        self._slots, self._begun = slots, begun
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots = slots
         self._held = False
         self._at_begin: Callable[[], None] | None = None
         self.began: float | None = None
@@ -54,8 +54,6 @@ class Turn:
             return
         await self._slots.acquire()
         self._held, self.began = True, time.monotonic()
-        if self._begun is not None:
-            self._begun.set()
         if self._at_begin is not None:
             self._at_begin()
 

@@ -1,4 +1,4 @@
-"""The way to language models: limits, repeats, hedges, shared requests, prices, keys."""
+"""The way to language models: limits, repeats, shared requests, prices, keys."""
 
 import asyncio
 import gc
@@ -108,66 +108,6 @@ def test_what_a_repetition_would_not_mend_is_asked_once(gateway):
                 lane, Call(MODEL, [{"role": "user", "content": "x"}], {}, provider.url + "/elsewhere"), Spending()
             )
         assert "404" in failure.value.what
-
-
-def test_a_slow_request_is_hedged_and_both_are_paid(gateway):
-    with serve(Script(delay=0.01)) as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms(hedge=True, call_seconds=5))
-        for n in range(25):
-            gateway.ask(lane, call(provider, f"Question {n}."), Spending())
-        provider.script = Script({"stalled": 0.5}, seed=0)
-        for n in range(6):
-            spent, before = Spending(), provider.calls
-            gateway.ask(lane, call(provider, f"Slow {n}."), spent)
-            if spent.calls == 2:
-                break
-        assert spent.calls == provider.calls - before == 2
-
-
-def test_when_one_of_a_hedged_pair_fails_the_loop_sleeps_until_the_other_is_answered(gateway, monkeypatch):
-    turns, wait = [], asyncio.wait
-
-    async def counted(*arguments, **named):
-        turns.append(arguments)
-        return await wait(*arguments, **named)
-
-    with serve(Script(delay=1.0)) as provider:
-        lane, spent = gateway.lane(MODEL, provider.url, Terms(hedge=True, retries=0)), Spending()
-        gateway.ask(lane, call(provider, "Warm."), Spending())
-        for _ in range(20):
-            lane.delays.add(0.3)
-        monkeypatch.setattr(asyncio, "wait", counted)
-
-        async def overtaken():
-            slow = asyncio.create_task(gateway.aask(lane, call(provider), spent))
-            while not provider.in_flight:
-                await asyncio.sleep(0.01)
-            provider.script = Script({"server_error": 1.0})
-            return await slow
-
-        assert asyncio.run(overtaken()).text == "A plain reply."
-        assert (spent.calls, provider.calls, len(turns) < 10) == (2, 3, True)
-
-
-def test_waiting_for_a_place_sends_no_second_request(gateway):
-    with serve(Script(delay=1.2)) as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms(hedge=True, concurrency=2))
-        spent = Spending()
-
-        async def crowded():
-            before = [
-                asyncio.create_task(gateway.aask(lane, call(provider, f"First {n}."), Spending())) for n in (1, 2)
-            ]
-            while provider.in_flight < 2:
-                await asyncio.sleep(0.01)
-            provider.script = Script()
-            for _ in range(20):
-                lane.delays.add(0.4)
-            await gateway.aask(lane, call(provider, "Second."), spent)
-            await asyncio.gather(*before)
-
-        asyncio.run(asyncio.wait_for(crowded(), 30))
-        assert (spent.calls, provider.calls) == (1, 3)
 
 
 def test_waiting_too_long_for_a_place_is_no_failure_of_the_provider(gateway):
