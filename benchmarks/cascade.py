@@ -122,10 +122,7 @@ def turned(program: AgenticRAG, doubts: Mapping[str, float]) -> None:
 def live(
     base: AgenticRAG, asked: Sequence[LabelledQuestion], perfect: Perfect, doubts: Mapping[str, float]
 ) -> tuple[list[Answer], int]:
-    """The answers under these doubts, asked for real, and the calls that the server counted.
-
-    Each time of a new server: what was asked of another is not remembered for it.
-    """
+    """The answers under these doubts, asked for real, and the calls that the server counted."""
     answers = []
     with serve(Script(), perfect) as provider:
         program = cascaded(base, provider.url)

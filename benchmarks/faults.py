@@ -4,7 +4,7 @@
 
 The server is the stand-in of program/models/apart.py, in a process of its own as a real one is, spoken to through
 LiteLLM and HTTP. It keeps its own books of calls and tokens, and ragc's accounting must equal them. Every question is
-different and no reply is remembered. The crowd and the stream ask a server that answers after 200 ms.
+different. The crowd and the stream ask a server that answers after 200 ms.
 The parts, for --only: faults, dead, crowd, torture, stream, memory, cascade.
 """
 
@@ -133,7 +133,7 @@ def torture() -> list[Figure]:
     mendable = [line for line in lines if line["expect"] is not None]
     mended = wrong = counted = 0
     with serve_apart() as provider:
-        terms = ProviderSettings(model={MODEL: {"api_base": provider.url}}, retries=0, remember=0, fallback=False)
+        terms = ProviderSettings(model={MODEL: {"api_base": provider.url}}, retries=0, fallback=False)
         models = open_models(ModelSettings(decide=MODEL, write=MODEL), terms)
         for line in lines:
             provider.follow(Script(replies=((r"\A", line["reply"]),)))

@@ -35,7 +35,7 @@ def write_project(folder: Path, url: str, provider: str = "", models: str = "", 
         (place / f"{good}.md").write_text(text, encoding="utf-8")
     models = models or 'decide = "openai/stand-in"\nwrite = "openai/stand-in"'
     toml = f'name = "goods"\n[models]\n{models}\n[budget]\nmax_seconds = {seconds}\n'
-    toml += f"[provider]\nremember = 0\n{provider}\n"
+    toml += f"[provider]\n{provider}\n"
     toml += f'[provider.model."openai/stand-in"]\napi_base = "{url}"\n[knowledge.goods]\npath = "knowledge"\n'
     (folder / "ragc.toml").write_text(toml, encoding="utf-8")
     return folder

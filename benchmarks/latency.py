@@ -32,7 +32,6 @@ from program.knowledge.library import Library
 from program.models.apart import ProviderApart, serve_apart
 from program.models.catalog import open_models
 from program.models.script import Script
-from program.models.spending import afresh
 from program.rag import AgenticRAG, Runtime
 from program.settings import ModelSettings, ProviderSettings
 
@@ -57,7 +56,7 @@ PATIENCE = Budget(max_seconds=600.0, max_tokens=10_000_000)
 def program(provider: ProviderApart, search: float) -> AgenticRAG:
     """The `full` preset, all of whose models are that server."""
     shelf = Shelf(seconds=search)
-    terms = ProviderSettings(remember=0, fallback=False, model={MODEL: {"api_base": provider.url}})  # type: ignore[dict-item]
+    terms = ProviderSettings(fallback=False, model={MODEL: {"api_base": provider.url}})  # type: ignore[dict-item]
     models = open_models(ModelSettings(decide=MODEL, write=MODEL), terms)
     library = Library([], None, None, [shelf])  # type: ignore[arg-type]  # nothing is embedded
     made = AgenticRAG([shelf.describe()], Runtime(library, models, PATIENCE))
@@ -99,8 +98,7 @@ def together(provider: ProviderApart, questions: int) -> list[Figure]:
         await rag.aask("warm")
         provider.follow(Script(delay=SECONDS, at_once=SLOTS))
         began = time.perf_counter()
-        with afresh():  # claims and passages are alike: none is to be judged for another question
-            await asyncio.gather(*(rag.aask(f"How much do jars {n} and {n + 1} hold?") for n in range(questions)))
+        await asyncio.gather(*(rag.aask(f"How much do jars {n} and {n + 1} hold?") for n in range(questions)))
         return time.perf_counter() - began
 
     worked, servers = time.process_time(), provider.books().processor

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 from program.answer import Answer, Outcome, StoppedBy
-from program.models.spending import afresh
 
 WAITING = 32
 """Questions that may wait for a shadow; more are dropped and counted, so that a slow shadow holds nothing up."""
@@ -29,7 +28,6 @@ class Program(Protocol):
 class Served:
     """A program that logs its exposure before it answers, and what the answer took after.
 
-    No reply of a model is remembered from one request for another: arms would look fast and cheap by turns.
     `expose` returns the new request's id, or "" when nothing is logged: then `control` answers. `finish` is given
     the id, the question and the answer. `request_id` is that of the last question.
     """
@@ -44,26 +42,19 @@ class Served:
         self.request_id = ""
 
     def __call__(self, question: str) -> Answer:
-        with afresh():
-            answer = self._begin()(question)
+        answer = self._begin()(question)
         self._finish(self.request_id, question, answer)
         return answer
 
     async def aask(self, question: str) -> Answer:
         """The answer, awaited."""
-        with afresh():
-            answer = await self._begin().aask(question)
+        answer = await self._begin().aask(question)
         self._finish(self.request_id, question, answer)
         return answer
 
     async def stream(self, question: str) -> AsyncIterator[Any]:
         """The program's events; the answer comes last."""
-        events = aiter(self._begin().stream(question))
-        while True:
-            with afresh():  # around each step: between two, the caller's own requests are none of ours
-                event = await anext(events, None)
-            if event is None:
-                return
+        async for event in self._begin().stream(question):
             if isinstance(event, Answer):
                 self._finish(self.request_id, question, event)
             yield event
@@ -112,8 +103,7 @@ class Shadow:
             request, question = item
             try:
                 self._program = self._program or self._open()
-                with afresh():
-                    values = measured(self._program(question))
+                values = measured(self._program(question))
             except BaseException:  # a shadow may do nothing to its host, SystemExit included
                 _LOG.warning("the shadow failed on request %s", request, exc_info=True)
                 values = FAILED

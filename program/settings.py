@@ -108,7 +108,6 @@ class ProviderSettings(_Section):
     tokens_per_minute: Annotated[int, Field(ge=0)] = 0
     breaker_after: Annotated[int, Field(ge=1)] = 8
     breaker_seconds: Annotated[float, Field(gt=0)] = 5.0
-    remember: Annotated[int, Field(ge=0)] = 512
     fallback: Annotated[bool | str, Field(union_mode="left_to_right")] = True
     model: dict[str, ProviderModelSettings] = Field(default_factory=dict)
 

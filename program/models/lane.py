@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
@@ -27,10 +24,7 @@ _BACKOFF = wait_exponential_jitter(initial=FIRST_WAIT, max=LONGEST_WAIT, jitter=
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a model may be asked. Seconds, requests in flight, tokens a minute (0: no limit), US$ a million tokens.
-
-    So many of its latest replies are remembered for the process; 0: none.
-    """
+    """How a model may be asked. Seconds, requests in flight, tokens a minute (0: no limit), US$ a million tokens."""
 
     call_seconds: float = 30.0
     retries: int = 3
@@ -38,21 +32,8 @@ class Terms:
     tokens_per_minute: int = 0
     breaker_after: int = 8
     breaker_seconds: float = 5.0
-    remember: int = 512
     usd_in: float | None = None
     usd_out: float | None = None
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A request under way, who waits for it, in order, and what it takes. It has as long as any of them waits.
-
-    The first who still waits when it lands pays for it.
-    """
-
-    spent: Spending
-    task: asyncio.Task[Reply]
-    askers: list[Spending] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -67,8 +48,6 @@ class Lane:
     breaker: Breaker
     gate: asyncio.Semaphore  # to be made ready, and sent
     on_wire: bool = False  # the session sees this model's requests
-    flights: dict[str, _Flight] = field(default_factory=dict)
-    kept: OrderedDict[str, Reply] = field(default_factory=OrderedDict)
     warm: bool = False
     habits: Habits = field(default_factory=Habits)
 
@@ -89,58 +68,14 @@ class Lane:
         return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
 
     async def ask(self, call: Call, spent: Spending) -> Reply:
-        """The reply: remembered, shared with an identical request under way, or asked for. Raises `CallFailed`.
-
-        A request whose reply is drawn at random (its temperature is not 0) and one that is to be had fresh are sent.
-        """
+        """Return the reply, waited for no longer than the question can. Raises `CallFailed`."""
         if spent.seconds_left <= 0:
             raise transport.late(call)
-        call = bounded(call, spent)
-        if spent.fresh or call.settings.get("temperature") != 0:
-            return await self._in_time(call, spent)
-        key = _key(call)
-        if key in self.kept:
-            self.kept.move_to_end(key)
-            return self.kept[key]
-        flight = self.flights.get(key)
-        if flight is None:
-            own = Spending(cap=spent.cap)
-            flight = self.flights[key] = _Flight(own, asyncio.ensure_future(self._repeatedly(call, own)))
-            flight.task.add_done_callback(partial(self._landed, key, flight))
-        flight.askers.append(spent)
-        spent.sent()
         try:
             async with asyncio.timeout(spent.patience):
-                return await asyncio.shield(flight.task)
+                return await self._repeatedly(bounded(call, spent), spent)
         except TimeoutError:
             raise transport.late(call) from None
-        finally:
-            if len(flight.askers) == 1 and not flight.task.done():
-                self._forget(key, flight)
-                flight.task.cancel()
-                await asyncio.wait([flight.task])  # so that it is in the books before anyone reads them
-            flight.askers.remove(spent)
-            spent.landed()
-
-    async def _in_time(self, call: Call, spent: Spending) -> Reply:
-        try:
-            async with asyncio.timeout(spent.patience):
-                return await self._repeatedly(call, spent)
-        except TimeoutError:
-            raise transport.late(call) from None
-
-    def _forget(self, key: str, flight: _Flight) -> None:
-        if self.flights.get(key) is flight:  # not a later one like it
-            del self.flights[key]
-
-    def _landed(self, key: str, flight: _Flight, task: asyncio.Task[Reply]) -> None:
-        self._forget(key, flight)
-        flight.askers[0].absorb(flight.spent)
-        if task.cancelled() or task.exception() is not None:
-            return
-        self.kept[key] = task.result()
-        while len(self.kept) > self.terms.remember:
-            self.kept.popitem(last=False)
 
     async def _repeatedly(self, call: Call, spent: Spending) -> Reply:
         async for attempt in self._attempts(spent):
@@ -212,7 +147,3 @@ def _wait(state: RetryCallState) -> float:
     failure = state.outcome.exception() if state.outcome else None
     asked = failure.wait if isinstance(failure, CallFailed) else 0.0
     return max(asked, _BACKOFF(state))
-
-
-def _key(call: Call) -> str:
-    return json.dumps([call.messages, call.settings], sort_keys=True, default=str)

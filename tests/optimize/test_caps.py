@@ -178,7 +178,6 @@ def test_what_is_asked_while_the_knowledge_is_indexed_counts_and_passes_no_cap(r
     with pytest.raises(BudgetError, match="cap on calls, of which 25%"):
         compile_(read_shop, max_calls=5)
     assert len(model.calls) == int(CHOICE_SHARE * 5)
-    shared_gateway.cache_clear()
     done = compile_(read_shop, max_calls=CALLS)
     assert done.calls == len(model.calls) - int(CHOICE_SHARE * 5) <= CALLS
     assert len(model.calls) == len(set(model.calls))

@@ -1,10 +1,8 @@
-"""The way to language models: limits, repeats, shared requests, prices, keys."""
+"""The way to language models: limits, repeats, prices, keys."""
 
 import asyncio
 import gc
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -14,7 +12,7 @@ from program.models.lane import Terms
 from program.models.limits import Breaker, TokenRate
 from program.models.provider import key_variable
 from program.models.script import Script
-from program.models.spending import Spending, afresh, current
+from program.models.spending import Spending
 from program.models.testing import serve
 from program.models.transport import Call, CallFailed, Reply
 
@@ -38,55 +36,6 @@ def test_a_reply_comes_with_the_servers_own_count_of_tokens(gateway):
         reply = gateway.ask(lane, call(provider), spent)
         assert reply.text == "Good day."
         assert (spent.calls, spent.tokens_in, spent.tokens_out) == (1, provider.tokens_in, provider.tokens_out)
-
-
-def test_an_identical_request_is_answered_from_memory_and_costs_nothing(gateway):
-    with serve() as provider:
-        lane, again = gateway.lane(MODEL, provider.url, Terms()), Spending()
-        gateway.ask(lane, call(provider), Spending())
-        gateway.ask(lane, call(provider), again)
-        assert provider.calls == 1
-        assert (again.calls, again.tokens_in, again.usd) == (0, 0, 0.0)
-
-
-@pytest.mark.parametrize("how", ["sampled", "nothing remembered", "afresh"])
-def test_what_is_drawn_at_random_or_wanted_fresh_is_asked_for_every_time(gateway, how):
-    with serve(Script(delay=0.1)) as provider, afresh() if how == "afresh" else nullcontext():
-        lane = gateway.lane(MODEL, provider.url, Terms(remember=0 if how == "nothing remembered" else 512))
-        put = call(provider) if how != "sampled" else replace(call(provider), settings={"temperature": 1.0})
-        spent = [Spending(fresh=current().fresh) for _ in range(3)]
-        for one in spent:
-            gateway.ask(lane, put, one)
-        assert provider.calls == 3 and [one.calls for one in spent] == [1, 1, 1]
-
-
-def test_identical_requests_at_the_same_time_are_sent_once(gateway):
-    with serve(Script(delay=0.1)) as provider:
-        lane, spent = gateway.lane(MODEL, provider.url, Terms()), [Spending() for _ in range(8)]
-        with ThreadPoolExecutor(8) as threads:
-            replies = list(threads.map(lambda one: gateway.ask(lane, call(provider), one).text, spent))
-        assert provider.calls == 1 and len(set(replies)) == 1
-        assert sum(one.calls for one in spent) == 1
-
-
-def test_who_can_wait_longer_is_not_failed_by_who_asked_first_and_pays_for_what_it_got(gateway):
-    with serve(Script(delay=1.0)) as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms(retries=0, call_seconds=20))
-        gateway.ask(lane, call(provider, "Warm."), Spending())
-        before = provider.calls
-        hasty, patient = Spending(deadline=time.monotonic() + 0.5), Spending(deadline=time.monotonic() + 30)
-
-        async def both():
-            first = asyncio.create_task(gateway.aask(lane, call(provider), hasty))
-            while not provider.in_flight:
-                await asyncio.sleep(0.01)
-            second = asyncio.create_task(gateway.aask(lane, call(provider), patient))
-            return await asyncio.gather(first, second, return_exceptions=True)
-
-        failure, reply = asyncio.run(both())
-        assert isinstance(failure, CallFailed) and reply.text == "A plain reply."
-        assert (hasty.calls, patient.calls, provider.calls - before) == (0, 1, 1)
-        assert patient.tokens_in > 0 and hasty.under_way == patient.under_way == 0
 
 
 def test_a_refused_request_is_repeated_after_the_time_asked_for_and_only_the_last_is_charged(gateway):
