@@ -77,14 +77,14 @@ def _waiters() -> ThreadPoolExecutor:
 
 
 class Admission:
-    """Lets a request through when the breaker and the token rate allow; its turn then waits for a place in flight.
+    """Lets a request through when the breaker allows; its turn then waits for a place in flight.
 
     As many requests again as may be in flight are let through to be made ready, where the session that sends them
     sees to their turns; else the place is taken here.
     """
 
-    def __init__(self, lane: Lane, call: Call) -> None:
-        self._lane, self._call = lane, call
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
         self._turn = Turn(lane.slots)
 
     async def __aenter__(self) -> Turn:
@@ -93,8 +93,6 @@ class Admission:
         try:
             if not lane.on_wire:
                 await self._turn.begin()
-            if lane.rate.per_minute:
-                await lane.rate.take(count_messages(self._call.model, self._call.messages))
             if not lane.breaker.allows():
                 raise CallFailed(f"{lane.model} is left alone for a while", again=False, reached=False)
         except BaseException:

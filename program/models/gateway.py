@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from program.models.lane import Lane, Terms
-from program.models.limits import Breaker, TokenRate
+from program.models.limits import Breaker
 from program.models.spending import Spending
 from program.models.transport import Call, CallFailed, Reply, late
 from program.models.turns import close_session
@@ -41,9 +41,7 @@ class Gateway:
             if key not in self._lanes:
                 slots, gate = asyncio.Semaphore(terms.concurrency), asyncio.Semaphore(2 * terms.concurrency)
                 breaker = Breaker(terms.breaker_after, terms.breaker_seconds)
-                self._lanes[key] = Lane(
-                    model, api_base, terms, slots, TokenRate(terms.tokens_per_minute), breaker, gate
-                )
+                self._lanes[key] = Lane(model, api_base, terms, slots, breaker, gate)
             return self._lanes[key]
 
     def ask(self, lane: Lane, call: Call, spent: Spending) -> Reply:

@@ -12,7 +12,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 from program.models import transport
 from program.models.admission import Admission, Booking, allowed, bounded
 from program.models.habits import Habits
-from program.models.limits import Breaker, TokenRate
+from program.models.limits import Breaker
 from program.models.provider import is_priced, listed_price
 from program.models.spending import Spending
 from program.models.transport import Call, CallFailed, Reply
@@ -24,12 +24,11 @@ _BACKOFF = wait_exponential_jitter(initial=FIRST_WAIT, max=LONGEST_WAIT, jitter=
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a model may be asked. Seconds, requests in flight, tokens a minute (0: no limit), US$ a million tokens."""
+    """How a model may be asked. Seconds, requests in flight, US$ a million tokens."""
 
     call_seconds: float = 30.0
     retries: int = 3
     concurrency: int = 16
-    tokens_per_minute: int = 0
     breaker_after: int = 8
     breaker_seconds: float = 5.0
     usd_in: float | None = None
@@ -44,7 +43,6 @@ class Lane:
     api_base: str
     terms: Terms
     slots: asyncio.Semaphore
-    rate: TokenRate
     breaker: Breaker
     gate: asyncio.Semaphore  # to be made ready, and sent
     on_wire: bool = False  # the session sees this model's requests
@@ -108,7 +106,7 @@ class Lane:
 
     async def _once(self, call: Call, spent: Spending) -> Reply:
         """One request within the limits, booked whatever becomes of it."""
-        async with allowed(self, call, spent) as paid, Admission(self, call) as turn:
+        async with allowed(self, call, spent) as paid, Admission(self) as turn:
             with Booking(self, call, spent, turn, paid) as booked:
                 reply = await transport.ask(call, self._seconds(spent), turn)
                 booked(reply)
@@ -120,7 +118,7 @@ class Lane:
         async for attempt in self._attempts(spent):
             with attempt:
                 try:
-                    async with allowed(self, call, spent) as paid, Admission(self, call) as turn:
+                    async with allowed(self, call, spent) as paid, Admission(self) as turn:
                         with Booking(self, call, spent, turn, paid) as booked:
                             async for piece in transport.ask_streaming(call, self._seconds(spent), turn):
                                 begun = True

@@ -9,7 +9,7 @@ import pytest
 
 from program.models.gateway import Gateway
 from program.models.lane import Terms
-from program.models.limits import Breaker, TokenRate
+from program.models.limits import Breaker
 from program.models.provider import key_variable
 from program.models.script import Script
 from program.models.spending import Spending
@@ -233,17 +233,6 @@ def test_the_breaker_lets_one_request_try_after_its_time():
     assert breaker.allows() and not breaker.allows()
     breaker.succeeded()
     assert breaker.allows()
-
-
-def test_tokens_past_the_rate_wait_for_their_turn():
-    async def take():
-        rate = TokenRate(per_minute=6_000)
-        await rate.take(6_000)
-        began = time.monotonic()
-        await rate.take(10)
-        return time.monotonic() - began
-
-    assert asyncio.run(take()) >= 0.09
 
 
 def test_a_server_named_in_a_file_gets_only_the_key_meant_for_it(gateway, monkeypatch):
