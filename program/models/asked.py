@@ -18,7 +18,6 @@ from program.models.wording import Questions, State, prompt, schema
 Answers = dict[str, dict[str, Any]]
 
 SAID_CHARACTERS = 1200  # of an unreadable reply, shown when it is asked for again
-LONGEST = 700  # tokens of a reply, for each decision 60 more
 DEFAULTED = "took the safe default"
 AGAIN = "That could not be read: {why}. Reply once more with the JSON object alone, in exactly the form asked for."
 
@@ -142,7 +141,7 @@ class LanguageDecider:
         return self._read((yield self._call([*messages, *again], questions)), questions)
 
     def _call(self, messages: list[dict[str, str]], questions: Questions) -> Call:
-        settings: dict[str, Any] = {"temperature": 0.0, "max_tokens": LONGEST + 60 * len(questions)}
+        settings: dict[str, Any] = {"temperature": 0.0}
         if self._structured:
             settings["response_format"] = schema(questions)
         return Call(self.model, messages, settings, self.lane.api_base)

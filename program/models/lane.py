@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from program.models import transport
 from program.models.admission import Admission, Booking, allowed, bounded
-from program.models.habits import Habits
 from program.models.limits import Breaker
 from program.models.provider import is_priced, listed_price
 from program.models.spending import Spending
@@ -47,7 +46,6 @@ class Lane:
     gate: asyncio.Semaphore  # to be made ready, and sent
     on_wire: bool = False  # the session sees this model's requests
     warm: bool = False
-    habits: Habits = field(default_factory=Habits)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Lane:
         return self  # copies of a model share its limits
@@ -78,23 +76,8 @@ class Lane:
     async def _repeatedly(self, call: Call, spent: Spending) -> Reply:
         async for attempt in self._attempts(spent):
             with attempt:
-                return await self._adapted(call, spent)
+                return await self._once(call, spent)
         raise AssertionError("tenacity raises the last failure")
-
-    async def _adapted(self, call: Call, spent: Spending) -> Reply:
-        """The reply to a request as this model needs it, changed when a failure shows what it needs."""
-        sent = self.habits.put(call)
-        while True:
-            try:
-                reply = await self._once(sent, spent)
-            except CallFailed as failure:
-                other = self.habits.otherwise(call, sent, failure)
-                if other is None:
-                    raise
-                sent = other
-            else:
-                self.habits.learn(call, sent)
-                return reply
 
     def _attempts(self, spent: Spending) -> AsyncRetrying:
         return AsyncRetrying(

@@ -32,7 +32,7 @@ FAULTS = (
     "surrogates",
     "tool_call",
     "no_usage",
-    "thought",  # no word before the tokens of a short reply are used up
+    "thought",  # no word before the tokens of the reply are used up
     "cut_off",  # half a text, and the word that it is cut off
     "wild_usage",  # counts below zero, or past all measure
 )

@@ -36,7 +36,6 @@ from program.models.script import Brain, Script, obliging, spoilt
 from program.models.tokens import count_messages, count_text
 
 PATIENCE = 20.0  # seconds for the server to begin or to end
-THOUGHT = 2_000  # tokens that a model with the fault `thought` needs before its first word
 _STATUS = {"rate_limited": 429, "server_error": 500, "unauthorized": 401, "overloaded": 529}
 
 
@@ -146,9 +145,6 @@ class Provider:
             return web.Response(status=504)
         await asyncio.sleep(script.delay * math.exp(self._random.gauss(0, script.spread)) if script.delay else 0)
         text = spoilt(self._reply(body), fault)
-        if fault == "thought" and int(body.get("max_tokens") or THOUGHT + 1) > THOUGHT:
-            served.fault = fault = ""
-            text = self._reply(body)
         if fault == "wrong_type":
             return web.Response(text="<html><body>Bad gateway</body></html>", content_type="text/html")
         if served.streamed:

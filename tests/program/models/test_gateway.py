@@ -124,6 +124,14 @@ def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing(gate
         assert (under_way.calls, waiting.calls, provider.calls) == (1, 0, 2)
 
 
+def test_a_reply_whose_tokens_are_used_up_without_a_word_is_asked_for_once_and_opens_no_circuit(gateway):
+    with serve(Script({"thought": 1.0})) as provider:
+        lane, spent = gateway.lane(MODEL, provider.url, Terms(retries=3)), Spending()
+        with pytest.raises(CallFailed, match="before the first word"):
+            gateway.ask(lane, call(provider), spent)
+        assert spent.calls == provider.calls == 1 and lane.breaker.failures == 0
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_counts_that_cannot_be_are_not_booked(gateway, streamed):
     with serve(Script({"wild_usage": 1.0})) as provider:
