@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from program.models import transport
-from program.models.admission import Admission, Booking, allowed, bounded
-from program.models.limits import Breaker
+from program.models.admission import Paid, allowed, bounded
 from program.models.provider import is_priced, listed_price
 from program.models.spending import Spending
 from program.models.transport import Call, CallFailed, Reply
@@ -35,6 +36,41 @@ class Terms:
 
 
 @dataclass(slots=True)
+class Breaker:
+    """Opens after `after` failures in a row; after `seconds` one request is let through to try, and closes it.
+
+    See M. Nygard, Release It!, "Circuit Breaker".
+    """
+
+    after: int
+    seconds: float
+    failures: int = 0
+    opened: float | None = None
+    trying: bool = False
+
+    def allows(self) -> bool:
+        """True when a request may be sent now; when open, for one request every `seconds`."""
+        if self.opened is None:
+            return True
+        if self.trying or time.monotonic() - self.opened < self.seconds:
+            return False
+        self.trying = True
+        return True
+
+    def succeeded(self) -> None:
+        self.failures, self.opened, self.trying = 0, None, False
+
+    def failed(self) -> None:
+        self.failures += 1
+        if self.trying or (self.opened is None and self.failures >= self.after):
+            self.opened, self.trying = time.monotonic(), False
+
+    def abandoned(self) -> None:
+        """The request that was let through was called off: another may try."""
+        self.trying = False
+
+
+@dataclass(slots=True)
 class Lane:
     """One model on one server under one set of terms: its limits and what is known of it. Used on the loop only."""
 
@@ -43,8 +79,6 @@ class Lane:
     terms: Terms
     slots: asyncio.Semaphore
     breaker: Breaker
-    gate: asyncio.Semaphore  # to be made ready, and sent
-    on_wire: bool = False  # the session sees this model's requests
     warm: bool = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Lane:
@@ -76,8 +110,30 @@ class Lane:
     async def _repeatedly(self, call: Call, spent: Spending) -> Reply:
         async for attempt in self._attempts(spent):
             with attempt:
-                return await self._once(call, spent)
+                async with self._admitted(call, spent) as paid:
+                    paid.reply = reply = await transport.ask(call, self._seconds(spent))
+                return reply
         raise AssertionError("tenacity raises the last failure")
+
+    async def stream(self, call: Call, spent: Spending) -> AsyncIterator[str | Reply]:
+        """The pieces of the reply, the whole `Reply` last; repeated only while no piece has come."""
+        call, begun = bounded(call, spent), False
+        async for attempt in self._attempts(spent):
+            with attempt:
+                try:
+                    async with self._admitted(call, spent) as paid:
+                        async for piece in transport.ask_streaming(call, self._seconds(spent)):
+                            begun = True
+                            if isinstance(piece, Reply):
+                                paid.reply = piece
+                            else:
+                                yield piece
+                except CallFailed as failure:
+                    failure.again = failure.again and not begun
+                    raise
+                assert paid.reply is not None
+                yield paid.reply  # once it is in the books
+                return
 
     def _attempts(self, spent: Spending) -> AsyncRetrying:
         return AsyncRetrying(
@@ -87,34 +143,42 @@ class Lane:
             reraise=True,
         )
 
-    async def _once(self, call: Call, spent: Spending) -> Reply:
-        """One request within the limits, booked whatever becomes of it."""
-        async with allowed(self, call, spent) as paid, Admission(self) as turn:
-            with Booking(self, call, spent, turn, paid) as booked:
-                reply = await transport.ask(call, self._seconds(spent), turn)
-                booked(reply)
-            return reply
+    @asynccontextmanager
+    async def _admitted(self, call: Call, spent: Spending) -> AsyncIterator[Paid]:
+        """Let one request through the cap, the places in flight and the breaker; book it, whatever becomes of it."""
+        async with allowed(call, spent, self.price) as paid, self.slots:
+            if not self.breaker.allows():
+                raise CallFailed(f"{self.model} is left alone for a while", again=False, reached=False)
+            spent.sent()
+            try:
+                yield paid
+            except BaseException as error:
+                failure = error if isinstance(error, CallFailed) else transport.called_off(call)
+                self._tell_breaker(error)
+                if failure.reached:
+                    self._pay(spent, paid, failure.tokens_in, failure.tokens_out)
+                raise
+            else:
+                self.breaker.succeeded()
+                assert paid.reply is not None
+                reply = paid.reply
+                self._pay(spent, paid, reply.tokens_in, reply.tokens_out, reply.cached, reply.kept)
+            finally:
+                spent.landed()
 
-    async def stream(self, call: Call, spent: Spending) -> AsyncIterator[str | Reply]:
-        """The pieces of the reply, the whole `Reply` last; repeated only while no piece has come."""
-        call, begun = bounded(call, spent), False
-        async for attempt in self._attempts(spent):
-            with attempt:
-                try:
-                    async with allowed(self, call, spent) as paid, Admission(self) as turn:
-                        with Booking(self, call, spent, turn, paid) as booked:
-                            async for piece in transport.ask_streaming(call, self._seconds(spent), turn):
-                                begun = True
-                                if isinstance(piece, Reply):
-                                    whole = piece
-                                    booked(piece)
-                                else:
-                                    yield piece
-                    yield whole  # once it is in the books
-                    return
-                except CallFailed as failure:
-                    failure.again = failure.again and not begun
-                    raise
+    def _tell_breaker(self, error: BaseException) -> None:
+        if isinstance(error, CallFailed) and error.cut:
+            self.breaker.succeeded()
+        elif isinstance(error, CallFailed) and error.again and not error.busy:
+            self.breaker.failed()
+        else:
+            self.breaker.abandoned()
+
+    def _pay(
+        self, spent: Spending, paid: Paid, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0
+    ) -> None:
+        paid.usd, paid.sent = self.price(tokens_in, tokens_out, cached, kept), True
+        spent.pay(tokens_in, tokens_out, paid.usd)
 
     def _seconds(self, spent: Spending) -> float:
         """How long one request may take."""

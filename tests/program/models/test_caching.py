@@ -50,9 +50,7 @@ def anthropic():
 
 @pytest.fixture(scope="module")
 def gateway():
-    gateway = Gateway()
-    yield gateway
-    gateway.close()
+    return Gateway()
 
 
 def test_the_instructions_are_marked_for_claude_and_the_question_is_not(gateway):

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from program.models.gateway import Gateway
-from program.models.lane import Terms
-from program.models.limits import Breaker
+from program.models.lane import Breaker, Terms
 from program.models.provider import key_variable
 from program.models.script import Script
 from program.models.spending import Spending
@@ -21,9 +20,7 @@ MODEL = "openai/stand-in"
 
 @pytest.fixture(scope="module")
 def gateway():
-    gateway = Gateway()
-    yield gateway
-    gateway.close()
+    return Gateway()
 
 
 def call(provider, text="Hello."):
@@ -59,22 +56,24 @@ def test_what_a_repetition_would_not_mend_is_asked_once(gateway):
         assert "404" in failure.value.what
 
 
-def test_waiting_too_long_for_a_place_is_no_failure_of_the_provider(gateway):
+def test_waiting_for_a_place_is_no_failure_of_the_provider(gateway):
     with serve(Script(token_delay=0.2, replies=(("", "word " * 12),))) as provider:
-        terms = Terms(concurrency=1, call_seconds=0.4, retries=0, breaker_after=1)
+        terms = Terms(concurrency=1, call_seconds=0.8, retries=0, breaker_after=1)
         lane = gateway.lane(MODEL, provider.url, terms)
         gateway.ask(lane, call(provider, "Warm."), Spending())
 
         async def behind_a_stream():
             stream, waiting = gateway.stream(lane, call(provider, "Long."), Spending()), Spending()
+            hasty = Spending(deadline=time.monotonic() + 0.5)
             await anext(stream)
-            with pytest.raises(CallFailed, match="more requests than places") as failure:
-                await gateway.aask(lane, call(provider), waiting)
-            assert [piece async for piece in stream]
-            return failure.value, waiting
+            patient = asyncio.create_task(gateway.aask(lane, call(provider), waiting))
+            with pytest.raises(CallFailed, match="within the question's time") as failure:
+                await gateway.aask(lane, call(provider), hasty)
+            assert [piece async for piece in stream] and await patient
+            return failure.value, waiting, hasty
 
-        failure, waiting = asyncio.run(behind_a_stream())
-        assert (failure.again, failure.reached, waiting.calls, provider.calls) == (False, False, 0, 2)
+        failure, waiting, hasty = asyncio.run(behind_a_stream())
+        assert (failure.reached, hasty.calls, waiting.calls, provider.calls) == (False, 0, 1, 3)
         assert lane.breaker.opened is None
 
 
