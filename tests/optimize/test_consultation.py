@@ -5,10 +5,10 @@ import pytest
 from optimize.record import Record
 from optimize.replay import Replay
 from program import open_program
-from program.models.script import Script, obliging
-from program.models.testing import serve
 from program.parameters import apply, read
 from program.settings import FILE
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 QUESTIONS = [
     "How much water does the Merle kettle hold?",

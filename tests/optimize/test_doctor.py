@@ -1,8 +1,8 @@
 """What `ragc doctor` finds out about a project's models by calling each once."""
 
 from optimize.doctor import examine
-from program.models.script import Script, obliging
-from program.models.testing import serve
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 MODEL = "openai/stand-in"
 
@@ -26,7 +26,7 @@ def test_doctor_calls_the_model_of_every_role_and_tells_its_price(own_shop):
 
 
 def test_doctor_says_how_to_mend_a_model_that_takes_no_schema_or_is_not_there(own_shop):
-    with serve(Script(forms="refused"), obliging) as provider:
+    with serve(Script(refuses_schema=True), obliging) as provider:
         write(own_shop, f'[models]\nwrite = "{MODEL}"', f'api_base = "{provider.url}"\nstructured = true')
         (refused,) = (finding for finding in examine(own_shop) if MODEL in finding.what)
     (gone,) = (finding for finding in examine(own_shop) if MODEL in finding.what)

@@ -10,9 +10,9 @@ import pytest
 from optimize.cli.main import main
 from program.errors import RagcError
 from program.models.provider import key_variable
-from program.models.script import Script, obliging
-from program.models.testing import serve
 from program.settings import FILE
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 SECRET = "sk-never-to-be-seen-0123456789"
 QUOTED = "Incorrect API key"

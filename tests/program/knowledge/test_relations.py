@@ -17,10 +17,9 @@ from program.kindsettings import GraphSettings
 from program.knowledge.bases import BaseSpec
 from program.knowledge.index import RELATIONS, IndexReport, build_index
 from program.knowledge.library import Library
-from program.models.script import Script
 from program.models.spending import spending
-from program.models.testing import Provider, serve
 from program.settings import ProviderSettings
+from tests.support.provider import Provider, Script, serve
 
 MODEL = "openai/reader"
 FILES = {

@@ -8,11 +8,10 @@ import pytest
 
 from program.models.gateway import Gateway
 from program.models.lane import Terms
-from program.models.script import Script
 from program.models.spending import Spending
-from program.models.testing import serve
 from program.models.transport import Call
 from tests.loopback import serving
+from tests.support.provider import Script, serve
 
 MESSAGES = [{"role": "system", "content": "Decide."}, {"role": "user", "content": "Hello."}]
 REPLY = {

@@ -11,9 +11,9 @@ import pytest
 from program import Outcome
 from program.drivers import Progress
 from program.errors import BudgetError, ModelError
-from program.models.script import Script, obliging
-from program.models.testing import serve
 from program.settings import ProviderSettings
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from goods import program_at

@@ -10,10 +10,9 @@ import pytest
 from program.models.gateway import Gateway
 from program.models.lane import Breaker, Terms
 from program.models.provider import key_variable
-from program.models.script import Script
 from program.models.spending import Spending
-from program.models.testing import serve
 from program.models.transport import Call, CallFailed, Reply
+from tests.support.provider import Script, serve
 
 MODEL = "openai/stand-in"
 

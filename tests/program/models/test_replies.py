@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from program import Outcome, open_program
-from program.models.script import Script, obliging
-from program.models.testing import serve
 from program.settings import FILE
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 MODEL = "openai/stand-in"
 
