@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from program.models.gateway import Gateway, shared_gateway
+from program.models.gateway import shared_gateway
 from program.models.lane import Lane
 from program.models.repair import Unreadable
 from program.models.spending import current
@@ -33,9 +33,7 @@ class LanguageDecider:
     supports_decision_requests = True
     awaits = True
 
-    def __init__(
-        self, lane: Lane, fallback: Any = None, structured: bool = False, gateway: Gateway | None = None
-    ) -> None:
+    def __init__(self, lane: Lane, fallback: Any = None, structured: bool = False) -> None:
         self.lane = lane
         self.model = lane.model
         self.fallback = fallback
@@ -43,7 +41,7 @@ class LanguageDecider:
         self.cache = False
         self.kwargs: dict[str, Any] = {}
         self._structured = structured
-        self._gateway = gateway or shared_gateway()
+        self._gateway = shared_gateway()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LanguageDecider:
         return self  # copies of a program share its limits
