@@ -22,6 +22,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.support
 sys.path.insert(0, str(Path(__file__).parent))
 
 from figures import Figure, figure, show
@@ -35,10 +36,9 @@ from program.budget import Budget
 from program.knobs import Knob
 from program.models.asked import LanguageDecider
 from program.models.catalog import open_models
-from program.models.script import Script
-from program.models.testing import serve
 from program.rag import AgenticRAG
 from program.settings import ModelSettings, Project, ProviderSettings
+from tests.support.provider import Script, serve
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "data" / "tallowgate"
@@ -122,10 +122,7 @@ def turned(program: AgenticRAG, doubts: Mapping[str, float]) -> None:
 def live(
     base: AgenticRAG, asked: Sequence[LabelledQuestion], perfect: Perfect, doubts: Mapping[str, float]
 ) -> tuple[list[Answer], int]:
-    """The answers under these doubts, asked for real, and the calls that the server counted.
-
-    Each time of a new server: what was asked of another is not remembered for it.
-    """
+    """The answers under these doubts, asked for real, and the calls that the server counted."""
     answers = []
     with serve(Script(), perfect) as provider:
         program = cascaded(base, provider.url)

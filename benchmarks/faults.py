@@ -2,9 +2,9 @@
 
     python benchmarks/faults.py [--quick] [--json] [--only NAME[,NAME]]
 
-The server is the stand-in of program/models/apart.py, in a process of its own as a real one is, spoken to through
+The server is the stand-in of tests/support/provider.py, in a process of its own as a real one is, spoken to through
 LiteLLM and HTTP. It keeps its own books of calls and tokens, and ragc's accounting must equal them. Every question is
-different and no reply is remembered. The crowd and the stream ask a server that answers after 200 ms.
+different. The crowd and the stream ask a server that answers after 200 ms.
 The parts, for --only: faults, dead, crowd, torture, stream, memory, cascade.
 """
 
@@ -20,23 +20,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.support
 sys.path.insert(0, str(Path(__file__).parent))
 
 import dspy
+from apart import serve_apart
 from cascade import cascade_figures
 from dspy.utils.exceptions import LMError
 from figures import Figure, figure, show
-from goods import AT_ONCE, OBLIGING, Tally, ask_all, program_at, question
+from goods import AT_ONCE, Tally, ask_all, program_at, question
 from load import crowd, memory, stream
 
 from program import Outcome
 from program.models.adapter import speaking
-from program.models.apart import ProviderApart, serve_apart
 from program.models.catalog import Models, open_models
-from program.models.script import FAULTS, Script
 from program.models.spending import spending
 from program.models.transport import CallFailed
 from program.settings import ModelSettings, ProviderSettings
+from tests.support.provider import FAULTS, Provider, Script, serve
+from tests.support.replies import obliging
 
 TORTURE = Path(__file__).parents[1] / "tests" / "program" / "models" / "torture.jsonl"
 MODEL = "openai/stand-in"
@@ -56,7 +58,7 @@ ALL_AT_ONCE = 0.5
 PATIENCE = 90.0  # seconds more than its outage that the dead server's part may take
 
 
-def faults(provider: ProviderApart, folder: Path, n: int, names: tuple[str, ...] = FAULTS) -> Iterator[Figure]:
+def faults(provider: Provider, folder: Path, n: int, names: tuple[str, ...] = FAULTS) -> Iterator[Figure]:
     """Each fault at `SHARE` in turn, then all at once at `ALL_AT_ONCE`."""
     mixes: dict[str, Mapping[str, float]] = {name: {name: SHARE} for name in names}
     mixes["all at once"] = dict.fromkeys(FAULTS, ALL_AT_ONCE / len(FAULTS))
@@ -67,7 +69,7 @@ def faults(provider: ProviderApart, folder: Path, n: int, names: tuple[str, ...]
 
 
 def under(
-    provider: ProviderApart, folder: Path, name: str, mix: Mapping[str, float], n: int, streamed: bool = False
+    provider: Provider, folder: Path, name: str, mix: Mapping[str, float], n: int, streamed: bool = False
 ) -> list[Figure]:
     """n questions to a server with these faults; or to plain RAG, whose every request is a streamed text."""
     provider.follow(Script())
@@ -83,15 +85,14 @@ def under(
     tally = asyncio.run(ask_all(rag, range(n), AT_ONCE, streamed=streamed))
     for error in tally.errors[:3]:
         print(f"{name}: {error}", file=sys.stderr)
-    books = provider.books()
-    befell = sum(books.faults.values())
-    figures = tally.figures(name, n, books)
+    befell = sum(provider.faults.values())
+    figures = tally.figures(name, n, provider)
     if streamed and "huge" in mix:  # the rest of it is not waited for, so that only the server knows what it sent
         figures = [f for f in figures if "tokens" not in f["figure"]]
-    return [*figures, figure(f"{name}: faults that befell requests", befell, ">= 1", books.calls)]
+    return [*figures, figure(f"{name}: faults that befell requests", befell, ">= 1", provider.calls)]
 
 
-def dead(provider: ProviderApart, folder: Path, n: int, seconds: float) -> list[Figure]:
+def dead(provider: Provider, folder: Path, n: int, seconds: float) -> list[Figure]:
     """The server is gone for a while in the middle: the circuit opens, the embedded models answer, it closes again."""
     provider.follow(Script(delay=0.01))
     terms = "call_seconds = 2\nretries = 1\nbreaker_after = 4\nbreaker_seconds = 0.5"
@@ -99,14 +100,14 @@ def dead(provider: ProviderApart, folder: Path, n: int, seconds: float) -> list[
     rag(question(-1))
     lane = rag.runtime.models.decide.lane
 
-    async def through() -> tuple[list[Tally], float]:
+    async def through() -> tuple[list[Tally], bool]:
         before = await ask_all(rag, range(n // 4), AT_ONCE)
         provider.stop()
         until, during, at = time.perf_counter() + seconds, [], n // 4
         while time.perf_counter() < until:
             during.append(await ask_all(rag, range(at, at + AT_ONCE), AT_ONCE))
             at += AT_ONCE
-        opened = lane.breaker.times_opened
+        opened = lane.breaker.opened is not None
         provider.start()
         await asyncio.sleep(1.0)
         after = await ask_all(rag, range(at, at + n // 4), 1)
@@ -121,7 +122,7 @@ def dead(provider: ProviderApart, folder: Path, n: int, seconds: float) -> list[
     return [
         figure("dead server: questions that end in an outcome", ended / asked, ">= 1", asked),
         figure("dead server: exceptions", sum(len(tally.errors) for tally in tallies), "<= 0", asked),
-        figure("dead server: times the circuit opened", opened, ">= 1", 1),
+        figure("dead server: the circuit opened", float(opened), ">= 1", 1),
         figure("dead server: answered meanwhile by the embedded models", stood_in, "report", len(gone)),
         figure("dead server: served by the model again", well / max(1, n // 4 - 1), ">= 1", n // 4 - 1),
     ]
@@ -132,15 +133,15 @@ def torture() -> list[Figure]:
     lines = [json.loads(line) for line in TORTURE.read_text(encoding="utf-8").splitlines()]
     mendable = [line for line in lines if line["expect"] is not None]
     mended = wrong = counted = 0
-    with serve_apart() as provider:
-        terms = ProviderSettings(model={MODEL: {"api_base": provider.url}}, retries=0, remember=0, fallback=False)
+    with serve() as provider:
+        terms = ProviderSettings(model={MODEL: {"api_base": provider.url}}, retries=0, fallback=False)
         models = open_models(ModelSettings(decide=MODEL, write=MODEL), terms)
         for line in lines:
             provider.follow(Script(replies=((r"\A", line["reply"]),)))
             got, calls = reading(models, line)
             mended += got == line["expect"] is not None and calls == 1
             wrong += got is not None and got != line["expect"]
-            counted += calls == provider.books().calls
+            counted += calls == provider.calls
     return [
         figure("torture list: mended without a second call", mended / len(mendable), ">= 0.95", len(mendable)),
         figure("torture list: wrong values accepted", wrong, "<= 0", len(lines)),
@@ -178,7 +179,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="some parts, with commas")
     options = parser.parse_args()
     quick = options.quick
-    with tempfile.TemporaryDirectory() as place, serve_apart(brain=OBLIGING) as at:
+    with tempfile.TemporaryDirectory() as place, serve_apart(obliging) as at:
         folder = Path(place)
         some = ("rate_limited", "stalled") if quick else FAULTS
         parts: dict[str, Callable[[], Iterable[Figure]]] = {

@@ -16,11 +16,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from figures import Figure, figure
 
 from program import Answer, Outcome, open_program
-from program.models.apart import Books
 from program.rag import AgenticRAG
+from tests.support.provider import Provider
 
 GOODS = "kettle toaster lamp heater fan mixer scale radio clock shaver blender grinder".split()
-OBLIGING = "program.models.script:obliging"
 AT_ONCE = 8
 SECONDS = 30.0  # of one question
 
@@ -35,7 +34,7 @@ def write_project(folder: Path, url: str, provider: str = "", models: str = "", 
         (place / f"{good}.md").write_text(text, encoding="utf-8")
     models = models or 'decide = "openai/stand-in"\nwrite = "openai/stand-in"'
     toml = f'name = "goods"\n[models]\n{models}\n[budget]\nmax_seconds = {seconds}\n'
-    toml += f"[provider]\nremember = 0\n{provider}\n"
+    toml += f"[provider]\n{provider}\n"
     toml += f'[provider.model."openai/stand-in"]\napi_base = "{url}"\n[knowledge.goods]\npath = "knowledge"\n'
     (folder / "ragc.toml").write_text(toml, encoding="utf-8")
     return folder
@@ -62,19 +61,20 @@ class Tally:
     errors: list[str] = field(default_factory=list)
     late: int = 0
 
-    def figures(self, name: str, asked: int, books: Books) -> list[Figure]:
+    def figures(self, name: str, asked: int, provider: Provider) -> list[Figure]:
         calls = sum(a.usage.calls for a in self.answers)
+        served = provider.tokens_in + provider.tokens_out
         tokens = sum(a.usage.tokens_in + a.usage.tokens_out for a in self.answers)
         return [
             figure(f"{name}: questions that end in an outcome", len(self.answers) / asked, ">= 1", asked),
             figure(f"{name}: exceptions", len(self.errors), "<= 0", asked),
             figure(f"{name}: later than their deadline", self.late, "<= 0", asked),
-            figure(f"{name}: calls counted beside the server's", abs(calls - books.calls), "<= 0", books.calls),
+            figure(f"{name}: calls counted beside the server's", abs(calls - provider.calls), "<= 0", provider.calls),
             figure(
                 f"{name}: tokens counted beside the server's",
-                abs(tokens - books.tokens_in - books.tokens_out),
+                abs(tokens - served),
                 "<= 0",
-                books.tokens_in + books.tokens_out,
+                served,
             ),
         ]
 

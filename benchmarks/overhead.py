@@ -14,10 +14,14 @@ from __future__ import annotations
 
 import argparse
 import operator
+import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.support
 
 import dspy
 import numpy as np

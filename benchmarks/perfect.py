@@ -10,7 +10,7 @@ from typing import Any
 from optimize.dataset import LabelledQuestion
 from optimize.facts import states
 from program.models.fence import clean
-from program.models.script import Wanted, wanted
+from tests.support.replies import Wanted, wanted
 
 _FORM = re.compile(r"Form: (\{.*\})")
 _PASSAGE = re.compile(r"<passage n=\"(\d+)\"[^>]*>\n(.*?)\n</passage>", re.DOTALL)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard
-from program.models.script import obliging
+from tests.support.replies import obliging
 
 _OUTPUTS = re.compile(r"Your output fields are:\n(.*?)All interactions will be structured", re.DOTALL)
 _FIELD = re.compile(r"^\d+\. `(\w+)` \((\w+)", re.MULTILINE)

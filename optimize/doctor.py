@@ -13,6 +13,7 @@ from program.errors import RagcError
 
 if TYPE_CHECKING:
     from program.kindsettings import KnowledgeSettings
+    from program.models.lane import Lane
     from program.settings import Project, ProviderSettings
 
 PACKAGES = (
@@ -104,25 +105,48 @@ def _base(project: Project, name: str, base: KnowledgeSettings) -> Finding:
 
 
 def _model(role: str, name: str, provider: ProviderSettings) -> Finding:
-    """An embedded model, or a language model that is called once to see what it can do."""
-    from program.models.catalog import FALLBACK, LOCAL_DECIDER, LOCAL_WRITER, missing_keys, open_lane
+    """Look at a model: a language model is called once, to see whether it answers."""
+    from program.models.catalog import FALLBACK, LOCAL_DECIDER, LOCAL_WRITER, is_structured, missing_keys, open_lane
 
     decider, writer = (LOCAL_DECIDER,), (LOCAL_WRITER,)
     embedded = {"decide": decider, "judge": decider, "write": writer, FALLBACK: decider + writer}.get(role, ())
     if name in embedded:
         return Finding(True, f"{role}: {name} (embedded)")
-    from program.models.probe import probe
     from program.models.transport import CallFailed
 
+    mend = "Check the name, the key and that its server runs."
     try:
         lane = open_lane(name, provider, role, *embedded[:1])
         if lacking := missing_keys(name, provider):
             return Finding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
-        return Finding(True, f"{role}: {name}: {probe(lane)}")
+        if structured := is_structured(name, provider):
+            mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
+        _ask_once(lane, structured)
+        return Finding(True, f"{role}: {name} answers; {_price(lane)}")
     except CallFailed as failure:
-        return Finding(False, f"{role}: {failure.what}", "Check the name, the key and that its server runs.")
+        return Finding(False, f"{role}: {failure.what}", mend)
     except RagcError as error:
         return Finding(False, f"{role}: {error.what}", error.mend)
+
+
+def _ask_once(lane: Lane, structured: bool) -> None:
+    """Ask a language model for a decision, by a schema where it takes one. Raises `CallFailed`."""
+    from program.models.gateway import shared_gateway
+    from program.models.spending import Spending
+    from program.models.transport import Call
+    from program.models.wording import prompt, schema
+
+    asked = {"ready": {"type": "noul", "instructions": "You are ready to answer questions."}}
+    settings = {"response_format": schema(asked)} if structured else {}
+    messages = prompt({"instructions": "Decide.", "inputs": {}}, asked)
+    shared_gateway().ask(lane, Call(lane.model, messages, settings, lane.api_base), Spending())
+
+
+def _price(lane: Lane) -> str:
+    if not lane.priced:
+        return "price unknown: no cap on money holds until usd_in and usd_out are in ragc.toml"
+    usd_in, usd_out = 1e3 * lane.price(1_000, 0), 1e3 * lane.price(0, 1_000)  # of a short call
+    return f"US$ {usd_in:g} in, {usd_out:g} out a million"
 
 
 def _embeds(name: str = "local/minilm") -> None:

@@ -16,7 +16,6 @@ from optimize.stats import ANY, mean_interval
 from program.answer import Answer
 from program.errors import DataError
 from program.indexing import Advance
-from program.models.spending import afresh
 from program.rag import AgenticRAG
 from program.settings import UtilitySettings
 
@@ -126,8 +125,7 @@ def side_by_side(
 
 def _row(programs: Sequence[Asked], graders: Sequence[Grader], question: LabelledQuestion) -> str | list[Any]:
     """What each program's answer to a question is graded and how many seconds it took; or why it was not graded."""
-    with afresh():
-        answers = [asked.ask(question.question) for asked in programs]
+    answers = [asked.ask(question.question) for asked in programs]
     try:
         graded = [grader(question, answer) for grader, answer in zip(graders, answers, strict=True)]
     except Exception as error:

@@ -9,7 +9,6 @@ from typing import Any
 from optimize.comparison import REPEAT
 from optimize.dataset import LabelledQuestion
 from optimize.evaluation import Evaluation, Grader
-from program.models.spending import afresh
 from program.rag import AgenticRAG
 from program.settings import UtilitySettings
 
@@ -24,13 +23,13 @@ def score_side_by_side(
     """The rows of each program, one a question and repeat.
 
     Every question goes to all programs before the next is asked, each first in its turn, so that a busy minute
-    of the machine hits all alike. Nothing is answered from DSPy's cache or from remembered replies: such an
-    answer takes no time, and its repeats are all the same.
+    of the machine hits all alike. Nothing is answered from DSPy's cache: such an answer takes no time, and
+    its repeats are all the same.
     """
     graders = [Grader(program, weights) for program in programs]
     rows: list[list[dict[str, Any]]] = [[] for _ in programs]
     done, of = 0, repeats * len(questions)
-    with _without_cache(), afresh():
+    with _without_cache():
         for program in programs:
             program(questions[0].question)  # what is loaded once is not the first question's time
         for repeat in range(repeats):

@@ -20,7 +20,6 @@ from program.artifact import load
 from program.design import ArmDesign, Assignment, Design, State, read_design, read_state
 from program.errors import ExperimentError, IntegrityError
 from program.exposures import ExposureLog, pseudonym, unit_key
-from program.models.spending import afresh
 from program.reference import resolve
 
 STATE_SECONDS = 1.0
@@ -44,7 +43,6 @@ class Program(Protocol):
 class Served:
     """A program that logs its exposure before it answers, and what the answer took after.
 
-    No reply of a model is remembered from one request for another: arms would look fast and cheap by turns.
     `expose` returns the new request's id, or "" when nothing is logged: then `control` answers. `finish` is given
     the id and the answer. `request_id` is that of the last question.
     """
@@ -59,26 +57,19 @@ class Served:
         self.request_id = ""
 
     def __call__(self, question: str) -> Answer:
-        with afresh():
-            answer = self._begin()(question)
+        answer = self._begin()(question)
         self._finish(self.request_id, answer)
         return answer
 
     async def aask(self, question: str) -> Answer:
         """Answer a question asynchronously."""
-        with afresh():
-            answer = await self._begin().aask(question)
+        answer = await self._begin().aask(question)
         self._finish(self.request_id, answer)
         return answer
 
     async def stream(self, question: str) -> AsyncIterator[Any]:
         """Yield the program's events; the answer comes last."""
-        events = aiter(self._begin().stream(question))
-        while True:
-            with afresh():  # around each step: between two, the caller's own requests are none of ours
-                event = await anext(events, None)
-            if event is None:
-                return
+        async for event in self._begin().stream(question):
             if isinstance(event, Answer):
                 self._finish(self.request_id, event)
             yield event

@@ -90,7 +90,6 @@ class ProviderModelSettings(_Section):
 
     api_base: Annotated[str, Field(pattern="^https?://")] | None = None
     concurrency: Annotated[int, Field(ge=1)] | None = None
-    tokens_per_minute: Annotated[int, Field(ge=0)] | None = None
     structured: bool | None = None
     usd_in: Annotated[float, Field(ge=0)] | None = None
     usd_out: Annotated[float, Field(ge=0)] | None = None
@@ -105,11 +104,8 @@ class ProviderSettings(_Section):
     call_seconds: Annotated[float, Field(gt=0)] = 30.0
     retries: Annotated[int, Field(ge=0, le=10)] = 3
     concurrency: Annotated[int, Field(ge=1)] = 16
-    tokens_per_minute: Annotated[int, Field(ge=0)] = 0
-    hedge: bool = False
     breaker_after: Annotated[int, Field(ge=1)] = 8
     breaker_seconds: Annotated[float, Field(gt=0)] = 5.0
-    remember: Annotated[int, Field(ge=0)] = 512
     fallback: Annotated[bool | str, Field(union_mode="left_to_right")] = True
     model: dict[str, ProviderModelSettings] = Field(default_factory=dict)
 

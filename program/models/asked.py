@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from program.models.gateway import Gateway, shared_gateway
+from program.models.gateway import shared_gateway
 from program.models.lane import Lane
 from program.models.repair import Unreadable
 from program.models.spending import current
@@ -18,7 +18,6 @@ from program.models.wording import Questions, State, prompt, schema
 Answers = dict[str, dict[str, Any]]
 
 SAID_CHARACTERS = 1200  # of an unreadable reply, shown when it is asked for again
-LONGEST = 700  # tokens of a reply, for each decision 60 more
 DEFAULTED = "took the safe default"
 AGAIN = "That could not be read: {why}. Reply once more with the JSON object alone, in exactly the form asked for."
 
@@ -34,9 +33,7 @@ class LanguageDecider:
     supports_decision_requests = True
     awaits = True
 
-    def __init__(
-        self, lane: Lane, fallback: Any = None, structured: bool = False, gateway: Gateway | None = None
-    ) -> None:
+    def __init__(self, lane: Lane, fallback: Any = None, structured: bool = False) -> None:
         self.lane = lane
         self.model = lane.model
         self.fallback = fallback
@@ -44,7 +41,7 @@ class LanguageDecider:
         self.cache = False
         self.kwargs: dict[str, Any] = {}
         self._structured = structured
-        self._gateway = gateway or shared_gateway()
+        self._gateway = shared_gateway()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LanguageDecider:
         return self  # copies of a program share its limits
@@ -142,7 +139,7 @@ class LanguageDecider:
         return self._read((yield self._call([*messages, *again], questions)), questions)
 
     def _call(self, messages: list[dict[str, str]], questions: Questions) -> Call:
-        settings: dict[str, Any] = {"temperature": 0.0, "max_tokens": LONGEST + 60 * len(questions)}
+        settings: dict[str, Any] = {"temperature": 0.0}
         if self._structured:
             settings["response_format"] = schema(questions)
         return Call(self.model, messages, settings, self.lane.api_base)

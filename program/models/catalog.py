@@ -97,7 +97,9 @@ class _Opener:
         from program.models.asked import LanguageDecider
 
         lane = self._lane(name, role, LOCAL_DECIDER)
-        return LanguageDecider(lane, self._instead(name, LOCAL_DECIDER, self._decider), self._structured(name))
+        return LanguageDecider(
+            lane, self._instead(name, LOCAL_DECIDER, self._decider), is_structured(name, self._provider)
+        )
 
     def _instead(self, name: str, local: str, client: Callable[[str, str], Any]) -> Any:
         """Who answers when a language model does not: the one named as fallback, and behind it the embedded one."""
@@ -122,19 +124,20 @@ class _Opener:
         from program.models.engine import ProviderLM
 
         fallback = self._instead(name, LOCAL_WRITER, self.writer) if role != "propose" else None
-        return ProviderLM(lane, FencedAdapter(fallback, self._structured(name)))
+        return ProviderLM(lane, FencedAdapter(fallback, is_structured(name, self._provider)))
 
     def _lane(self, name: str, role: str, local: str) -> Lane:
         return open_lane(name, self._provider, role, local)
 
-    def _structured(self, name: str) -> bool:
-        """The project's word, else LiteLLM's, on whether the model can be held to a JSON schema."""
-        of_model = self._provider.model.get(name)
-        if of_model is not None and of_model.structured is not None:
-            return of_model.structured
-        from program.models.provider import library
 
-        return bool(library().supports_response_schema(model=name))
+def is_structured(name: str, provider: ProviderSettings) -> bool:
+    """Tell whether a model can be held to a JSON schema: by the project's word, else by LiteLLM's."""
+    of_model = provider.model.get(name)
+    if of_model is not None and of_model.structured is not None:
+        return of_model.structured
+    from program.models.provider import library
+
+    return bool(library().supports_response_schema(model=name))
 
 
 def price(model: Any, tokens_in: int, tokens_out: int) -> float:

@@ -20,7 +20,7 @@ from dspy.lm15 import (
     response_to_events,
 )
 
-from program.models.gateway import Gateway, shared_gateway
+from program.models.gateway import shared_gateway
 from program.models.lane import Lane
 from program.models.spending import current
 from program.models.transport import Call, Reply
@@ -44,9 +44,9 @@ class ProviderLM(dspy.LM):
 class ProviderEngine:
     """Sends one DSPy request; safe from many threads."""
 
-    def __init__(self, lane: Lane, gateway: Gateway | None = None) -> None:
+    def __init__(self, lane: Lane) -> None:
         self.lane = lane
-        self.gateway = gateway or shared_gateway()
+        self.gateway = shared_gateway()
 
     def call(self, request: Request) -> Call:
         """The request in LiteLLM's words."""

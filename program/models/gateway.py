@@ -7,22 +7,17 @@ for the whole process and its connections are shared.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import threading
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from program.models.lane import Lane, Terms
-from program.models.limits import Breaker, TokenRate
+from program.models.lane import Breaker, Lane, Terms
 from program.models.spending import Spending
 from program.models.transport import Call, CallFailed, Reply, late
-from program.models.turns import close_session
 
 T = TypeVar("T")
-CLOSING = 2.0  # seconds at most, at the end of the process
 
 
 class Gateway:
@@ -39,11 +34,8 @@ class Gateway:
         key = (model, api_base, terms)
         with self._lock:
             if key not in self._lanes:
-                slots, gate = asyncio.Semaphore(terms.concurrency), asyncio.Semaphore(2 * terms.concurrency)
                 breaker = Breaker(terms.breaker_after, terms.breaker_seconds)
-                self._lanes[key] = Lane(
-                    model, api_base, terms, slots, TokenRate(terms.tokens_per_minute), breaker, gate
-                )
+                self._lanes[key] = Lane(model, api_base, terms, asyncio.Semaphore(terms.concurrency), breaker)
             return self._lanes[key]
 
     def ask(self, lane: Lane, call: Call, spent: Spending) -> Reply:
@@ -81,12 +73,6 @@ class Gateway:
         finally:
             sent.cancel()
 
-    def close(self) -> None:
-        """Closes the connections and ends the thread; for the end of the process."""
-        with suppress(TimeoutError):
-            self._submit(close_session()).result(CLOSING)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-
     def _submit(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)  # type: ignore[arg-type]
 
@@ -94,6 +80,4 @@ class Gateway:
 @lru_cache(maxsize=1)
 def shared_gateway() -> Gateway:
     """The gateway of this process."""
-    gateway = Gateway()
-    atexit.register(gateway.close)
-    return gateway
+    return Gateway()

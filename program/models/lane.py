@@ -1,23 +1,18 @@
-"""One model on one server: its limits, its repeats and hedges, its circuit breaker, its books."""
+"""One model on one server: its limits, its repeats, its circuit breaker, its books."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
-from program.errors import BudgetStop
 from program.models import transport
-from program.models.admission import Admission, Booking, allowed, bounded
-from program.models.habits import Habits
-from program.models.limits import Breaker, Delays, TokenRate
+from program.models.admission import Paid, allowed, bounded
 from program.models.provider import is_priced, listed_price
 from program.models.spending import Spending
 from program.models.transport import Call, CallFailed, Reply
@@ -29,33 +24,50 @@ _BACKOFF = wait_exponential_jitter(initial=FIRST_WAIT, max=LONGEST_WAIT, jitter=
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a model may be asked. Seconds, requests in flight, tokens a minute (0: no limit), US$ a million tokens.
-
-    So many of its latest replies are remembered for the process; 0: none.
-    """
+    """How a model may be asked. Seconds, requests in flight, US$ a million tokens."""
 
     call_seconds: float = 30.0
     retries: int = 3
     concurrency: int = 16
-    tokens_per_minute: int = 0
-    hedge: bool = False
     breaker_after: int = 8
     breaker_seconds: float = 5.0
-    remember: int = 512
     usd_in: float | None = None
     usd_out: float | None = None
 
 
 @dataclass(slots=True)
-class _Flight:
-    """A request under way, who waits for it, in order, and what it takes. It has as long as any of them waits.
+class Breaker:
+    """Opens after `after` failures in a row; after `seconds` one request is let through to try, and closes it.
 
-    The first who still waits when it lands pays for it.
+    See M. Nygard, Release It!, "Circuit Breaker".
     """
 
-    spent: Spending
-    task: asyncio.Task[Reply]
-    askers: list[Spending] = field(default_factory=list)
+    after: int
+    seconds: float
+    failures: int = 0
+    opened: float | None = None
+    trying: bool = False
+
+    def allows(self) -> bool:
+        """True when a request may be sent now; when open, for one request every `seconds`."""
+        if self.opened is None:
+            return True
+        if self.trying or time.monotonic() - self.opened < self.seconds:
+            return False
+        self.trying = True
+        return True
+
+    def succeeded(self) -> None:
+        self.failures, self.opened, self.trying = 0, None, False
+
+    def failed(self) -> None:
+        self.failures += 1
+        if self.trying or (self.opened is None and self.failures >= self.after):
+            self.opened, self.trying = time.monotonic(), False
+
+    def abandoned(self) -> None:
+        """The request that was let through was called off: another may try."""
+        self.trying = False
 
 
 @dataclass(slots=True)
@@ -66,15 +78,8 @@ class Lane:
     api_base: str
     terms: Terms
     slots: asyncio.Semaphore
-    rate: TokenRate
     breaker: Breaker
-    gate: asyncio.Semaphore  # to be made ready, and sent
-    on_wire: bool = False  # the session sees this model's requests
-    delays: Delays = field(default_factory=Delays)
-    flights: dict[str, _Flight] = field(default_factory=dict)
-    kept: OrderedDict[str, Reply] = field(default_factory=OrderedDict)
     warm: bool = False
-    habits: Habits = field(default_factory=Habits)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Lane:
         return self  # copies of a model share its limits
@@ -93,79 +98,42 @@ class Lane:
         return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
 
     async def ask(self, call: Call, spent: Spending) -> Reply:
-        """The reply: remembered, shared with an identical request under way, or asked for. Raises `CallFailed`.
-
-        A request whose reply is drawn at random (its temperature is not 0) and one that is to be had fresh are sent.
-        """
+        """Return the reply, waited for no longer than the question can. Raises `CallFailed`."""
         if spent.seconds_left <= 0:
             raise transport.late(call)
-        call = bounded(call, spent)
-        if spent.fresh or call.settings.get("temperature") != 0:
-            return await self._in_time(call, spent)
-        key = _key(call)
-        if key in self.kept:
-            self.kept.move_to_end(key)
-            return self.kept[key]
-        flight = self.flights.get(key)
-        if flight is None:
-            own = Spending(cap=spent.cap)
-            flight = self.flights[key] = _Flight(own, asyncio.ensure_future(self._repeatedly(call, own)))
-            flight.task.add_done_callback(partial(self._landed, key, flight))
-        flight.askers.append(spent)
-        spent.sent()
         try:
             async with asyncio.timeout(spent.patience):
-                return await asyncio.shield(flight.task)
+                return await self._repeatedly(bounded(call, spent), spent)
         except TimeoutError:
             raise transport.late(call) from None
-        finally:
-            if len(flight.askers) == 1 and not flight.task.done():
-                self._forget(key, flight)
-                flight.task.cancel()
-                await asyncio.wait([flight.task])  # so that it is in the books before anyone reads them
-            flight.askers.remove(spent)
-            spent.landed()
-
-    async def _in_time(self, call: Call, spent: Spending) -> Reply:
-        try:
-            async with asyncio.timeout(spent.patience):
-                return await self._repeatedly(call, spent)
-        except TimeoutError:
-            raise transport.late(call) from None
-
-    def _forget(self, key: str, flight: _Flight) -> None:
-        if self.flights.get(key) is flight:  # not a later one like it
-            del self.flights[key]
-
-    def _landed(self, key: str, flight: _Flight, task: asyncio.Task[Reply]) -> None:
-        self._forget(key, flight)
-        flight.askers[0].absorb(flight.spent)
-        if task.cancelled() or task.exception() is not None:
-            return
-        self.kept[key] = task.result()
-        while len(self.kept) > self.terms.remember:
-            self.kept.popitem(last=False)
 
     async def _repeatedly(self, call: Call, spent: Spending) -> Reply:
         async for attempt in self._attempts(spent):
             with attempt:
-                return await self._adapted(call, spent)
+                async with self._admitted(call, spent) as paid:
+                    paid.reply = reply = await transport.ask(call, self._seconds(spent))
+                return reply
         raise AssertionError("tenacity raises the last failure")
 
-    async def _adapted(self, call: Call, spent: Spending) -> Reply:
-        """The reply to a request as this model needs it, changed when a failure shows what it needs."""
-        sent = self.habits.put(call)
-        while True:
-            try:
-                reply = await self._hedged(sent, spent)
-            except CallFailed as failure:
-                other = self.habits.otherwise(call, sent, failure)
-                if other is None:
+    async def stream(self, call: Call, spent: Spending) -> AsyncIterator[str | Reply]:
+        """The pieces of the reply, the whole `Reply` last; repeated only while no piece has come."""
+        call, begun = bounded(call, spent), False
+        async for attempt in self._attempts(spent):
+            with attempt:
+                try:
+                    async with self._admitted(call, spent) as paid:
+                        async for piece in transport.ask_streaming(call, self._seconds(spent)):
+                            begun = True
+                            if isinstance(piece, Reply):
+                                paid.reply = piece
+                            else:
+                                yield piece
+                except CallFailed as failure:
+                    failure.again = failure.again and not begun
                     raise
-                sent = other
-            else:
-                self.habits.learn(call, sent)
-                return reply
+                assert paid.reply is not None
+                yield paid.reply  # once it is in the books
+                return
 
     def _attempts(self, spent: Spending) -> AsyncRetrying:
         return AsyncRetrying(
@@ -175,62 +143,42 @@ class Lane:
             reraise=True,
         )
 
-    async def _hedged(self, call: Call, spent: Spending) -> Reply:
-        """The first of two requests, the second sent when the first is under way for longer than 95 in 100 were."""
-        p95 = self.delays.p95() if self.terms.hedge else None
-        if p95 is None:
-            return await self._once(call, spent)
-        begun = asyncio.Event()
-        failure: CallFailed | BudgetStop | None = None
-        tasks = [asyncio.ensure_future(self._once(call, spent, begun))]
-        tasks[0].add_done_callback(lambda _: begun.set())
-        try:
-            await begun.wait()  # waiting for a place is not the provider's delay
-            done, _ = await asyncio.wait(tasks, timeout=p95)
-            if not done:
-                tasks.append(asyncio.ensure_future(self._once(call, spent)))
-            for soonest in asyncio.as_completed(tasks):
-                try:
-                    return await soonest
-                except (CallFailed, BudgetStop) as error:  # of the other more may be had
-                    failure = failure or error
-            assert failure is not None
-            raise failure
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    @asynccontextmanager
+    async def _admitted(self, call: Call, spent: Spending) -> AsyncIterator[Paid]:
+        """Let one request through the cap, the places in flight and the breaker; book it, whatever becomes of it."""
+        async with allowed(call, spent, self.price) as paid, self.slots:
+            if not self.breaker.allows():
+                raise CallFailed(f"{self.model} is left alone for a while", again=False, reached=False)
+            spent.sent()
+            try:
+                yield paid
+            except BaseException as error:
+                failure = error if isinstance(error, CallFailed) else transport.called_off(call)
+                self._tell_breaker(error)
+                if failure.reached:
+                    self._pay(spent, paid, failure.tokens_in, failure.tokens_out)
+                raise
+            else:
+                self.breaker.succeeded()
+                assert paid.reply is not None
+                reply = paid.reply
+                self._pay(spent, paid, reply.tokens_in, reply.tokens_out, reply.cached, reply.kept)
+            finally:
+                spent.landed()
 
-    async def _once(self, call: Call, spent: Spending, begun: asyncio.Event | None = None) -> Reply:
-        """One request within the limits, booked whatever becomes of it; `begun` is set when it has its place."""
-        async with allowed(self, call, spent) as paid, Admission(self, call, begun) as turn:
-            with Booking(self, call, spent, turn, paid) as booked:
-                reply = await transport.ask(call, self._seconds(spent), turn)
-                booked(reply)
-            if turn.began is not None:
-                self.delays.add(time.monotonic() - turn.began)
-            return reply
+    def _tell_breaker(self, error: BaseException) -> None:
+        if isinstance(error, CallFailed) and error.cut:
+            self.breaker.succeeded()
+        elif isinstance(error, CallFailed) and error.again and not error.busy:
+            self.breaker.failed()
+        else:
+            self.breaker.abandoned()
 
-    async def stream(self, call: Call, spent: Spending) -> AsyncIterator[str | Reply]:
-        """The pieces of the reply, the whole `Reply` last; repeated only while no piece has come."""
-        call, begun = bounded(call, spent), False
-        async for attempt in self._attempts(spent):
-            with attempt:
-                try:
-                    async with allowed(self, call, spent) as paid, Admission(self, call) as turn:
-                        with Booking(self, call, spent, turn, paid) as booked:
-                            async for piece in transport.ask_streaming(call, self._seconds(spent), turn):
-                                begun = True
-                                if isinstance(piece, Reply):
-                                    whole = piece
-                                    booked(piece)
-                                else:
-                                    yield piece
-                    yield whole  # once it is in the books
-                    return
-                except CallFailed as failure:
-                    failure.again = failure.again and not begun
-                    raise
+    def _pay(
+        self, spent: Spending, paid: Paid, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0
+    ) -> None:
+        paid.usd, paid.sent = self.price(tokens_in, tokens_out, cached, kept), True
+        spent.pay(tokens_in, tokens_out, paid.usd)
 
     def _seconds(self, spent: Spending) -> float:
         """How long one request may take."""
@@ -244,7 +192,3 @@ def _wait(state: RetryCallState) -> float:
     failure = state.outcome.exception() if state.outcome else None
     asked = failure.wait if isinstance(failure, CallFailed) else 0.0
     return max(asked, _BACKOFF(state))
-
-
-def _key(call: Call) -> str:
-    return json.dumps([call.messages, call.settings], sort_keys=True, default=str)

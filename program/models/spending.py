@@ -40,12 +40,10 @@ class Spending:
     those that it would have been asked besides if it always were. `stood_in` counts decisions that were wanted of a
     language model and made by another or by default; `instead` names who answered, by the name of who did not, and
     `handed_over` has the note of it by who did not, who did, and what. `cut` says that the last text was cut off.
-    `under_way` counts requests sent and not yet booked. What is to be had `fresh` is asked for, and neither remembered
-    nor shared. A `cap` is asked before each request. Safe from many threads.
+    `under_way` counts requests sent and not yet booked. A `cap` is asked before each request. Safe from many threads.
     """
 
     deadline: float = float("inf")
-    fresh: bool = False
     cap: Cap | None = None
     calls: int = 0
     tokens_in: int = 0
@@ -82,14 +80,6 @@ class Spending:
             self.tokens_in += tokens_in
             self.tokens_out += tokens_out
             self.usd += usd
-
-    def absorb(self, other: Spending) -> None:
-        """Takes over the calls, tokens and money of another."""
-        with self._lock:
-            self.calls += other.calls
-            self.tokens_in += other.tokens_in
-            self.tokens_out += other.tokens_out
-            self.usd += other.usd
 
     def sent(self) -> None:
         """Says that a request is under way."""
@@ -153,28 +143,17 @@ class Spending:
 
 
 _current: ContextVar[Spending | None] = ContextVar("ragc_spending", default=None)
-_fresh: ContextVar[bool] = ContextVar("ragc_fresh", default=False)
 
 
 def current() -> Spending:
     """The spending of the step that is under way; an unbounded one of its own outside any."""
-    return _current.get() or Spending(fresh=_fresh.get())
-
-
-@contextmanager
-def afresh() -> Iterator[None]:
-    """Inside, every request is sent: for experiments, whose arms and repeats must not be answered from each other's."""
-    token = _fresh.set(True)
-    try:
-        yield
-    finally:
-        _fresh.reset(token)
+    return _current.get() or Spending()
 
 
 @contextmanager
 def spending(deadline: float = float("inf"), cap: Cap | None = None) -> Iterator[Spending]:
     """The spending of everything asked inside the block, by this thread, its tasks and `asyncio.to_thread`."""
-    spent = Spending(deadline, _fresh.get(), cap)
+    spent = Spending(deadline, cap)
     token = _current.set(spent)
     try:
         yield spent

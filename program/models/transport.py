@@ -12,7 +12,6 @@ from dspy.lm15 import ProviderError
 
 from program.models.provider import arguments, introduce, library
 from program.models.tokens import count_messages, count_text, reported
-from program.models.turns import Turn
 
 LONGEST_STREAM = 16_000
 _REFUSALS = (429, 502, 503, 529)
@@ -72,14 +71,14 @@ class CallFailed(ProviderError):
         self.status, self.cut = status, cut
 
 
-async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
-    """The reply, within so many seconds of its turn. Raises `CallFailed`."""
+async def ask(call: Call, seconds: float) -> Reply:
+    """Return the reply, within so many seconds. Raises `CallFailed`."""
     try:
-        async with turn.limit(seconds):
+        async with asyncio.timeout(seconds):
             introduce(call.model)
-            raw = await library().acompletion(**arguments(call), **turn.arguments())
+            raw = await library().acompletion(**arguments(call))
     except Exception as error:
-        raise (crowded(call, error, turn) or failure_of(call, error)) from None
+        raise failure_of(call, error) from None
     body = raw.model_dump()
     text, whole = _text(body)
     tokens_in, tokens_out, cached, kept = reported(call.model, call.messages, body.get("usage"), text)
@@ -88,7 +87,7 @@ async def ask(call: Call, seconds: float, turn: Turn) -> Reply:
     return Reply(text, tokens_in, tokens_out, whole, cached, kept)
 
 
-async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator[str | Reply]:
+async def ask_streaming(call: Call, seconds: float) -> AsyncIterator[str | Reply]:
     """The pieces of the reply as they come, the whole `Reply` last. Raises `CallFailed`, perhaps amid the pieces.
 
     `seconds` bounds the time to the first piece and between two. A text of more than `LONGEST_STREAM` characters is
@@ -99,10 +98,10 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
     usage: dict[str, Any] = {}
     finish = source = None
     try:
-        async with turn.limit(seconds):
+        async with asyncio.timeout(seconds):
             introduce(call.model)
             wanted = {"stream": True, "stream_options": {"include_usage": True}}
-            source = await library().acompletion(**arguments(call), **turn.arguments(), **wanted)
+            source = await library().acompletion(**arguments(call), **wanted)
         iterator = aiter(source)
         while True:
             async with asyncio.timeout(seconds):
@@ -121,7 +120,7 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
                 finish = "length"
                 break
     except Exception as error:
-        raise (crowded(call, error, turn) or failure_of(call, error, "".join(pieces))) from None
+        raise failure_of(call, error, "".join(pieces)) from None
     finally:
         if source is not None:
             with suppress(Exception):
@@ -131,13 +130,6 @@ async def ask_streaming(call: Call, seconds: float, turn: Turn) -> AsyncIterator
     if not text:
         raise _empty(call, finish == "length", tokens_in, tokens_out)
     yield Reply(text, tokens_in, tokens_out, finish != "length", cached, kept)
-
-
-def crowded(call: Call, error: Exception, turn: Turn) -> CallFailed | None:
-    """The failure of a request that waited too long for a place among its own kind: the provider is not to blame."""
-    if turn.began is not None or not isinstance(error, TimeoutError):
-        return None
-    return CallFailed(f"{call.model} has more requests than places", again=False, reached=False)
 
 
 def late(call: Call) -> CallFailed:

@@ -15,9 +15,9 @@ from optimize.spending import Caps, Spending
 from optimize.starts import starts
 from program import load
 from program.models.gateway import shared_gateway
-from program.models.script import obliging
 from program.settings import Project
 from tests.loopback import serving
+from tests.support.replies import obliging
 
 
 class Model(ThreadingHTTPServer):

@@ -17,13 +17,13 @@ from program.decisions import jsonable
 from program.errors import StudyError
 from program.manifest import read
 from program.models.gateway import shared_gateway
-from program.models.script import obliging
-from program.models.testing import serve
 from program.parameters import apply, is_candidate, space
 from program.parameters import read as values
 from program.reference import resolve
 from program.settings import Project
 from tests.conftest import write_shop
+from tests.support.provider import serve
+from tests.support.replies import obliging
 
 GOOD = "Answer from the passages alone. FIGURES FIRST: quote the sentence that holds the number."
 IDLE = "Answer politely."

@@ -12,8 +12,8 @@ import pytest
 
 from optimize.cli.main import main
 from program import load
-from program.models.testing import serve
 from program.settings import Project
+from tests.support.provider import serve
 
 WREN = "How many watts does the Wren draw?"
 MERLE = "How much water does the Merle hold?"

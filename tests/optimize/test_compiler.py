@@ -17,7 +17,6 @@ from optimize.compiler import compile_project
 from optimize.starts import starts
 from program.errors import BudgetError, DataError, ModelError, StudyError, VersionError
 from program.manifest import read, verify
-from program.models.gateway import shared_gateway
 from program.reference import resolve
 from program.settings import Project
 
@@ -50,7 +49,6 @@ def test_another_host_on_the_same_database_pays_for_nothing_again(paid_shop, mod
     shutil.copytree(paid_shop, elsewhere)
     first = compile_(paid_shop)
     paid = len(model.calls)
-    shared_gateway.cache_clear()  # which another host would not share
     second = compile_(elsewhere)
     assert (second.calls, len(model.calls)) == (0, paid)
     assert digest_of(elsewhere, second) == digest_of(paid_shop, first)
@@ -184,7 +182,6 @@ def test_the_answers_of_a_stand_in_are_counted(paid_shop, model):
     assert compile_(paid_shop).stood_in == 0
     shutil.rmtree(paid_shop / ".ragc")
     model.fails = lambda n: n % 50 > 10
-    shared_gateway.cache_clear()
     assert compile_(paid_shop).stood_in > 0
 
 
@@ -285,7 +282,6 @@ def test_a_database_that_is_gone_for_ten_seconds_of_a_compile_costs_nothing(paid
     expected = digest_of(paid_shop, compile_(paid_shop))
     paid = len(model.calls)
     shutil.rmtree(paid_shop / "artifacts")
-    shared_gateway.cache_clear()  # which remembers what it was told
     settings = paid_shop / "ragc.toml"
     settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{paid_shop}/studies.db"\n')
     begun, gone = [], []

@@ -5,11 +5,10 @@ import pytest
 from optimize.record import Record
 from optimize.replay import Replay
 from program import open_program
-from program.models.script import Script, obliging
-from program.models.spending import afresh
-from program.models.testing import serve
 from program.parameters import apply, read
 from program.settings import FILE
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 QUESTIONS = [
     "How much water does the Merle kettle hold?",
@@ -36,8 +35,7 @@ def asked(own_shop, request):
 def told(prompts, ask):
     """What `ask` returns, and the prompts that it took."""
     before = len(prompts)
-    with afresh():
-        found = ask()
+    found = ask()
     return found, prompts[before:]
 
 

@@ -16,11 +16,11 @@ from optimize.replay import Replay
 from program.knowledge.embedder import Embedder
 from program.knowledge.library import Library
 from program.knowledge.source import SourceCard
-from program.models.script import Script, obliging
-from program.models.testing import serve
 from program.parameters import Candidates, apply
 from program.settings import ModelSettings, Project
 from tests.optimize.test_paths import QUESTIONS, moved
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from goods import program_at

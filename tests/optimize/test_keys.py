@@ -10,9 +10,9 @@ import pytest
 from optimize.cli.main import main
 from program.errors import RagcError
 from program.models.provider import key_variable
-from program.models.script import Script, obliging
-from program.models.testing import serve
 from program.settings import FILE
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 SECRET = "sk-never-to-be-seen-0123456789"
 QUOTED = "Incorrect API key"
@@ -57,7 +57,7 @@ def test_no_key_is_in_anything_that_any_command_leaves_behind(own_shop, monkeypa
         for variable in ("OPENAI_API_KEY", key_variable(provider.url)):
             monkeypatch.setenv(variable, SECRET)
         models = '[models]\ndecide = ["local/minilm", "openai/x"]\nwrite = "openai/x"\n[provider]\nretries = 0\n'
-        models += f'remember = 0\nfallback = false\n[provider.model."openai/x"]\napi_base = "{provider.url}"\n'
+        models += f'fallback = false\n[provider.model."openai/x"]\napi_base = "{provider.url}"\n'
         (own_shop / FILE).write_text(f"{(own_shop / FILE).read_text()}\n{models}")
         provider.follow(Script(HALF, seed=1))
         assert ragc("compile", own_shop, "--trials", 2, "--processes", 1) in (0, 2, 3)

@@ -17,12 +17,12 @@ from program.errors import BudgetStop
 from program.models.admission import MOST_TOKENS
 from program.models.gateway import shared_gateway
 from program.models.lane import Terms
-from program.models.script import Script, obliging
 from program.models.spending import Spending as Spent
-from program.models.testing import serve
 from program.models.tokens import count_messages
 from program.models.transport import Call
 from program.settings import FILE
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 
 @given(st.integers(1, 30), st.floats(0.01, 1.0), st.integers(0, 9))

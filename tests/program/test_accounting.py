@@ -13,10 +13,10 @@ from program.models.asked import LanguageDecider
 from program.models.engine import ProviderLM
 from program.models.gateway import shared_gateway
 from program.models.lane import Terms
-from program.models.script import Script, obliging
 from program.models.spending import Spending, current
-from program.models.testing import serve
 from program.models.transport import Call
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 MODEL = "openai/stand-in"
 WRITTEN = (1, 10, 5)  # calls and tokens of a text of the staged writer

@@ -15,7 +15,6 @@ from program import Experiment, load
 from program.design import DESIGN, Assignment
 from program.errors import ExperimentError, IntegrityError
 from program.exposures import log_files, read_rows
-from program.models.spending import current
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -53,23 +52,6 @@ def test_a_user_gets_the_arm_of_the_hash_every_time_and_it_says_which_and_why(tm
         assert arm.why == "assigned"
     assert Counter(row["kind"] for row in rows(tmp_path)) == {"opened": 1, "exposure": 60, "measured": 60}
     assert len({row["unit"] for row in rows(tmp_path, "exposure")}) == 30
-
-
-def test_no_arm_is_answered_from_what_a_model_replied_to_another(tmp_path):
-    begin(tmp_path)
-    seen = []
-    exp = opened(tmp_path, {n: Echo(n, then=lambda: seen.append(current().fresh)) for n in "AB"})
-
-    async def through():
-        with exp.assign(unit="someone") as arm:
-            await arm.program.aask("why?")
-            async for _ in arm.program.stream("why?"):
-                assert not current().fresh  # what the caller asks meanwhile is its own affair
-
-    with exp.assign(unit="someone") as arm:
-        arm.program("why?")
-    asyncio.run(through())
-    assert seen == [True] * 3 and not current().fresh
 
 
 def test_an_exposure_is_written_before_the_answer_is_made_and_only_if_one_is(tmp_path):

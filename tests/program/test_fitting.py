@@ -10,8 +10,8 @@ from optimize.doctor import examine
 from program import load
 from program.errors import IntegrityError, KnowledgeError, ModelError, SettingsError
 from program.manifest import read
-from program.models.testing import serve
 from program.presets import PLAIN
+from tests.support.provider import serve
 
 QUESTION = "How many watts does the Wren draw?"
 

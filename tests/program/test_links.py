@@ -9,11 +9,11 @@ import pytest
 
 from program import open_program
 from program.drivers import Token
-from program.models.script import Script, obliging
-from program.models.testing import serve
 from program.settings import FILE, Project
 from program.state import known_addresses
 from tests.program.scripted import Scripted, passage
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 TRAPS = ("://", "www.", "![", "<img", "<a ", "<script", "<iframe", "javascript:", "data:text", "mailto:", "](")
 ATTACKS = [json.loads(line) for line in (Path(__file__).parent / "models" / "attacks.jsonl").read_text().splitlines()]

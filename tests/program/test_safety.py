@@ -14,9 +14,9 @@ from program.drivers import run
 from program.errors import RagcError, SettingsError
 from program.models.catalog import open_models
 from program.models.provider import key_variable
-from program.models.script import Script, obliging
-from program.models.testing import serve
 from program.settings import FILE, ModelSettings, Project
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 fuzz = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SECRET = "sk-never-to-be-seen-0123456789"

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from program import Outcome
-from program.models.completions import Served, chunk, completion, ending
-from program.models.script import obliging
 from tests.loopback import serving
+from tests.support.provider import Served, chunk, completion, ending
+from tests.support.replies import obliging
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from goods import program_at

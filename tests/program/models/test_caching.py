@@ -8,11 +8,10 @@ import pytest
 
 from program.models.gateway import Gateway
 from program.models.lane import Terms
-from program.models.script import Script
 from program.models.spending import Spending
-from program.models.testing import serve
 from program.models.transport import Call
 from tests.loopback import serving
+from tests.support.provider import Script, serve
 
 MESSAGES = [{"role": "system", "content": "Decide."}, {"role": "user", "content": "Hello."}]
 REPLY = {
@@ -50,9 +49,7 @@ def anthropic():
 
 @pytest.fixture(scope="module")
 def gateway():
-    gateway = Gateway()
-    yield gateway
-    gateway.close()
+    return Gateway()
 
 
 def test_the_instructions_are_marked_for_claude_and_the_question_is_not(gateway):

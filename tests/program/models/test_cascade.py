@@ -12,10 +12,10 @@ from optimize.evaluation import evaluate
 from optimize.replay import Record, Replay
 from program import open_program
 from program.models.cascade import certainty, consult, settled
-from program.models.script import Script, obliging, wanted
-from program.models.testing import serve
 from program.parameters import space
 from program.settings import FILE
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging, wanted
 
 QUESTION = "How much water does the Merle kettle hold?"
 DOUBTS = ("route", "relevance", "sufficiency", "contradiction", "support", "responsive")

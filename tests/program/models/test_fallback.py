@@ -11,9 +11,9 @@ import pytest
 from program import Outcome
 from program.drivers import Progress
 from program.errors import BudgetError, ModelError
-from program.models.script import Script, obliging
-from program.models.testing import serve
 from program.settings import ProviderSettings
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from goods import program_at
@@ -130,7 +130,7 @@ def test_doctor_asks_the_fallback_too(second, own_shop):
     terms = f'[provider]\nfallback = "{SECOND}"\n[provider.model."{SECOND}"]\napi_base = "{second.url}"\n'
     (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + terms)
     (found,) = [finding for finding in examine(own_shop) if SECOND in finding.what]
-    assert found.good and found.what.startswith("fallback: ") and "streaming" in found.what
+    assert found.good and found.what.startswith("fallback: ") and "answers" in found.what
 
 
 def test_a_cap_on_money_needs_the_fallbacks_price_too(second, tmp_path):

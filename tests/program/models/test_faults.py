@@ -6,21 +6,20 @@ from pathlib import Path
 import pytest
 
 from program import Outcome, open_program
-from program.models.apart import serve_apart
-from program.models.script import FAULTS, Script, obliging
-from program.models.testing import serve
 from program.presets import PRESETS
 from program.state import FOUND_NOTHING
+from tests.support.provider import FAULTS, Script, serve
+from tests.support.replies import obliging
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from faults import dead, torture, under
-from goods import OBLIGING, write_project
+from goods import write_project
 from load import crowd
 
 
 @pytest.fixture(scope="module")
 def provider():
-    with serve_apart(brain=OBLIGING) as running:
+    with serve(brain=obliging) as running:
         yield running
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from program.models.adapter import speaking
 from program.models.catalog import open_models
 from program.models.fence import LinkFilter, clean, passage, shown, unlinked
-from program.models.script import obliging
-from program.models.testing import serve
 from program.settings import ModelSettings, ProviderSettings
 from program.signatures import Excerpt, Generate, Missing, Relevance
+from tests.support.provider import serve
+from tests.support.replies import obliging
 
 ATTACKS = [json.loads(line) for line in (Path(__file__).parent / "attacks.jsonl").read_text().splitlines()]
 MODEL = "openai/stand-in"

@@ -1,31 +1,25 @@
-"""The way to language models: limits, repeats, hedges, shared requests, prices, keys."""
+"""The way to language models: limits, repeats, prices, keys."""
 
 import asyncio
 import gc
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
 from program.models.gateway import Gateway
-from program.models.lane import Terms
-from program.models.limits import Breaker, TokenRate
+from program.models.lane import Breaker, Terms
 from program.models.provider import key_variable
-from program.models.script import Script
-from program.models.spending import Spending, afresh, current
-from program.models.testing import serve
+from program.models.spending import Spending
 from program.models.transport import Call, CallFailed, Reply
+from tests.support.provider import Script, serve
 
 MODEL = "openai/stand-in"
 
 
 @pytest.fixture(scope="module")
 def gateway():
-    gateway = Gateway()
-    yield gateway
-    gateway.close()
+    return Gateway()
 
 
 def call(provider, text="Hello."):
@@ -38,55 +32,6 @@ def test_a_reply_comes_with_the_servers_own_count_of_tokens(gateway):
         reply = gateway.ask(lane, call(provider), spent)
         assert reply.text == "Good day."
         assert (spent.calls, spent.tokens_in, spent.tokens_out) == (1, provider.tokens_in, provider.tokens_out)
-
-
-def test_an_identical_request_is_answered_from_memory_and_costs_nothing(gateway):
-    with serve() as provider:
-        lane, again = gateway.lane(MODEL, provider.url, Terms()), Spending()
-        gateway.ask(lane, call(provider), Spending())
-        gateway.ask(lane, call(provider), again)
-        assert provider.calls == 1
-        assert (again.calls, again.tokens_in, again.usd) == (0, 0, 0.0)
-
-
-@pytest.mark.parametrize("how", ["sampled", "nothing remembered", "afresh"])
-def test_what_is_drawn_at_random_or_wanted_fresh_is_asked_for_every_time(gateway, how):
-    with serve(Script(delay=0.1)) as provider, afresh() if how == "afresh" else nullcontext():
-        lane = gateway.lane(MODEL, provider.url, Terms(remember=0 if how == "nothing remembered" else 512))
-        put = call(provider) if how != "sampled" else replace(call(provider), settings={"temperature": 1.0})
-        spent = [Spending(fresh=current().fresh) for _ in range(3)]
-        for one in spent:
-            gateway.ask(lane, put, one)
-        assert provider.calls == 3 and [one.calls for one in spent] == [1, 1, 1]
-
-
-def test_identical_requests_at_the_same_time_are_sent_once(gateway):
-    with serve(Script(delay=0.1)) as provider:
-        lane, spent = gateway.lane(MODEL, provider.url, Terms()), [Spending() for _ in range(8)]
-        with ThreadPoolExecutor(8) as threads:
-            replies = list(threads.map(lambda one: gateway.ask(lane, call(provider), one).text, spent))
-        assert provider.calls == 1 and len(set(replies)) == 1
-        assert sum(one.calls for one in spent) == 1
-
-
-def test_who_can_wait_longer_is_not_failed_by_who_asked_first_and_pays_for_what_it_got(gateway):
-    with serve(Script(delay=1.0)) as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms(retries=0, call_seconds=20))
-        gateway.ask(lane, call(provider, "Warm."), Spending())
-        before = provider.calls
-        hasty, patient = Spending(deadline=time.monotonic() + 0.5), Spending(deadline=time.monotonic() + 30)
-
-        async def both():
-            first = asyncio.create_task(gateway.aask(lane, call(provider), hasty))
-            while not provider.in_flight:
-                await asyncio.sleep(0.01)
-            second = asyncio.create_task(gateway.aask(lane, call(provider), patient))
-            return await asyncio.gather(first, second, return_exceptions=True)
-
-        failure, reply = asyncio.run(both())
-        assert isinstance(failure, CallFailed) and reply.text == "A plain reply."
-        assert (hasty.calls, patient.calls, provider.calls - before) == (0, 1, 1)
-        assert patient.tokens_in > 0 and hasty.under_way == patient.under_way == 0
 
 
 def test_a_refused_request_is_repeated_after_the_time_asked_for_and_only_the_last_is_charged(gateway):
@@ -110,82 +55,24 @@ def test_what_a_repetition_would_not_mend_is_asked_once(gateway):
         assert "404" in failure.value.what
 
 
-def test_a_slow_request_is_hedged_and_both_are_paid(gateway):
-    with serve(Script(delay=0.01)) as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms(hedge=True, call_seconds=5))
-        for n in range(25):
-            gateway.ask(lane, call(provider, f"Question {n}."), Spending())
-        provider.script = Script({"stalled": 0.5}, seed=0)
-        for n in range(6):
-            spent, before = Spending(), provider.calls
-            gateway.ask(lane, call(provider, f"Slow {n}."), spent)
-            if spent.calls == 2:
-                break
-        assert spent.calls == provider.calls - before == 2
-
-
-def test_when_one_of_a_hedged_pair_fails_the_loop_sleeps_until_the_other_is_answered(gateway, monkeypatch):
-    turns, wait = [], asyncio.wait
-
-    async def counted(*arguments, **named):
-        turns.append(arguments)
-        return await wait(*arguments, **named)
-
-    with serve(Script(delay=1.0)) as provider:
-        lane, spent = gateway.lane(MODEL, provider.url, Terms(hedge=True, retries=0)), Spending()
-        gateway.ask(lane, call(provider, "Warm."), Spending())
-        for _ in range(20):
-            lane.delays.add(0.3)
-        monkeypatch.setattr(asyncio, "wait", counted)
-
-        async def overtaken():
-            slow = asyncio.create_task(gateway.aask(lane, call(provider), spent))
-            while not provider.in_flight:
-                await asyncio.sleep(0.01)
-            provider.script = Script({"server_error": 1.0})
-            return await slow
-
-        assert asyncio.run(overtaken()).text == "A plain reply."
-        assert (spent.calls, provider.calls, len(turns) < 10) == (2, 3, True)
-
-
-def test_waiting_for_a_place_sends_no_second_request(gateway):
-    with serve(Script(delay=1.2)) as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms(hedge=True, concurrency=2))
-        spent = Spending()
-
-        async def crowded():
-            before = [
-                asyncio.create_task(gateway.aask(lane, call(provider, f"First {n}."), Spending())) for n in (1, 2)
-            ]
-            while provider.in_flight < 2:
-                await asyncio.sleep(0.01)
-            provider.script = Script()
-            for _ in range(20):
-                lane.delays.add(0.4)
-            await gateway.aask(lane, call(provider, "Second."), spent)
-            await asyncio.gather(*before)
-
-        asyncio.run(asyncio.wait_for(crowded(), 30))
-        assert (spent.calls, provider.calls) == (1, 3)
-
-
-def test_waiting_too_long_for_a_place_is_no_failure_of_the_provider(gateway):
+def test_waiting_for_a_place_is_no_failure_of_the_provider(gateway):
     with serve(Script(token_delay=0.2, replies=(("", "word " * 12),))) as provider:
-        terms = Terms(concurrency=1, call_seconds=0.4, retries=0, breaker_after=1)
+        terms = Terms(concurrency=1, call_seconds=0.8, retries=0, breaker_after=1)
         lane = gateway.lane(MODEL, provider.url, terms)
         gateway.ask(lane, call(provider, "Warm."), Spending())
 
         async def behind_a_stream():
             stream, waiting = gateway.stream(lane, call(provider, "Long."), Spending()), Spending()
+            hasty = Spending(deadline=time.monotonic() + 0.5)
             await anext(stream)
-            with pytest.raises(CallFailed, match="more requests than places") as failure:
-                await gateway.aask(lane, call(provider), waiting)
-            assert [piece async for piece in stream]
-            return failure.value, waiting
+            patient = asyncio.create_task(gateway.aask(lane, call(provider), waiting))
+            with pytest.raises(CallFailed, match="within the question's time") as failure:
+                await gateway.aask(lane, call(provider), hasty)
+            assert [piece async for piece in stream] and await patient
+            return failure.value, waiting, hasty
 
-        failure, waiting = asyncio.run(behind_a_stream())
-        assert (failure.again, failure.reached, waiting.calls, provider.calls) == (False, False, 0, 2)
+        failure, waiting, hasty = asyncio.run(behind_a_stream())
+        assert (failure.reached, hasty.calls, waiting.calls, provider.calls) == (False, 0, 1, 3)
         assert lane.breaker.opened is None
 
 
@@ -233,6 +120,14 @@ def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing(gate
         asyncio.run(asyncio.wait_for(leave(), 20))
         waiting.settled().result(20)
         assert (under_way.calls, waiting.calls, provider.calls) == (1, 0, 2)
+
+
+def test_a_reply_whose_tokens_are_used_up_without_a_word_is_asked_for_once_and_opens_no_circuit(gateway):
+    with serve(Script({"thought": 1.0})) as provider:
+        lane, spent = gateway.lane(MODEL, provider.url, Terms(retries=3)), Spending()
+        with pytest.raises(CallFailed, match="before the first word"):
+            gateway.ask(lane, call(provider), spent)
+        assert spent.calls == provider.calls == 1 and lane.breaker.failures == 0
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -344,17 +239,6 @@ def test_the_breaker_lets_one_request_try_after_its_time():
     assert breaker.allows() and not breaker.allows()
     breaker.succeeded()
     assert breaker.allows()
-
-
-def test_tokens_past_the_rate_wait_for_their_turn():
-    async def take():
-        rate = TokenRate(per_minute=6_000)
-        await rate.take(6_000)
-        began = time.monotonic()
-        await rate.take(10)
-        return time.monotonic() - began
-
-    assert asyncio.run(take()) >= 0.09
 
 
 def test_a_server_named_in_a_file_gets_only_the_key_meant_for_it(gateway, monkeypatch):

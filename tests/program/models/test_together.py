@@ -14,11 +14,11 @@ from program.answer import StoppedBy
 from program.consulting import MOST, grouped
 from program.decisions import Decision, decode
 from program.models.cascade import settled
-from program.models.script import Script, obliging
-from program.models.testing import serve
 from program.models.together import Part, composed, read_parts
 from program.requests import Ask, Find
 from program.settings import FILE
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 QUESTION = "How much water does the Merle kettle hold?"
 RELEVANT = {"relevant": {"type": "noul", "instructions": "The passage helps."}}
