@@ -1,10 +1,10 @@
 """A cascade on the example: the compiled embedded decider first, behind it a model that is always right.
 
-    python benchmarks/cascade.py [--quick] [--json] [--split dev|test]
+    python benchmarks/cascade.py [--quick] [--json]
 
 The stand-in server answers from the labels, through LiteLLM and HTTP, so asking it always is the best there is. The
-doubts are chosen on the development split, the least that leave as many outcomes right there as asking always does, and
-scored on the test split; with `--split dev` they are chosen on half of its topics and scored on the others. Then what
+doubts are chosen on half of the topics of the development split, the least that leave as many outcomes right there as
+asking always does, and scored on the others: nothing but a compile looks at the test split. Then what
 the calls of a question come to when language models do everything: decisions one by one, as a model without `together`
 is asked, and those of a step in one call.
 """
@@ -49,10 +49,10 @@ AMPLE = Budget(max_seconds=600.0, max_tokens=10**9, max_usd=1e9)
 QUICK = 10
 
 
-def cascade_figures(quick: bool = False, split: str = "test") -> list[Figure]:
+def cascade_figures(quick: bool = False) -> list[Figure]:
     """Outcomes and calls: asking the second model always, in doubt, never."""
     base = load("tallowgate@latest", artifacts=ROOT / "artifacts", project=EXAMPLE)
-    chosen_on, scored_on = questions(split)
+    chosen_on, scored_on = questions()
     if quick:
         chosen_on, scored_on = chosen_on[:QUICK], scored_on[:QUICK]
     perfect = Perfect({p.id: p.text for p in base.runtime.library.passages()})
@@ -84,12 +84,9 @@ def cascade_figures(quick: bool = False, split: str = "test") -> list[Figure]:
     ]
 
 
-def questions(split: str) -> tuple[list[LabelledQuestion], list[LabelledQuestion]]:
+def questions() -> tuple[list[LabelledQuestion], list[LabelledQuestion]]:
     """The questions that the doubts are chosen on, and those that they are scored on: never of the same topic."""
-    parts = splits(read_labelled(Project.open(EXAMPLE).labelled))
-    dev = list(parts["dev"])
-    if split == "test":
-        return dev, list(parts["test"])
+    dev = splits(read_labelled(Project.open(EXAMPLE).labelled))["dev"]
     topics = sorted({question.topic for question in dev})
     one = set(topics[::2])
     return [q for q in dev if q.topic in one], [q for q in dev if q.topic not in one]
@@ -213,12 +210,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer questions, under a minute")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--split", choices=("dev", "test"), default="test")
     parser.add_argument("--only", choices=("cascade", "calls"), default="")
     options = parser.parse_args()
     found: list[Figure] = []
     if options.only in ("", "cascade"):
-        found += cascade_figures(options.quick, options.split)
+        found += cascade_figures(options.quick)
     if options.only in ("", "calls"):
         found += call_figures()
     show(found, options.json)

@@ -1,6 +1,6 @@
 """Every published design as a preset of the one program, plain RAG and the compiled version, on the same questions.
 
-    python benchmarks/designs.py [--quick] [--json] [--project data/tallowgate] [--split test]
+    python benchmarks/designs.py [--quick] [--json] [--project data/tallowgate] [--split dev]
 
 Quality and calls come from one record that all presets share: what one has asked is not asked again for the
 next. Time and tokens come from live runs on a sample, the designs taking turns question by question. The
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} questions, and no preset over compiled deciders")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--project", type=Path, default=Path("data/tallowgate"))
-    parser.add_argument("--split", default="test")
+    parser.add_argument("--split", default="dev")
     options = parser.parse_args()
     project = Project.open(options.project)
     questions = splits(read_labelled(project.labelled))[options.split]

@@ -191,3 +191,13 @@ def test_a_label_too_long_for_its_chart_is_shortened_and_told_whole():
             assert len(html.unescape(shown)) * charts.CHARACTER <= room, shown
     assert "…" in drawings[0] and "pans</text>" in drawings[0] and ">policy.k</text>" in drawings[0]
     assert ">quality, balanced, economy</text>" in drawings[1] and ">-0.012</text>" in drawings[1]
+
+
+def test_shortcuts_in_the_labels_are_told_and_without_any_nothing_is_said_of_them():
+    grades = [graded(0, "t", 1.0)]
+    told = render(
+        story(grades, grades, doubts=["a shortcut in train: length alone tells <b>. Add long ones."])
+    ).decode()
+    assert "a shortcut in train: length alone tells &lt;b&gt;. Add long ones." in told
+    assert "What the labels may teach instead" in told
+    assert "What the labels may teach instead" not in render(story(grades, grades)).decode()
