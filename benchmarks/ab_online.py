@@ -20,13 +20,11 @@ import numpy as np
 from figures import Figure, figure, show
 from numpy.typing import NDArray
 
-from optimize.sequential import Moments, difference, horizon_of
-from program.assignment import Assignment
-from program.design import ArmDesign, Design
-from program.eprocess import log_e_multinomial, log_e_rates
-from program.exposures import ExposureLog, LogReader
-from program.safety import MISMATCH
-from program.tally import Tally
+from optimize.aggregation import merge
+from optimize.arms import MISMATCH
+from optimize.sequential import Moments, difference, horizon_of, log_e_multinomial, log_e_rates
+from program.design import ArmDesign, Assignment, Design
+from program.exposures import ExposureLog, read_rows
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05
@@ -191,7 +189,7 @@ def assignments(n: int) -> list[Figure]:
 def logs(n: int) -> list[Figure]:
     """Microseconds to log an answer (exposure, measured, outcome), and seconds to merge a log of n answers."""
     arms = (ArmDesign("A", "support@v1-00000001", "sha256:1", 1), ArmDesign("B", "support@v2-00000002", "sha256:2", 1))
-    design = Design("exp-one", arms, "resolved", (), 1.0, n, False, ALPHA, "", "sha256:0")
+    design = Design("exp-one", arms, "resolved", (), 1.0, n, ALPHA, "", "sha256:0")
     assignment = Assignment(design.id, design.weights)
     values = {"error": 0.0, "latency_s": 0.5, "calls": 1.0, "tokens": 900.0, "usd": 0.001}
     with tempfile.TemporaryDirectory() as folder:
@@ -204,9 +202,7 @@ def logs(n: int) -> list[Figure]:
             log.append("outcome", request=f"t{i}", values={"resolved": 1.0})
         written = (time.process_time() - began) / n * 1e6
         began = time.process_time()
-        tally = Tally(design)
-        tally.add(LogReader(Path(folder)).rows(last=True))
-        units = len(tally.merged().units)
+        units = len(merge(design, read_rows(log.path)).units)
         merged = time.process_time() - began
     return [
         figure("logging: microseconds of processor an answer", written, "reported", n),

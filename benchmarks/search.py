@@ -36,8 +36,7 @@ from program.knowledge.graph import Graph
 from program.knowledge.index import build_index
 from program.knowledge.keywords import Keywords
 from program.knowledge.library import Library
-from program.knowledge.source import Passage, SourceCard, embedding_text
-from program.knowledge.spelling import Spelling
+from program.knowledge.source import Passage, SourceCard, embedding_text, keyword_text
 from program.settings import Project
 
 BARS = {
@@ -91,9 +90,8 @@ def made_up(count: int, embedder: Embedder, dimension: int) -> Library:
         Passage(f"made/t#{n}", "made", f"Name{VOCABULARY - 1 - n % (VOCABULARY // 2)} Hall {n}", " ".join(t) + ".")
         for n, t in enumerate(texts)
     ]
-    spelling = Spelling.of(passages)
-    keywords, graph = Keywords.of_bags(spelling.terms), Graph.build(passages, spelling=spelling)
-    index = Index.of(passages, matrix, keywords, graph, "made-up")
+    keywords = Keywords.build(map(keyword_text, passages))
+    index = Index.of(passages, matrix, keywords, Graph.build(passages), "made-up")
     return Library([SourceCard("made", "documents", "made up")], index, embedder)
 
 

@@ -15,7 +15,7 @@ from optimize.simplify import simplified
 from optimize.study import Search
 from program.parameters import Setting, is_candidate
 
-FINALISTS = 14
+FINALISTS = 10
 BALANCED = "balanced"
 
 

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from optimize.abreast import (
     alone,
-    answers_here,
     backwards,
     can_share,
     in_two,
@@ -30,7 +29,7 @@ from optimize.heads import fit_heads
 from optimize.journal import CAPS, IDENTITY, Journal, create, join, last
 from optimize.keptruns import gone_through, note_gone_through
 from optimize.lead import Lead
-from optimize.limits import LEAST_SECONDS, MOST_CALLS, MOST_PROCESSES, MOST_SEED, MOST_TRIALS
+from optimize.limits import LEAST_SECONDS, MOST_CALLS, MOST_PROCESSES, MOST_SEED, MOST_TRIALS, SEARCHED
 from optimize.outcome import Compiled, paired
 from optimize.preparation import Preparation, Stage, open_project, prepare
 from optimize.publish import Sealing
@@ -41,14 +40,13 @@ from optimize.spending import CHOICE_SHARE, KEPT_EVERY, SEARCH_SHARE, Caps, Spen
 from optimize.starts import starts
 from optimize.study import Live, Search, Watch
 from program.errors import BudgetError, BudgetStop, StudyError
-from program.indexing import Advance, readers
+from program.indexing import Advance
 from program.models.catalog import require_price
 from program.parameters import apply
 from program.reference import resolve
 from program.settings import Project
 
-TRIALS = 400
-TRIALS_ASKED = 150
+TRIALS = 100
 """Settings tried by default when models of this process answer, and when others do, which take time or money."""
 
 
@@ -99,7 +97,7 @@ def compile_project(
         held.callback(ready.record.close)
         identity = ready.identity()
         if journal is None:
-            target = trials or (TRIALS if answers_here(ready.first) else TRIALS_ASKED)
+            target = trials or TRIALS
             notes = {"id": uuid4().hex[:8], "trials": target, CAPS: asdict(caps)}
             journal = create(project, identity, notes, begin=lambda new: _begun(new, lead, ready))
         else:
@@ -149,7 +147,7 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, proce
             raise StudyError(f"{name} is a number from {least}, not {amount!r}.", "Give another, or none for no cap.")
     if caps.usd is not None:
         settings = project.settings
-        require_price(settings.models, settings.provider, "--max-usd", "cap --max-calls", readers(project))
+        require_price(settings.models, settings.provider, "--max-usd", "cap --max-calls")
 
 
 def _begun(journal: Journal, lead: Lead, ready: Preparation) -> None:
@@ -318,7 +316,9 @@ def _finish(
         stood_in=ready.record.stood_in,
         asked={
             "settings": (trials, max(trials, int(journal.attributes["trials"]) + len(ready.starts))),
-            **{name: (n, len(ready.parts[name])) for name, n in {**bench.asked, "test": len(after.grades)}.items()},
+            "train": (bench.asked["train"], min(len(ready.parts["train"]), SEARCHED)),
+            "dev": (bench.asked["dev"], len(ready.parts["dev"])),
+            "test": (len(after.grades), len(ready.parts["test"])),
         },
     )
 

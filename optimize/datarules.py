@@ -81,7 +81,7 @@ class Knowledge:
         return states(self._all, fact)
 
     def also_answering(self, question: LabelledQuestion) -> list[str]:
-        """The passages outside the question's evidence that state all its facts and hold as much of its words.
+        """The passages outside the question's evidence that state all its facts and hold more of its words.
 
         Words count by their rarity, log(passages / passages with the word), and half of the question's must be held.
         At most three ids, the nearest first. Passages that another replaced, or that state a not_fact, answer nothing.
@@ -95,7 +95,7 @@ class Knowledge:
         cited = [id_ for id_ in question.evidence if id_ in self.passages]
         least = max(held(cited), sum(weight.values()) / 2)
         near = {id_: held([id_]) for id_ in self._stating(question) if id_ not in cited}
-        found = [id_ for id_, much in near.items() if cited and much >= least > 0]
+        found = [id_ for id_, much in near.items() if cited and much > least]
         return sorted(found, key=lambda id_: (-near[id_], id_))[:3]
 
     def _stating(self, question: LabelledQuestion) -> list[str]:
@@ -265,7 +265,7 @@ def _facts_are_distinctive(question: LabelledQuestion, knowledge: Knowledge) -> 
     if question.route == "direct" or question.sql:
         return
     for fact in question.alternatives:
-        if all(len(normal(spelling).strip()) <= 1 for spelling in fact):
+        if all(len(normal(spelling).strip()) <= 1 and not is_bare_numeral(spelling) for spelling in fact):
             yield (
                 f"the fact {' / '.join(fact)!r} is one character, which a wrong answer may hold by accident.",
                 "Add its unit or the word before it, as the evidence has it.",
@@ -299,7 +299,7 @@ def _evidence_is_complete(question: LabelledQuestion, knowledge: Knowledge) -> I
         return
     if others := knowledge.also_answering(question):
         yield (
-            f"its facts stand also in {', '.join(map(repr, others))}, as near to its words as its evidence.",
+            f"its facts stand also in {', '.join(map(repr, others))}, nearer to its words than its evidence.",
             "Cite what answers it too, or make the question tell them apart.",
         )
 

@@ -33,6 +33,12 @@ NEGATIVES = 4
 CONTEXT = 6
 SHOWN = 3  # passages, and no less than the evidence, of a text to be shown to a language model
 MOST = 200
+"""Demonstrations of one predictor at most, the classifier's left out."""
+CLASSIFIED = 300
+"""Demonstrations of the classifier at most: a question gives it one, for no more than a search."""
+WORKED = 240
+"""Questions at most that are worked through for the other predictors: each gives several."""
+CLASSIFIER = "classifier.route"
 LABEL = {
     "judge.relevance": "relevant",
     "judge.sufficiency": "sufficient",
@@ -54,11 +60,15 @@ class Demonstration:
 
 
 class Demonstrator:
-    """Makes demonstrations by running an (uncompiled) program over labelled questions, through a replay."""
+    """Makes demonstrations by running an (uncompiled) program over labelled questions, through a replay.
 
-    def __init__(self, program: AgenticRAG, replay: Replay) -> None:
+    Those in `worked` give demonstrations of every predictor that labels tell of, all others of the classifier alone.
+    """
+
+    def __init__(self, program: AgenticRAG, replay: Replay, worked: Sequence[LabelledQuestion]) -> None:
         self._program = program
         self._replay = replay
+        self._worked = {question.id for question in worked}
         self._passages = {p.id: p for p in program.runtime.library.passages()}
         self._sentences = pysbd.Segmenter(language="en", clean=False)
 
@@ -83,10 +93,10 @@ class Demonstrator:
 
     def _of(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
         glimpse = first_look(self._replay.reply(Find(question.question, self._program.sources)))
-        made = [("classifier.route", self._route(question, glimpse))]
+        made = [(CLASSIFIER, self._route(question, glimpse))]
         if question.route == "direct" and question.answer:
             made.append(("generator.direct", {"question": question.question, "answer": question.answer}))
-        if question.route == "direct" or question.outcome == "clarify":
+        if question.route == "direct" or question.outcome == "clarify" or question.id not in self._worked:
             return made
         if question.sub_queries:
             split = {"question": question.question, "sub_queries": list(question.sub_queries)}
@@ -253,15 +263,19 @@ def _cited(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
     return ""
 
 
-def thinned(demonstrations: Sequence[Demonstration], most: int = MOST) -> list[Demonstration]:
-    """At most `most` of each predictor, taken evenly over the questions and in the proportion of their labels."""
+def thinned(demonstrations: Sequence[Demonstration], most: int = 0) -> list[Demonstration]:
+    """At most `most` of each predictor, evenly over the questions and in the proportion of their labels.
+
+    Where it is 0, at most CLASSIFIED of the classifier and MOST of any other.
+    """
     groups: dict[tuple[str, bool], list[int]] = {}
     for at, demonstration in enumerate(demonstrations):
         groups.setdefault((demonstration.predictor, label_of(demonstration)), []).append(at)
     sizes = Counter(demonstration.predictor for demonstration in demonstrations)
     kept: set[int] = set()
     for (predictor, _), places in groups.items():
-        share = min(1.0, most / sizes[predictor])
+        limit = most or (CLASSIFIED if predictor == CLASSIFIER else MOST)
+        share = min(1.0, limit / sizes[predictor])
         kept |= {places[int(n / share)] for n in range(int(len(places) * share))}
     return [demonstration for at, demonstration in enumerate(demonstrations) if at in kept]
 

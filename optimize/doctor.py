@@ -58,7 +58,6 @@ def _package(name: str) -> Finding:
 
 
 def _project(folder: Path) -> list[Finding]:
-    from program.kindsettings import GraphSettings
     from program.models.catalog import listed
     from program.settings import Project
 
@@ -74,11 +73,6 @@ def _project(folder: Path) -> list[Finding]:
     named["fallback"] = fallback if isinstance(fallback, str) else ""
     for role, names in named.items():
         found += [_model(role, name, project.settings.provider) for name in listed(names) if name]
-    found += [
-        _model(f"relations of {name}", base.relations, project.settings.provider)
-        for name, base in project.settings.knowledge.items()
-        if isinstance(base, GraphSettings) and base.relations
-    ]
     found.append(_attempt(f"embed: {models.embed} embeds a text", lambda: _embeds(models.embed)))
     if models.rerank:
         found.append(_attempt(f"rerank: {models.rerank} reads a passage", lambda: _reranks(models.rerank)))

@@ -7,3 +7,6 @@ MOST_SEED = 2**31 - 1  # what every generator of random numbers takes
 MOST_CALLS = 10**9
 LEAST_SECONDS = 1
 MOST_PROCESSES = 2
+SEARCHED = 120
+"""Questions of train on which settings are tried at most; all of train is learnt from. On the example's train and dev
+all 477 took a compile of 410 settings to twice five minutes, and led to no detectably better program."""

@@ -13,10 +13,11 @@ from optimize.code import replay_digest
 from optimize.content import fingerprint
 from optimize.datacheck import missing
 from optimize.dataset import LabelledQuestion, content_digest, read_labelled, splits
-from optimize.demonstrations import Demonstration, Demonstrator
+from optimize.demonstrations import WORKED, Demonstration, Demonstrator
 from optimize.heads import keep_heads
 from optimize.journal import Journal
 from optimize.labels import require_sound_labels
+from optimize.limits import SEARCHED
 from optimize.lineage import forebears
 from optimize.offers import agreed
 from optimize.overlap import places
@@ -27,12 +28,12 @@ from optimize.replay import Replay
 from optimize.routing import Routing, routed
 from optimize.scoring import Arm
 from optimize.spending import Spending
+from optimize.split import spread_out
 from program.artifact import load
 from program.deciding import tiers
 from program.errors import DataError
 from program.fitting import ROLES, require_keys
 from program.indexing import Advance, index_project
-from program.models.spending import spending as spending_of
 from program.opening import open_program
 from program.parameters import Setting, apply, is_candidate, read, space
 from program.rag import AgenticRAG
@@ -174,8 +175,7 @@ def _opened(
 ) -> Preparation:
     """The project opened over a record."""
     stage("indexing the knowledge")
-    with spending_of(cap=spending):
-        index_project(project, advance)
+    index_project(project, advance)
     stage("checking the labels")
     questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
@@ -210,14 +210,14 @@ def prepare(
     stage("making demonstrations")
     progress = going_up(advance)
     train = ready.parts["train"]
-    demonstrator = Demonstrator(ready.first, ready.replay(ready.first))
+    demonstrator = Demonstrator(ready.first, ready.replay(ready.first), spread_out(train, WORKED))
 
     def demonstrate(place: int) -> None:
         demonstrator.of(train[place])
 
     ahead(demonstrate, len(train), progress)
     ready.demonstrations = demonstrator.make(train, progress)
-    ready.arms = [Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(train)]
+    ready.arms = [Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(spread_out(train, SEARCHED))]
     stage("choosing candidates")
     agreed(ready, journal, worker, ahead, advance)
     stage("fitting thresholds")

@@ -1,4 +1,4 @@
-"""A confidence sequence for two arms of live users: an interval that holds at every look, not only at the last.
+"""Statistics of live users that hold at every look, not only at the last: a confidence sequence and an e-process.
 
 A fixed-sample interval looked at after every user rejects a true "no difference" in up to 44 % of tests, and one over
 requests instead of users in as many again. Everything here takes arrays, one entry a look, as readily as numbers.
@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.float64] | Any
 
+NEAR = 100.0
+"""How near to the weights the alternative is sought: 100 finds shares that are a few points off soonest."""
+WIDE = 10.0
+"""For rare events: a few of them, of which one arm has twice or three times its due."""
 MIN_EACH = 10
 """Users with a success, and users with a failure, that a binary outcome needs in each arm before it says anything."""
 MIN_UNITS = 100
@@ -108,3 +112,31 @@ def horizon_of(max_units: int) -> float:
     """Where a test of at most `max_units` users looks hardest: half-way, and never so early that the normal
     approximation would not carry it."""
     return max(MIN_HORIZON, max_units / 2)
+
+
+def log_e_multinomial(counts: ArrayLike, weights: ArrayLike, concentration: float = NEAR) -> Floats:
+    """Return the logarithm of the evidence that counts do not come from the weights.
+
+    `counts` has the arms on its last axis, which the result lacks; `weights` are positive. It is the likelihood of a
+    Dirichlet-multinomial with mean `weights` over that of the multinomial itself: if the weights are right it reaches
+    1 / a, ever, with a chance of at most a, however often one looks (Lindon and Malek 2022, Anytime-valid inference
+    for multinomial count data).
+    """
+    from scipy.special import gammaln
+
+    n = np.asarray(counts, dtype=np.float64)
+    share = np.asarray(weights, dtype=np.float64)
+    share = share / share.sum()
+    prior = concentration * share
+    total = gammaln(concentration) - gammaln(concentration + n.sum(-1))
+    return total + (gammaln(prior + n) - gammaln(prior) - n * np.log(share)).sum(-1)
+
+
+def log_e_rates(failures: ArrayLike, successes: ArrayLike, weights: ArrayLike) -> Floats:
+    """Return the logarithm of the evidence that arms do not fail at one rate.
+
+    If they do, failures fall on the arms as the weights say, and so do successes: the mean of the two e-processes is
+    one again, and it is the failures that speak when they are rare.
+    """
+    both = (log_e_multinomial(failures, weights, WIDE), log_e_multinomial(successes, weights, WIDE))
+    return np.logaddexp(*both) - np.log(2)

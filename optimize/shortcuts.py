@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ class Shortcut:
     positives: int
     """Those of them that have the value."""
     mend: str = ""
-    """Which questions would break it."""
+    """Which questions would break it; empty where it is not worth a warning."""
 
     @property
     def warns(self) -> bool:
@@ -67,17 +67,13 @@ def find_shortcuts(parts: Mapping[str, Sequence[LabelledQuestion]]) -> list[Shor
     return sorted(found, key=lambda s: (-s.auc, s.split, s.label, s.value, s.feature))
 
 
-def _words(question: LabelledQuestion) -> list[str]:
-    return question.question.split()
-
-
 def _first_word(question: LabelledQuestion) -> str:
     found = re.search(r"[^\W\d_]+(?:['’][^\W\d_]+)*", question.question)
     return found[0].casefold() if found else ""
 
 
 SURFACE: Mapping[str, Feature] = {
-    "length": lambda q: str(len(_words(q))),
+    "length": lambda q: str(len(q.question.split())),
     "question mark": lambda q: "with" if "?" in q.question else "without",
     "first word": _first_word,
     "digit": lambda q: "with" if re.search(r"\d", q.question) else "without",
@@ -93,30 +89,32 @@ _LABELS: Mapping[str, Callable[[LabelledQuestion], tuple[str, ...]]] = {
 
 def _of_split(split: str, questions: Sequence[LabelledQuestion]) -> Iterator[Shortcut]:
     for label, values_of in _LABELS.items():
-        carrying = [q for q in questions if values_of(q)]
+        carrying = [(q, values) for q in questions if (values := values_of(q))]
         if len(carrying) < 2 * LEAST:
             continue
-        columns = {name: _column(name, carrying) for name in FEATURES if name != "topic" or label != "source"}
-        for value in sorted({value for q in carrying for value in values_of(q)}):
-            has = [value in values_of(q) for q in carrying]
+        wanted = [name for name in FEATURES if name != "topic" or label != "source"]
+        traits = {name: [FEATURES[name](q) for q, _ in carrying] for name in wanted}
+        columns = {name: _categories(name, traits[name]) for name in wanted}
+        for value in sorted({value for _, values in carrying for value in values}):
+            has = [value in values for _, values in carrying]
             if LEAST <= sum(has) <= len(has) - LEAST:
                 for feature, auc in _aucs(columns, has).items():
-                    mend = _mend(feature, label, value, carrying, has)
-                    yield Shortcut(split, label, value, feature, round(auc, 3), len(has), sum(has), mend)
+                    found = Shortcut(split, label, value, feature, round(auc, 3), len(has), sum(has))
+                    mend = _mend(found, traits.get(feature, ()), has) if found.warns else ""
+                    yield replace(found, mend=mend)
 
 
-def _column(name: str, questions: Sequence[LabelledQuestion]) -> list[int]:
-    """The feature of each question as the number of a category: lengths by quantile, rare values as one."""
+def _categories(name: str, traits: Sequence[str]) -> list[int]:
+    """Each question's trait as the number of a category: lengths by quantile, rare ones as one."""
     import numpy as np
 
-    values = [FEATURES[name](q) for q in questions]
     if name == "length":
-        lengths = np.array([int(value) for value in values])
+        lengths = np.array([int(trait) for trait in traits])
         edges = np.unique(np.quantile(lengths, np.linspace(0, 1, _BINS + 1)[1:-1]))
         return [int(place) for place in np.searchsorted(edges, lengths)]
-    counts = Counter(values)
-    common = sorted(value for value, count in counts.items() if count >= _COMMON)
-    return [common.index(value) if value in common else len(common) for value in values]
+    counts = Counter(traits)
+    places = {trait: place for place, trait in enumerate(sorted(t for t, n in counts.items() if n >= _COMMON))}
+    return [places.get(trait, len(places)) for trait in traits]
 
 
 def _aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> dict[str, float]:
@@ -150,36 +148,31 @@ def _log_odds(column: NDArray[np.int64], y: NDArray[np.bool_]) -> NDArray[np.flo
     return found
 
 
-def _mend(feature: str, label: str, value: str, questions: Sequence[LabelledQuestion], has: Sequence[bool]) -> str:
+def _mend(found: Shortcut, traits: Sequence[str], has: Sequence[bool]) -> str:
     """The questions that would break the shortcut, in a sentence."""
-    name = f"{label} {value}"
-    inside = [q for q, one in zip(questions, has, strict=True) if one]
-    outside = [q for q, one in zip(questions, has, strict=True) if not one]
-    if feature == "length":
-        a, b = (median(len(_words(q)) for q in part) for part in (inside, outside))
+    name = f"{found.label} {found.value}"
+    if found.feature == TOGETHER:
+        return f"Mix lengths, question marks, first words and digits alike with {name} and without it."
+    inside = [trait for trait, one in zip(traits, has, strict=True) if one]
+    outside = [trait for trait, one in zip(traits, has, strict=True) if not one]
+    if found.feature == "length":
+        a, b = (median(map(int, part)) for part in (inside, outside))
         more, less = ("short", "long") if a < b else ("long", "short")
         return (
             f"Add {less} questions with {name}, and {more} ones without it (the median has {a:g} words with it, "
             f"{b:g} without)."
         )
-    if feature == TOGETHER:
-        return f"Mix lengths, question marks, first words and digits alike with {name} and without it."
-    of = FEATURES[feature]
-    shares = {v: (_share(inside, of, v), _share(outside, of, v)) for v in {of(q) for q in questions}}
-    telling = max(sorted(shares), key=lambda v: abs(shares[v][0] - shares[v][1]))
-    more_with = shares[telling][0] > shares[telling][1]
+    shares = {trait: (inside.count(trait) / len(inside), outside.count(trait) / len(outside)) for trait in set(traits)}
+    telling = max(sorted(shares), key=lambda trait: abs(shares[trait][0] - shares[trait][1]))
+    of_inside, of_outside = shares[telling]
     what = {
         "question mark": f"questions {telling} a question mark",
         "digit": f"questions {telling} a digit",
         "first word": f"questions that begin with {telling!r}",
         "topic": f"questions of the topic {telling!r}",
-    }[feature]
-    have, others = ("lack", "have") if more_with else ("have", "lack")
+    }[found.feature]
+    have, others = ("lack", "have") if of_inside > of_outside else ("have", "lack")
     return (
         f"Add {what} that {have} {name}, and other questions that {others} it "
-        f"({100 * shares[telling][0]:.0f} % of those with it are such, {100 * shares[telling][1]:.0f} % of the others)."
+        f"({100 * of_inside:.0f} % of those with it are such, {100 * of_outside:.0f} % of the others)."
     )
-
-
-def _share(questions: Sequence[LabelledQuestion], of: Feature, value: str) -> float:
-    return sum(of(q) == value for q in questions) / len(questions)

@@ -51,6 +51,16 @@ def assign(questions: Sequence[LabelledQuestion], seed: int = 0) -> dict[str, st
     return {q.id: q.split or SPLITS[place[n]] for n, group in enumerate(groups) for q in group.questions}
 
 
+def spread_out(questions: Sequence[LabelledQuestion], most: int) -> list[LabelledQuestion]:
+    """At most so many of the questions, in their order: of every topic and outcome its share, evenly spaced."""
+    if len(questions) <= most:
+        return list(questions)
+    places = sorted(range(len(questions)), key=lambda n: (questions[n].cluster, questions[n].outcome or "", n))
+    step = len(places) / most
+    kept = {places[int((n + 0.5) * step)] for n in range(most)}
+    return [question for n, question in enumerate(questions) if n in kept]
+
+
 def _groups(questions: Sequence[LabelledQuestion], by_evidence: bool) -> list[_Group]:
     parent: dict[tuple[str, str], tuple[str, str]] = {}
 

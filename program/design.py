@@ -1,13 +1,17 @@
-"""The frozen design of an online experiment, and how it ended, as two small files in its folder."""
+"""An online experiment on disk: its frozen design, the arm that gives each unit, and how it ended."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import orjson
 
@@ -19,11 +23,14 @@ DESIGN = "experiment.json"
 STATE = "state.json"
 EXPERIMENTS = "experiments"
 PREFIX = "exp-"
-SCHEMA = 1
+SCHEMA = 2
+ARM = "arm"
+INCLUDE = "include"
 Status = Literal["running", "halted", "stopped", "complete"]
 Relation = Literal["<=", ">=", "<", ">"]
 _WORD = r"[A-Za-z][A-Za-z0-9_]{0,39}"
 _GUARD = re.compile(rf"\s*({_WORD})\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*")
+_WHOLE = 2**64
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
@@ -47,7 +54,7 @@ class Guard:
 
     @classmethod
     def parse(cls, text: str) -> Guard:
-        """From `latency_s<=3`. Raises `ExperimentError` for anything else."""
+        """Read `latency_s<=3`. Raises `ExperimentError` for anything else."""
         found = _GUARD.fullmatch(text)
         try:
             if found is None:
@@ -61,7 +68,7 @@ class Guard:
         return cls(found[1], relation, bound)
 
     def breached(self, value: float) -> bool:
-        """True when a value does not keep to it."""
+        """Tell whether a value does not keep to it."""
         kept = {
             "<=": value <= self.bound,
             ">=": value >= self.bound,
@@ -78,9 +85,9 @@ class Guard:
 class Design:
     """What was decided before the first user came; never changed after.
 
-    The first arm is the control. `primary` is the outcome the verdict is on (empty in shadow mode), `include` the
-    share of units that take part, `max_units` when to give up, `alpha` the chance of a false verdict that is
-    accepted, over any number of looks. `seal` is the digest of all of it.
+    The first arm is the control. `primary` is the outcome that the verdict is on, `include` the share of units that
+    take part, `max_units` when to give up, `alpha` the chance of a false verdict that is accepted, over any number
+    of looks. `seal` is the digest of all of it.
     """
 
     id: str
@@ -89,7 +96,6 @@ class Design:
     guards: tuple[Guard, ...]
     include: float
     max_units: int
-    shadow: bool
     alpha: float
     created_at: str
     seal: str = ""
@@ -107,11 +113,45 @@ class Design:
         return tuple(arm.weight for arm in self.arms)
 
     def content(self) -> bytes:
-        """The file's bytes, sealed."""
+        """Return the file's bytes, sealed."""
         fields = {"schema": SCHEMA, **asdict(self)}
         fields.pop("seal")
         seal = digest_of(orjson.dumps(fields, option=_CANONICAL))
         return orjson.dumps({**fields, "seal": seal}, option=_CANONICAL)
+
+
+def draw(experiment: str, salt: str, unit: str) -> int:
+    """Return the first eight bytes, big-endian, of SHA-256 of `experiment NUL salt NUL unit`."""
+    digest = hashlib.sha256(f"{experiment}\0{salt}\0{unit}".encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Sticky arms for one experiment: a pure function, the same in every process and language.
+
+    `weights` are positive and need not add up to anything; `include` in (0, 1] is the share of units that take
+    part. Inclusion and arm are drawn with different salts, so neither tells anything about the other.
+    """
+
+    experiment: str
+    weights: tuple[float, ...]
+    include: float = 1.0
+    _bounds: Sequence[int] = field(init=False, repr=False)
+    _included: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        parts = [Fraction(str(weight)) for weight in self.weights]
+        object.__setattr__(self, "_bounds", [int(_WHOLE * upto / sum(parts)) for upto in accumulate(parts)])
+        object.__setattr__(self, "_included", int(_WHOLE * Fraction(str(self.include))))
+
+    def includes(self, unit: str) -> bool:
+        """Tell whether the unit takes part at all."""
+        return self._included == _WHOLE or draw(self.experiment, INCLUDE, unit) < self._included
+
+    def arm(self, unit: str) -> int:
+        """Return the index of the unit's arm."""
+        return bisect_right(self._bounds, draw(self.experiment, ARM, unit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +168,10 @@ class State:
 
 
 def experiment_id(name: str) -> str:
-    """The folder's name: `name`, with `exp-` in front. Raises `ExperimentError` when it is not a portable name."""
+    """Return the folder's name: `name`, with `exp-` in front.
+
+    Raises `ExperimentError` when it is not a portable name.
+    """
     found = name if name.startswith(PREFIX) else PREFIX + name
     if not is_name(found):
         raise ExperimentError(
@@ -139,12 +182,12 @@ def experiment_id(name: str) -> str:
 
 
 def experiment_folder(name: str, artifacts: str | Path | None = None) -> Path:
-    """Where an experiment is, or would be."""
+    """Return where an experiment is, or would be."""
     return artifacts_root(artifacts) / EXPERIMENTS / experiment_id(name)
 
 
 def read_design(name: str, artifacts: str | Path | None = None) -> tuple[Path, Design]:
-    """An experiment's folder and design.
+    """Read an experiment's folder and design.
 
     Raises `ExperimentError` when there is none, `IntegrityError` when the design was changed after the start.
     """
@@ -157,8 +200,13 @@ def read_design(name: str, artifacts: str | Path | None = None) -> tuple[Path, D
             "Start it with: ragc ab start NAME A=REF B=REF --primary OUTCOME",
         ) from error
     try:
-        design = _design(orjson.loads(content))
-    except (ValueError, KeyError, TypeError) as error:
+        fields = orjson.loads(content)
+        if fields.pop("schema") != SCHEMA:
+            raise ValueError("of another schema")
+        arms = tuple(ArmDesign(**arm) for arm in fields.pop("arms"))
+        guards = tuple(Guard(**guard) for guard in fields.pop("guards"))
+        design = Design(arms=arms, guards=guards, **fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{folder / DESIGN} is unreadable.", "Restore it from a copy.") from error
     if design.content() != content:
         raise IntegrityError(
@@ -169,7 +217,7 @@ def read_design(name: str, artifacts: str | Path | None = None) -> tuple[Path, D
 
 
 def read_state(folder: Path) -> State:
-    """Running, until a file says otherwise."""
+    """Read the state: running, until a file says otherwise."""
     try:
         fields = orjson.loads((folder / STATE).read_bytes())
         return State(fields["status"], fields["reason"], fields["at"])
@@ -187,20 +235,3 @@ def end(folder: Path, status: Status, reason: str) -> State:
     ended = State(status, reason, time.time())
     write_whole(folder / STATE, orjson.dumps(asdict(ended), option=_CANONICAL))
     return ended
-
-
-def _design(fields: Mapping[str, Any]) -> Design:
-    if fields["schema"] != SCHEMA:
-        raise ValueError(fields["schema"])
-    return Design(
-        id=fields["id"],
-        arms=tuple(ArmDesign(**arm) for arm in fields["arms"]),
-        primary=fields["primary"],
-        guards=tuple(Guard(**guard) for guard in fields["guards"]),
-        include=fields["include"],
-        max_units=fields["max_units"],
-        shadow=fields["shadow"],
-        alpha=fields["alpha"],
-        created_at=fields["created_at"],
-        seal=fields["seal"],
-    )

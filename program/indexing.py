@@ -1,16 +1,15 @@
-"""A project's folders of documents: indexed, and opened as a library. No language model is opened for either."""
+"""A project's folders of documents: indexed, and opened as a library."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from program.errors import SettingsError
-from program.kindsettings import GraphSettings
 from program.knowledge.bases import BaseSpec
 from program.knowledge.embedder import Embedder, shared_embedder
 from program.knowledge.footprint import footprint
@@ -21,11 +20,10 @@ from program.knowledge.library import Library
 from program.knowledge.rerank import Reranker
 from program.knowledge.source import Source
 from program.manifest import write_whole
-from program.settings import Project, Settings
+from program.settings import Project
 
 if TYPE_CHECKING:
     from program.knowledge.fanout import Fan
-    from program.knowledge.relations import Extractor
 
 INDEX = "index"
 SEEN = "seen"
@@ -101,7 +99,6 @@ def index_bases(
         keep_stop_words=settings.keyword.stop_words == "none",
         stem=settings.keyword.stem,
         fan=fan,
-        extractors=_extractors(settings, bases),
     )
 
 
@@ -127,28 +124,5 @@ def open_bases(
 
 def _seen(project: Project, bases: Sequence[BaseSpec]) -> str:
     """What tells whether the project has to be indexed again."""
-    settings = project.settings
-    relations = {base.name: getattr(settings.knowledge.get(base.name), "relations", "") for base in bases}
-    return footprint(bases, repr((settings.keyword.stem, settings.keyword.stop_words, relations)))
-
-
-def readers(project: Project) -> list[str]:
-    """The models that read relations out of passages while the project is indexed."""
-    bases = project.settings.knowledge.values()
-    return [base.relations for base in bases if isinstance(base, GraphSettings) and base.relations]
-
-
-def _extractors(settings: Settings, bases: Sequence[BaseSpec]) -> Mapping[str, Extractor]:
-    """Who reads relations, by base, where the project asks for them."""
-    asked = {
-        spec.name: base
-        for spec in bases
-        if isinstance(base := settings.knowledge.get(spec.name), GraphSettings)
-        and base.relations
-        and spec.kind == base.kind
-    }
-    if not asked:
-        return {}
-    from program.extraction import TripleExtractor
-
-    return {name: TripleExtractor(base, settings.provider) for name, base in asked.items()}
+    keyword = project.settings.keyword
+    return footprint(bases, repr((keyword.stem, keyword.stop_words)))

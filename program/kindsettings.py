@@ -51,16 +51,9 @@ class DocumentsSettings(_Files):
 
 
 class GraphSettings(_Files):
-    """Files whose passages are found above all by what they name.
-
-    `relations` names a language model that reads each new passage while indexing, within `max_calls` and `max_usd`
-    a run; empty for none.
-    """
+    """Files whose passages are found above all by what they name."""
 
     kind: Literal["graph"]
-    relations: str = ""
-    max_calls: Annotated[int, Field(ge=1)] = 1000
-    max_usd: Annotated[float, Field(gt=0)] = 1.0
 
 
 class TablesSettings(_Base):

@@ -13,7 +13,6 @@ from program.decide import Clarify, Generate, Search, Settle, Switch, Verdict, d
 from program.evidence import first_look, rank
 from program.freshness import need
 from program.judging import judge
-from program.models.arithmetic import solve
 from program.modules import Plan, look_ups
 from program.requests import DEPTH, Ask, Find, Part, Reply, Request, StepFailed, Steps
 from program.retrieval import search, search_newer, search_plan
@@ -23,9 +22,6 @@ from program.writing import draft_request, write
 __all__ = ["DEPTH", "Ask", "Find", "Program", "Reply", "Request", "StepFailed", "Steps", "steps"]
 
 DIRECT_CONFIDENCE = 0.9
-SURELY_DIRECT = 0.6  # no question that is labelled vague, in the example's train and dev splits, is as surely direct
-COMPUTED = Plan("direct", (), ())
-"""The plan for a question that holds all it takes to compute its answer."""
 
 
 def steps(
@@ -56,20 +52,15 @@ def steps(
 
 def _agentic(state: State) -> Steps:
     question, tuning = state.question, state.tuning
-    computed = solve(question) if tuning.route else ""
-    if computed:
-        state.plan = COMPUTED
-        state.path.append("computable")
-    else:
-        yield from _first_look(state)
-    if state.plan.vague and not _surely_direct(state.plan):
+    yield from _first_look(state)
+    if state.plan.vague and not _rather_direct(state.plan):
         state.path.append(f"clarify ({share(state.plan.vagueness)})")
         state.kept = first_look(state.pool or ())
         state.ranked[state.strategy.name, question] = state.kept
         return (yield from _clarify(state))
     if tuning.route and state.plan.route == "direct":
         (reply,) = yield [Ask("generator.direct", {"question": question})]
-        if text := reply["answer"].strip() or computed:
+        if text := reply["answer"].strip():
             state.path.append("unretrieved")
             return state.answer(text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
         state.path.append("no direct answer")
@@ -92,9 +83,9 @@ def _agentic(state: State) -> Steps:
     return (yield from _rounds(state))
 
 
-def _surely_direct(plan: Plan) -> bool:
-    """True when no look-up is needed, which is likelier than that the question is vague: what is there to ask back?"""
-    return plan.route == "direct" and plan.confidence >= SURELY_DIRECT and plan.confidence > plan.vagueness
+def _rather_direct(plan: Plan) -> bool:
+    """Whether it is likelier that no look-up is needed than that the question is vague: what is there to ask back?"""
+    return plan.route == "direct" and plan.confidence > plan.vagueness
 
 
 def _first_look(state: State) -> Part:

@@ -3,7 +3,7 @@
 import json
 
 from optimize import registry
-from optimize.experiment import start
+from optimize.online import start
 from program.answer import Answer, Outcome, Usage
 from program.trace import Trace, new_trace_id
 
@@ -44,5 +44,5 @@ def begin(root, *, arms=2, **changes):
     """An experiment on `support@v1` against the versions after it."""
     publish(root, arms)
     refs = {"ABCDEFG"[n]: f"support@v{n + 1}" for n in range(arms)}
-    settings = {"max_units": 100_000, "primary": "" if changes.get("shadow") else "resolved", **changes}
+    settings = {"max_units": 100_000, "primary": "resolved", **changes}
     return start(NAME, refs, artifacts=root, **settings)

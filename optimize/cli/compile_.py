@@ -7,7 +7,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,7 +75,7 @@ def compile_(
             min=1,
             max=MOST_TRIALS,
             help="Settings that the search proposes; the 10 that every search begins with are tried besides. By default"
-            " 400 when every model runs in this process, else 150. With --resume: of the study in all.",
+            " 100. With --resume: of the study in all.",
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=MOST_SEED, help="Seed of the search; 0 unless given.")] = None,
@@ -97,7 +97,6 @@ def compile_(
     processes: Annotated[
         int, typer.Option(min=1, max=MOST_PROCESSES, help="1: no second process for half of the work.")
     ] = 2,
-    watch: Annotated[bool, typer.Option("--watch", help="Show the study in optuna-dashboard meanwhile.")] = False,
     json: Json = False,
 ) -> None:
     """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
@@ -117,12 +116,11 @@ def compile_(
 
     try:
         left = "stopped at once; calls on their way are lost."
-        with _live(json, lambda: f"{left} {go_on()}") as told, _shown(opened, watch) as shown:
+        with _live(json, lambda: f"{left} {go_on()}") as show:
 
             def watched(live: Live) -> None:
                 begun.add(live.study)
-                told(live)
-                shown(live)
+                show(live)
 
             done = compile_project(
                 opened,
@@ -278,29 +276,6 @@ def _table(done: Compiled, project: Project) -> None:
         )
     for name, why in done.broken.items():
         typer.echo(f"not graded: {name} ({why})", err=True)
-
-
-@contextmanager
-def _shown(project: Project, wanted: bool) -> Iterator[Watch]:
-    """With --watch, opens optuna-dashboard as soon as the study has a name, and closes it at the end."""
-    if not wanted:
-        yield lambda live: None
-        return
-    import webbrowser
-
-    from optimize.dashboard import dashboard, require_dashboard
-
-    require_dashboard()
-    with ExitStack() as stack:
-        opened: list[str] = []
-
-        def show(live: Live) -> None:
-            if live.study and not opened:
-                opened.append(stack.enter_context(dashboard(project, live.study)))
-                typer.echo(f"the study, while it is searched: {opened[0]}", err=True)
-                webbrowser.open(opened[0])
-
-        yield show
 
 
 @contextmanager

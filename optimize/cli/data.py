@@ -55,7 +55,7 @@ def check(folder: Folder, json: Json = False) -> None:
         _print_shortcuts(report)
         for title, findings in (("error", report.errors), ("warning", report.warnings)):
             for finding in findings[:PRINTED]:  # no table: an id that is broken in two cannot be copied
-                typer.echo(f"{title}: {_place(finding, project.labelled.name)}: {finding.what}\n    {finding.mend}")
+                typer.echo(f"{title}: {_told(finding, project.labelled.name)}\n    {finding.mend}")
             if len(findings) > PRINTED:
                 typer.echo(f"{len(findings) - PRINTED} more {title}s: --json lists them all.")
         read = counted(report.questions, "question")
@@ -72,10 +72,12 @@ def check(folder: Folder, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _place(finding: Finding, labelled: str) -> str:
+def _told(finding: Finding, labelled: str) -> str:
     where = finding.file or labelled
+    if finding.what.startswith(f"{where} line {finding.line}"):  # of a line that cannot be read it says so itself
+        return finding.what
     line = f" line {finding.line}" if finding.line else ""
-    return f"{where}{line}{f' ({finding.id})' if finding.id else ''}"
+    return f"{where}{line}{f' ({finding.id})' if finding.id else ''}: {finding.what}"
 
 
 def _print_shortcuts(report: Report) -> None:

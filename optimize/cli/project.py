@@ -94,7 +94,6 @@ def index(
     from dataclasses import asdict
 
     from program.indexing import index_project
-    from program.knowledge.relations import NOTHING_READ
     from program.settings import Project
 
     project = Project.open(folder)
@@ -106,11 +105,6 @@ def index(
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
     passages, documents = counted(report.passages, "passage"), counted(report.documents, "document")
     typer.echo(f"{passages} of {documents} in {report.seconds:.1f} s: {state}")
-    if (read := report.relations) != NOTHING_READ:
-        typer.echo(
-            f"relations: {counted(read.asked, 'passage')} read, {read.reused} kept, {read.unread} not read; "
-            f"{counted(read.calls, 'call')}, ${read.usd:.4f}"
-        )
     if report.skipped:
         typer.echo(f"{len(report.skipped)} skipped:", err=True)
     for skipped in report.skipped:

@@ -1,16 +1,15 @@
-"""`ragc diff`, `log`, `gc`, `export`, `import`: what changed, where it came from, what may go, from host to host."""
+"""`ragc diff`, `log`, `gc`: what changed, where it came from, what may go."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts, Ref, headline, say_none
+from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts, headline, say_none
 from optimize.cli.show import Json, counted, print_json, print_table
-from program.errors import IntegrityError, RagcError, VersionError
+from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
     from optimize.lineage import Line
@@ -21,8 +20,6 @@ def register(app: typer.Typer) -> None:
     app.command("diff")(diff)
     app.command("log")(log)
     app.command("gc")(gc)
-    app.command("export")(export)
-    app.command("import")(import_)
 
 
 def diff(
@@ -106,42 +103,6 @@ def gc(
         for fate in broken:
             typer.echo(f"error: {fate.name}@{fate.version} stays: {fate.broken}", err=True)
         raise typer.Exit(IntegrityError.exit_code)
-
-
-def export(
-    ref: Ref,
-    file: Annotated[Path, typer.Argument(help="The zip file to write; it must not exist yet.")],
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
-) -> None:
-    """Writes a version to one file, for another host."""
-    from optimize.transfer import export_version
-
-    try:
-        sealed = export_version(ref, file, artifacts)
-    except OSError as error:
-        raise VersionError(f"{file} cannot be written: {error.strerror}.", "Name a new file in a folder.") from error
-    shown = {"name": sealed.name, "version": sealed.folder.name, "digest": sealed.digest, "file": str(file)}
-    if json:
-        print_json(shown)
-    else:
-        typer.echo(f"{sealed.name}@{sealed.folder.name} -> {file}\n{sealed.digest}")
-
-
-def import_(
-    file: Annotated[Path, typer.Argument(help="A file that ragc export wrote.")],
-    digest: Annotated[str, typer.Option(help="The version digest that export printed; refused when another.")] = "",
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
-) -> None:
-    """Takes a version in from one file, every digest checked."""
-    from optimize.transfer import import_version
-
-    ref = import_version(file, artifacts, digest=digest)
-    if json:
-        print_json({"version": ref})
-    else:
-        typer.echo(ref)
 
 
 def _print_tree(name: str, lines: list[Line]) -> None:

@@ -14,8 +14,7 @@ import numpy as np
 
 from program.errors import ModelError
 from program.knowledge.contextual import Passage, Tokens, alike, read
-from program.knowledge.minilm import MiniLM
-from program.knowledge.minilm_graph import DIMENSION
+from program.knowledge.minilm import DIMENSION, MiniLM
 from program.knowledge.sentencemodel import SentenceModel
 from program.knowledge.vectorfile import VectorFile
 

@@ -19,19 +19,17 @@ from typing import TYPE_CHECKING, Any
 from program.errors import KnowledgeError
 from program.knowledge.graph import Graph
 from program.knowledge.graph_search import GraphSearch
-from program.knowledge.keywords import Keywords
-from program.knowledge.lexical import ArrayKeywords, KeywordStore
+from program.knowledge.keywords import ArrayKeywords, Keywords, KeywordStore
 from program.knowledge.passagefile import corpus_digest, lines_of, read_passages, write_lines
 from program.knowledge.selection import Selection
-from program.knowledge.source import Passage
-from program.knowledge.spelling import VERSION, Spelling
+from program.knowledge.source import Passage, embedding_text
 from program.knowledge.vectors import ArrayVectors, VectorStore
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FORMAT = 3
+FORMAT = 4
 CURRENT = "current.json"
 MANIFEST = "manifest.json"
 PASSAGES = "passages.jsonl"
@@ -40,8 +38,7 @@ KEYWORDS = "keywords.safetensors"
 VECTORS = "vectors.safetensors"
 ENTITIES = "entities.json"
 GRAPH = "graph.safetensors"
-SPELLING = "spelling.safetensors"
-FILES = (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH, SPELLING)
+FILES = (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)
 MEND = "Run: ragc index PROJECT"
 
 
@@ -57,7 +54,6 @@ class Index:
     vectors: VectorStore
     lexical: KeywordStore
     embedder_digest: str
-    relations: str = ""
 
     @classmethod
     def of(
@@ -67,15 +63,11 @@ class Index:
         keywords: Keywords,
         graph: Graph,
         embedder_digest: str,
-        relations: str = "",
     ) -> Index:
-        """The index of these passages, searched in memory; those of one base must stand together.
-
-        `relations` is the digest of the triples that went into the graph, empty without any.
-        """
+        """The index of these passages, searched in memory; those of one base must stand together."""
         selection = Selection(passages)
         vectors, lexical = ArrayVectors(matrix, selection), ArrayKeywords(keywords, selection)
-        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, lexical, embedder_digest, relations)
+        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, lexical, embedder_digest)
 
     @cached_property
     def graph_search(self) -> GraphSearch:
@@ -94,14 +86,14 @@ class Index:
 
     @cached_property
     def index_digest(self) -> str:
-        """Identifies passages, embedder, keyword settings, relations and format together."""
+        """Identifies passages, embedder, keyword settings and format together."""
         split = self.keywords.keep_stop_words, self.keywords.stem
-        return index_digest(self.corpus_digest, self.embedder_digest, *split, self.relations)
+        return index_digest(self.corpus_digest, self.embedder_digest, *split)
 
 
-def index_digest(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True, relations: str = "") -> str:
+def index_digest(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True) -> str:
     """`sha256:` and the digest of everything that an index depends on."""
-    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem, relations])
+    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem])
     return f"sha256:{hashlib.sha256(made_of.encode()).hexdigest()}"
 
 
@@ -132,10 +124,10 @@ def point_to(folder: Path, generation: str) -> None:
     _sync(folder)
 
 
-def write(aside: Path, index: Index, lines: Sequence[str], spelling: Spelling) -> None:
+def write(aside: Path, index: Index, lines: Sequence[str]) -> None:
     """Write an index into the empty folder `aside`, the manifest of sizes and digests last.
 
-    `lines` are its passages as `lines_of` gives them; their spelling is for whoever makes the next index.
+    `lines` are its passages as `lines_of` gives them.
     """
     from safetensors.numpy import save_file
 
@@ -145,19 +137,16 @@ def write(aside: Path, index: Index, lines: Sequence[str], spelling: Spelling) -
     save_file({"vectors": index.matrix}, aside / VECTORS)
     (aside / ENTITIES).write_text(json.dumps(index.graph.names, ensure_ascii=False), encoding="utf-8")
     save_file(index.graph.arrays(), aside / GRAPH)
-    save_file(spelling.arrays(), aside / SPELLING)
     corpus = corpus_digest(lines)
     split = index.keywords.keep_stop_words, index.keywords.stem
     manifest = {
         "format": FORMAT,
-        "index_digest": index_digest(corpus, index.embedder_digest, *split, index.relations),
+        "index_digest": index_digest(corpus, index.embedder_digest, *split),
         "corpus_digest": corpus,
         "embedder_digest": index.embedder_digest,
         "keep_stop_words": split[0],
         "stem": split[1],
-        "relations": index.relations,
         "passages": len(index.passages),
-        "spelling": VERSION,
         "files": {name: _digest(aside / name) for name in FILES},
     }
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
@@ -210,7 +199,20 @@ def read(place: Path, embedder_digest: str) -> Index:
         raise
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         raise KnowledgeError(f"The index in {place} is damaged: {error}.", MEND) from error
-    return Index.of(passages, matrix, keywords, graph, embedder_digest, manifest["relations"])
+    return Index.of(passages, matrix, keywords, graph, embedder_digest)
+
+
+def known_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.float32]]:
+    """Read the vectors of an index by their texts: none of one that is damaged, or of another embedder."""
+    from safetensors.numpy import load_file
+
+    try:
+        if not intact(place) or json.loads((place / MANIFEST).read_bytes())["embedder_digest"] != embedder_digest:
+            return {}
+        texts = map(embedding_text, read_passages(place / PASSAGES))
+        return dict(zip(texts, load_file(place / VECTORS)["vectors"], strict=True))
+    except Exception:  # whatever another format holds in their place: the cost is time
+        return {}
 
 
 def _check(manifest: Mapping[str, Any], embedder_digest: str) -> None:

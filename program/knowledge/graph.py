@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from program.knowledge.entities import Mentioned, find_mentions
-from program.knowledge.mentions import Key, Lexicon, aliases, named_pairs
-from program.knowledge.relations import Triple
+from program.knowledge.mentions import Key, Lexicon, aliases, shared
 from program.knowledge.source import Passage, embedding_text
-from program.knowledge.spelling import Spelling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,33 +47,19 @@ class Graph:
         self.joining = lru_cache(maxsize=JOINS)(self._joining)
 
     @classmethod
-    def build(
-        cls,
-        passages: Sequence[Passage],
-        triples: Sequence[Sequence[Triple]] = (),
-        spelling: Spelling | None = None,
-        earlier: Mentioned | None = None,
-    ) -> Graph:
-        """The graph of these passages, rows as in the sequence.
-
-        `triples`, if any, are what each passage states: it names their subjects and objects, however it spells them,
-        and joins what is about the one to what is about the other. Their `spelling`, and what an `earlier` graph
-        found in them, save reading them again.
-        """
-        spelling = spelling or Spelling.of(passages)
+    def build(cls, passages: Sequence[Passage]) -> Graph:
+        """Join these passages, rows as in the sequence."""
+        texts = [embedding_text(p) for p in passages]
         titled = [aliases(p.title) for p in passages]
         stamped = [{name for value in p.attributes.values() for name in aliases(value)} for p in passages]
-        stated = [named_pairs(row) for row in triples] or [[] for _ in passages]
-        told = {name for row in stated for pair in row for name in pair}
-        keys = sorted(spelling.shared().union(told, *titled, *stamped))
+        keys = sorted(shared(texts).union(*titled, *stamped))
         number = {name: n for n, name in enumerate(keys)}
         shape = (len(passages), len(keys))
-        joined = [[(number[one], number[other]) for one, other in row] for row in stated]
-        named = _matrix([dict.fromkeys(sorted(set().union(*pairs)), 1.0) for pairs in joined], shape)
-        mentions = find_mentions([embedding_text(p) for p in passages], keys, spelling, earlier).maximum(named)
+        lexicon = Lexicon(keys)
+        mentions = _matrix([dict.fromkeys(sorted(lexicon.find(text)), 1.0) for text in texts], shape)
         about = _shares(_matrix([{number[name]: w for name, w in row.items()} for row in titled], shape))
         stamps = _matrix([dict.fromkeys(sorted(number[name] for name in row), 1.0) for row in stamped], shape)
-        return cls(keys, mentions, about, stamps, _links(mentions, about, {pair for row in joined for pair in row}))
+        return cls(keys, mentions, about, stamps, _links(mentions, about))
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], names: Sequence[str]) -> Graph:
@@ -200,19 +183,13 @@ def _shares(matrix: Any) -> Any:
     return csr_array(matrix @ diags_array((highest / np.where(total > 0, total, 1)).astype(np.float32)))
 
 
-def _links(mentions: Any, about: Any, stated: Collection[tuple[int, int]]) -> Any:
+def _links(mentions: Any, about: Any) -> Any:
     """What joins two passages, by entity the square of its rarity: one names what the other is about, each
-    way, and NAME_SHARE over the number of passages for a name that they share. Passages about two entities that a
-    triple joins are joined by the product of the two rarities."""
+    way, and NAME_SHARE over the number of passages for a name that they share."""
     from scipy.sparse import csr_array, diags_array
 
-    rare = rarity(mentions)
-    weight = rare**2
+    weight = rarity(mentions) ** 2
     naming = mentions @ diags_array(weight) @ about.T
-    if stated:
-        one, other = np.array(sorted(stated), np.int64).T
-        pairs = csr_array((rare[one] * rare[other], (one, other)), shape=(about.shape[1], about.shape[1]))
-        naming = naming + about @ pairs @ about.T
     count = np.asarray(mentions.sum(0)).ravel()
     joins = np.where((count > 1) & (count <= COMMON), NAME_SHARE * weight / np.maximum(count, 1), 0).astype(np.float32)
     both = csr_array(naming + naming.T + mentions @ diags_array(joins) @ mentions.T)

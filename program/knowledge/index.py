@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,9 @@ from program.knowledge.generation import MEND, Index
 from program.knowledge.graph import Graph
 from program.knowledge.ingest import Skipped, link_superseded, read_spec
 from program.knowledge.keywords import Keywords
-from program.knowledge.last import Last, read_last
 from program.knowledge.parsedfile import ParsedFiles
 from program.knowledge.passagefile import corpus_digest, lines_of
-from program.knowledge.relations import NOTHING_READ, Extractor, Read, digest_of, read_relations
-from program.knowledge.source import Passage, embedding_text
-from program.knowledge.spelling import Spelling
+from program.knowledge.source import Passage, embedding_text, keyword_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
 CHUNK = 128  # texts embedded between two reports of progress
 WAIT = 120.0  # seconds to wait for another process that is indexing
 PARSED = "parsed.sqlite"
-RELATIONS = "relations.sqlite"
 SERVER_ABOVE = 200_000  # passages past which a server, where there is one, searches words, too
 
 __all__ = ["BaseSpec", "IndexReport", "build_index", "open_index"]
@@ -58,7 +54,6 @@ class IndexReport:
     unchanged: bool
     skipped: tuple[Skipped, ...] = ()
     warnings: tuple[str, ...] = ()
-    relations: Read = NOTHING_READ
     seconds: float = 0.0
 
 
@@ -73,17 +68,15 @@ def build_index(
     keep_stop_words: bool = False,
     stem: bool = True,
     fan: Fan | None = None,
-    extractors: Mapping[str, Extractor] | None = None,
 ) -> IndexReport:
-    """Index every base into `folder` (a project's `.ragc/index`), doing only what changed.
+    """Index every base into `folder` (a project's `.ragc/index`), unless nothing changed.
 
     Readers go on with the last complete index until the new one is whole, and those that have it open keep
     it. One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and
-    texts that were embedded are not embedded again. Vectors also go to the Qdrant server at `qdrant_url`, if
-    any: its local folder admits one process only, so that readers would have no use for one; past `server_above`
-    passages their words do, too. `fan` computes vectors in the embedder's place, elsewhere. `extractors`, by base,
-    read what changed passages state of the things they name. Raises KnowledgeError for a base that is absent, empty
-    or of an unknown kind.
+    texts that were embedded are not embedded again; keywords and graph are made anew of all passages. Vectors also
+    go to the Qdrant server at `qdrant_url`, if any: its local folder admits one process only, so that readers would
+    have no use for one; past `server_above` passages their words do, too. `fan` computes vectors in the embedder's
+    place, elsewhere. Raises KnowledgeError for a base that is absent, empty or of an unknown kind.
     """
     from filelock import FileLock, Timeout
 
@@ -103,7 +96,6 @@ def build_index(
                 keep_stop_words=keep_stop_words,
                 stem=stem,
                 fan=fan or partial(map, embedder.encode),
-                extractors=extractors or {},
             )
     except Timeout as error:
         raise KnowledgeError(
@@ -155,7 +147,6 @@ def _build(
     keep_stop_words: bool,
     stem: bool,
     fan: Fan,
-    extractors: Mapping[str, Extractor],
 ) -> IndexReport:
     kept = ParsedFiles(folder / PARSED)
     reading = link_superseded([read_spec(base, kept) for base in bases])
@@ -164,22 +155,18 @@ def _build(
         raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
     lines = lines_of(passages)
     corpus = corpus_digest(lines)
-    triples, read = read_relations(passages, extractors, folder / RELATIONS)
-    relations = digest_of(triples)
-    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem, relations)
+    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem)
     name = generation.generation_name(digest)
     previous = _current(folder)
     whole = generation.intact(folder / name)
     embedded = reused = 0
     if not whole:
-        last = read_last(folder / previous, embedder.digest, keep_stop_words, stem) if previous else Last({})
-        matrix, embedded = _embed(passages, fan, last.vectors, progress)
+        known = generation.known_vectors(folder / previous, embedder.digest) if previous else {}
+        matrix, embedded = _embed(passages, fan, known, progress)
         reused = len(passages) - embedded
-        spelling, rows = last.spelt(passages, keep_stop_words, stem)
-        keywords = Keywords.of_bags(spelling.terms, keep_stop_words, stem)
-        graph = Graph.build(passages, triples, spelling, last.mentioned(rows))
-        index = Index.of(passages, matrix, keywords, graph, embedder.digest, relations)
-        _store(folder, name, index, lines, spelling)
+        keywords = Keywords.build(map(keyword_text, passages), keep_stop_words, stem)
+        index = Index.of(passages, matrix, keywords, Graph.build(passages), embedder.digest)
+        _store(folder, name, index, lines)
     served = not qdrant_url or server.fill(folder / name, embedder, qdrant_url, server_above)
     if previous != name:
         generation.point_to(folder, name)
@@ -194,7 +181,6 @@ def _build(
         unchanged=whole and served and previous == name,
         skipped=tuple(reading.skipped),
         warnings=tuple(map(str, reading.flaws)),
-        relations=read,
     )
 
 
@@ -218,12 +204,12 @@ def _embed(
     return np.stack([known[t] for t in texts]), len(missing)
 
 
-def _store(folder: Path, name: str, index: Index, lines: Sequence[str], spelling: Spelling) -> None:
+def _store(folder: Path, name: str, index: Index, lines: Sequence[str]) -> None:
     for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
         shutil.rmtree(leftover)
     aside = folder / f"aside-{os.getpid()}"
     aside.mkdir()
-    generation.write(aside, index, lines, spelling)
+    generation.write(aside, index, lines)
     generation.publish(aside, folder / name)
 
 

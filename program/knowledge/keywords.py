@@ -1,27 +1,24 @@
-"""BM25 by a slice and a sum: impacts are computed once into a sparse matrix of passages by terms."""
+"""Keyword search: BM25 by a slice and a sum in memory, or by a Qdrant server's sparse vectors under its IDF."""
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from program.knowledge.bags import Bags
+from program.knowledge.selection import Selection, best
+from program.knowledge.source import NO_FILTERS, Filters
+from program.knowledge.vectors import QdrantVectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.sparse import csc_array
-
-K1 = 1.5
-B = 0.75
-EPSILON = 0.25
 
 # A number with its points and commas is one word (4.50, 3.8), so is a word with its apostrophe.
 WORD = re.compile(r"\d+(?:[.,]\d+)+|\w+(?:'\w+)*")
@@ -36,17 +33,16 @@ STOP_WORDS = frozenset(
 
 
 def words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
-    """A text's words in order, lower case, cut to their stems or whole, with or without function words."""
+    """Split a text into words in order, lower case, stemmed or whole, with or without function words."""
     found = WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
     return [_stem(w) if stem and not w.isdigit() else w for w in found if keep_stop_words or w not in STOP_WORDS]
 
 
 class Keywords:
-    """Okapi BM25 over a list of texts, with exactly the scores of `rank_bm25.BM25Okapi`.
+    """The scores of `rank_bm25.BM25Okapi` over a list of texts, to the bit.
 
-    Term frequency f in a text of length l weighs idf * f * (k1 + 1) / (f + k1 * (1 - b + b * l / mean l)),
-    idf = ln((N - n + 0.5) / (n + 0.5)); an idf below zero becomes epsilon times the mean idf (Trotman et al.
-    2014, "Improvements to BM25 and Language Models Examined"). Read-only once made: safe from many threads.
+    Its statistics are multiplied out once into `impacts`, a matrix of texts by `terms`. Read-only once made: safe
+    from many threads.
     """
 
     def __init__(
@@ -58,27 +54,16 @@ class Keywords:
         self.stem = stem
 
     @classmethod
-    def build(cls, texts: Sequence[str], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
-        """The index of these texts, passage numbers as in the sequence."""
-        return cls.of_words([words(t, keep_stop_words, stem) for t in texts], keep_stop_words, stem)
+    def build(cls, texts: Iterable[str], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
+        """Index these texts, numbered as in the sequence."""
+        return cls.of_words((words(t, keep_stop_words, stem) for t in texts), keep_stop_words, stem)
 
     @classmethod
-    def of_words(cls, documents: Sequence[Sequence[str]], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
-        """The index of texts that are already split into terms."""
-        return cls.of_bags(Bags.of(Counter(document) for document in documents), keep_stop_words, stem)
-
-    @classmethod
-    def of_bags(cls, texts: Bags, keep_stop_words: bool = False, stem: bool = True) -> Keywords:
-        """The index of texts whose terms are counted."""
-        from scipy.sparse import csc_array
-
-        terms = {term: at for at, term in enumerate(texts.words)}
-        matrix = saturation(texts, terms)
-        if terms:
-            idf = _idf(np.diff(matrix.indptr), len(texts))
-            impacts = np.repeat(idf, np.diff(matrix.indptr)) * matrix.data
-            matrix = csc_array((impacts, matrix.indices, matrix.indptr), shape=matrix.shape)
-        return cls(matrix, terms, keep_stop_words, stem)
+    def of_words(cls, documents: Iterable[Sequence[str]], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
+        """Index texts that are already split into terms."""
+        weights, idf = _weights(documents)
+        weights.data *= np.array(list(idf.values()))[weights.indices]
+        return cls(weights.tocsc(), {term: at for at, term in enumerate(idf)}, keep_stop_words, stem)
 
     @classmethod
     def from_arrays(
@@ -88,7 +73,7 @@ class Keywords:
         keep_stop_words: bool = False,
         stem: bool = True,
     ) -> Keywords:
-        """The index that `arrays` and `listed_terms` were taken from."""
+        """Restore the index that `arrays` and `terms` were taken from."""
         from scipy.sparse import csc_array
 
         parts = (arrays["data"], arrays["indices"], arrays["indptr"])
@@ -96,49 +81,119 @@ class Keywords:
         return cls(matrix, {term: at for at, term in enumerate(terms)}, keep_stop_words, stem)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The matrix as plain arrays (data, indices, indptr and the number of texts)."""
+        """Give the matrix as plain arrays: data, indices, indptr and the number of texts."""
         matrix: Any = self.impacts
         texts = np.array([matrix.shape[0]], np.int64)
         return {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "texts": texts}
 
-    def split(self, query: str) -> list[str]:
-        """The terms of a query, split as the texts were."""
-        return words(query, self.keep_stop_words, self.stem)
+    def split(self, text: str) -> list[str]:
+        """Split a text into terms, a query as the texts were."""
+        return words(text, self.keep_stop_words, self.stem)
 
     def scores(self, query: str) -> NDArray[np.float64]:
-        """The BM25 score of every text, shape (texts,)."""
+        """Score every text, shape (texts,)."""
         return self.scores_of(self.split(query))
 
     def scores_of(self, query: Sequence[str]) -> NDArray[np.float64]:
-        """The same for a query already split into terms; a term counts as often as it stands there."""
+        """Score every text for a query already split into terms; a term counts as often as it stands there."""
         matrix: Any = self.impacts
         total = np.zeros(matrix.shape[0], np.float64)
-        for term, times in Counter(query).items():
-            column = self.terms.get(term)
-            if column is not None:
-                part = slice(matrix.indptr[column], matrix.indptr[column + 1])
-                total[matrix.indices[part]] += times * matrix.data[part]
+        for column in (self.terms[term] for term in query if term in self.terms):
+            part = slice(matrix.indptr[column], matrix.indptr[column + 1])
+            total[matrix.indices[part]] += matrix.data[part]
         return total
 
 
-def saturation(texts: Bags, terms: Mapping[str, int]) -> Any:
-    """BM25 without the IDF: f * (k1 + 1) / (f + k1 * (1 - b + b * l / mean l)), CSC, shape (texts, terms)."""
+class KeywordStore(Protocol):
+    """Texts by row, scored by the words that they share with a question; 0 for none. Safe from many threads."""
+
+    def search(
+        self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS
+    ) -> list[tuple[int, float]]:
+        """Find the `k` best rows of a base (None: of all) that pass the filters and score above 0.
+
+        Each comes with its score.
+        """
+        ...
+
+    def scores(self, query: str, rows: Sequence[int]) -> list[float]:
+        """Score each of these rows, in their order."""
+        ...
+
+
+class ArrayKeywords:
+    """BM25 of every text at once, from the matrix in memory."""
+
+    def __init__(self, keywords: Keywords, selection: Selection) -> None:
+        self.keywords = keywords
+        self.selection = selection
+        self._last: tuple[str, NDArray[np.float64]] = ("", np.zeros(0))
+
+    def search(
+        self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS
+    ) -> list[tuple[int, float]]:
+        scores = self._scores(query)
+        rows = self.selection.admitted(base, filters)
+        return [(row, float(scores[row])) for row in best(scores, rows[scores[rows] > 0], k)]
+
+    def scores(self, query: str, rows: Sequence[int]) -> list[float]:
+        return [float(score) for score in self._scores(query)[np.asarray(rows, np.intp)]]
+
+    def _scores(self, query: str) -> NDArray[np.float64]:
+        # One search asks several times about one question: for each base, for the walk, for rows found otherwise.
+        last, scores = self._last
+        if last != query or not len(scores):
+            # In a project of a few passages BM25 can fall below zero; that is no match either.
+            scores = np.maximum(self.keywords.scores(query), 0.0)
+            self._last = query, scores
+        return scores
+
+
+class QdrantKeywords:
+    """The same by a Qdrant collection: stored are BM25's weights of terms in texts, the server multiplies by its IDF,
+    ln(1 + (N - n + 0.5) / (n + 0.5)), which differs a little from the one in memory."""
+
+    def __init__(self, store: QdrantVectors, keywords: Keywords) -> None:
+        self.store = store
+        self.keywords = keywords
+
+    def search(
+        self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS
+    ) -> list[tuple[int, float]]:
+        asked = self._asked(query)
+        return self.store.sparse(asked, k, base, filters) if k > 0 and asked else []
+
+    def scores(self, query: str, rows: Sequence[int]) -> list[float]:
+        asked = self._asked(query)
+        found = dict(self.store.sparse(asked, len(rows), rows=rows)) if asked and len(rows) else {}
+        return [found.get(row, 0.0) for row in rows]
+
+    def _asked(self, query: str) -> dict[int, float]:
+        terms = self.keywords.terms
+        return {terms[t]: float(times) for t, times in Counter(self.keywords.split(query)).items() if t in terms}
+
+
+def sparse_rows(keywords: Keywords, texts: Iterable[str]) -> Any:
+    """Weigh each term in each of an index's own texts before the IDF: CSR, shape (texts, terms)."""
+    return _weights(map(keywords.split, texts))[0]
+
+
+def _weights(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, float]]:
+    """Each term's weight in each text before its IDF (CSR, texts by terms), and the IDF of each term."""
+    from rank_bm25 import BM25Okapi
     from scipy.sparse import csr_array
 
-    columns = np.array([terms[word] for word in texts.words], np.int32)[texts.places]
-    f, sizes = texts.values.astype(np.float64), np.diff(texts.starts)
-    lengths = np.bincount(np.repeat(np.arange(len(texts)), sizes), f, len(texts))
-    longer = 1 - B + B * lengths / max(lengths.mean() if len(texts) else 0.0, 1e-9)
-    weights = f * (K1 + 1) / (f + np.repeat(K1 * longer, sizes))
-    matrix = csr_array((weights, columns, texts.starts), shape=(len(texts), len(terms))).tocsc()
-    matrix.sort_indices()
-    return matrix
-
-
-def _idf(texts_with: NDArray[np.int64], texts: int) -> NDArray[np.float64]:
-    idf = np.log(texts - texts_with + 0.5) - np.log(texts_with + 0.5)
-    floor = EPSILON * math.fsum(idf) / len(idf)
-    return np.where(idf < 0, floor, idf)
+    documents = list(documents)
+    if not any(documents):  # BM25Okapi divides by the number of words
+        return csr_array((len(documents), 0)), {}
+    bm25 = BM25Okapi(documents)
+    number = {term: at for at, term in enumerate(bm25.idf)}
+    starts = np.cumsum([0, *map(len, bm25.doc_freqs)])
+    terms = np.fromiter((number[term] for row in bm25.doc_freqs for term in row), np.int32, starts[-1])
+    f = np.fromiter((times for row in bm25.doc_freqs for times in row.values()), np.int64, starts[-1])
+    longer = 1 - bm25.b + bm25.b * np.array(bm25.doc_len) / bm25.avgdl
+    weights = f * (bm25.k1 + 1) / (f + np.repeat(bm25.k1 * longer, np.diff(starts)))
+    return csr_array((weights, terms, starts), shape=(len(documents), len(number))), bm25.idf
 
 
 _stemming = threading.Lock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
@@ -16,6 +17,8 @@ Key = tuple[str, ...]
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|(?<!\b[A-Z])(?<!\b(?:St|Dr|Mr|Ms|Jr|Sr|Mt|Ft|vs))(?<!\bMrs)\.|[,!?:;\n]")
 LONGEST = 8
 """Words that a name may have."""
+LEAST = 2
+"""Texts that must share a name for it to join them, unless some text is about it."""
 
 _STOPS = frozenset(".,!?:;\n")
 _JOINS = frozenset("and or in on at to".split())
@@ -49,26 +52,22 @@ def aliases(title: str) -> dict[Key, float]:
     return found
 
 
-def names(text: str) -> set[Key]:
+def shared(texts: Iterable[str]) -> set[Key]:
+    """Find the names that at least LEAST texts hold; a single word only where no more texts write it small."""
+    held, small = Counter[Key](), Counter[Key]()
+    for text in texts:
+        tokens = _tokens(text)
+        held.update(_names(text, tokens))
+        small.update({(folded,) for word, folded in tokens if word.islower()})
+    return {name for name, count in held.items() if count >= max(LEAST, small[name])}
+
+
+def _names(text: str, tokens: Sequence[tuple[str, str]]) -> set[Key]:
     """Capitalised spans, code identifiers, and terms set in bold, quotes or code.
 
     A single capitalised word that begins a sentence may be any word, and does not count; nor does a month or a day
     of the week. What `and` or a preposition joins is one name and several.
     """
-    return _names(text, _tokens(text))
-
-
-def spelt(text: str) -> tuple[set[Key], dict[str, int]]:
-    """The names of a text, and its words as they are compared: 1 for one that stands there written small, else 0."""
-    tokens = _tokens(text)
-    written: dict[str, int] = {}
-    for word, folded in tokens:
-        if word not in _STOPS and not written.get(folded):
-            written[folded] = int(word.islower())
-    return _names(text, tokens), written
-
-
-def _names(text: str, tokens: Sequence[tuple[str, str]]) -> set[Key]:
     found = {key(" ".join(match.groups(""))) for match in _DEFINED.finditer(text)}
     found |= {key(match[0]) for match in _CODE.finditer(text)}
     for span, begins in _spans(tokens):
@@ -83,12 +82,6 @@ def _names(text: str, tokens: Sequence[tuple[str, str]]) -> set[Key]:
     return {
         name for name in found if _names_something(name) and len(name) <= LONGEST and not _CALENDAR.issuperset(name)
     }
-
-
-def named_pairs(triples: Iterable[tuple[str, str, str]]) -> list[tuple[Key, Key]]:
-    """Subject and object of each triple, where both are names (of at most LONGEST words)."""
-    pairs = [(key(subject), key(object)) for subject, _, object in triples]
-    return [pair for pair in pairs if all(_names_something(name) and len(name) <= LONGEST for name in pair)]
 
 
 class Lexicon:

@@ -18,6 +18,8 @@ KNOWN = frozenset("title as_of authority supersedes text contents content body _
 """Fields that are read as what they are; any other is an attribute."""
 OWN = ("title", "as_of", "date", "authority", "supersedes")
 """The keys of front matter that mean something to the program."""
+DISTINCT = ("as_of", "authority", "supersedes")
+"""Of these those that no key of one's own resembles by chance, as `dates` does `date`."""
 DATE = "date"
 """In front matter another word for `as_of`; a record's `date` may be the date of anything."""
 NEAR = 0.8  # normalised similarity of a misspelt key, 1.0 being the same: one slip in five letters
@@ -123,7 +125,7 @@ def _shown(line: str) -> str:
 
 
 def _misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> list[Flaw]:
-    """Doubt the unknown keys that are one of OWN but for a slip of the pen."""
+    """Return the unknown keys that are one of OWN but for a slip of the pen."""
     from rapidfuzz.distance import OSA
 
     flaws = []
@@ -132,7 +134,7 @@ def _misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> list[F
         near = max(OWN, key=lambda own: OSA.normalized_similarity(key, own))
         if str(name) not in KNOWN and name != DATE and OSA.normalized_similarity(key, near) >= NEAR:
             what = f"the key {str(name)!r} is not known and was taken for an attribute"
-            flaws.append(Flaw(what, f"Did you mean {near}?", places.get(key, 0), lost=False))
+            flaws.append(Flaw(what, f"Did you mean {near}?", places.get(key, 0), lost=near in DISTINCT))
     return flaws
 
 

@@ -1,7 +1,8 @@
 """all-MiniLM-L6-v2 run with onnxruntime: a text's vector is the same to the bit whatever it is embedded with.
 
 The usual library takes seconds to import, and pads texts of different lengths into one batch, which moves the last
-bits of each. Here only texts of one length share a batch, and each product is one thread's.
+bits of each. Here only texts of one length share a batch, and each product is one thread's. `minilm.onnx` holds the
+graph without its weights: these are given by name, as `model.safetensors` has them, when a session is opened.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from program.knowledge.minilm_graph import DIMENSION, GRAPH, HEADS
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+GRAPH = Path(__file__).with_name("minilm.onnx")
+DIMENSION = 384
+HEADS = 12
 LONGEST = 256  # tokens read of a text
 TOKENS = 512  # of a batch, about
 RECENT = 64  # texts run by themselves whose states are kept, of 0.4 MB each at most

@@ -9,7 +9,7 @@ from program.errors import KnowledgeError
 from program.knowledge import generation
 from program.knowledge.embedder import Embedder
 from program.knowledge.generation import MEND, Index
-from program.knowledge.lexical import QdrantKeywords, sparse_rows
+from program.knowledge.keywords import QdrantKeywords, sparse_rows
 from program.knowledge.source import keyword_text
 from program.knowledge.vectors import QdrantVectors, connect, open_qdrant
 
@@ -25,8 +25,7 @@ def fill(place: Path, embedder: Embedder, url: str, above: int) -> bool:
         store = QdrantVectors(client, place.name, url)
         held = store.holds(len(index.passages), words)
         if not held:
-            texts = [keyword_text(p) for p in index.passages] if words else []
-            sparse = sparse_rows(index.keywords, texts) if words else None
+            sparse = sparse_rows(index.keywords, map(keyword_text, index.passages)) if words else None
             store.write(index.matrix, index.selection, [p.id for p in index.passages], sparse)
     return held
 

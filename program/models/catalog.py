@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -174,15 +174,12 @@ def open_lane(name: str, provider: ProviderSettings, role: str = "write", local:
     return shared_gateway().lane(name, api_base, Terms(**terms))
 
 
-def require_price(
-    names: ModelSettings, provider: ProviderSettings, cap: str, otherwise: str, besides: Sequence[str] = ()
-) -> None:
-    """Raises `BudgetError` for a cap on money when neither the project nor LiteLLM has a price for one of its models,
-    or of those asked `besides`.
+def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, otherwise: str) -> None:
+    """Raises `BudgetError` for a cap on money when neither the project nor LiteLLM has a price for one of its models.
 
     `cap` is the setting or option that could not stop it, `otherwise` what else may be done than to set a price.
     """
-    roles = (names.decide, names.write, names.judge, names.propose, tuple(besides))
+    roles = (names.decide, names.write, names.judge, names.propose)
     asked = [name for role in roles for name in listed(role) if name and not name.startswith(LOCAL)]
     if asked and isinstance(provider.fallback, str) and not provider.fallback.startswith(LOCAL):
         asked.append(provider.fallback)

@@ -123,7 +123,8 @@ class LocalDecider:
             for name, array in arrays.items():
                 kind, key, part = name.split(".")
                 parts[kind].setdefault(key, {})[part] = np.asarray(array)
-                unsplit = np.isposinf(array) if part == "tree_threshold" else False  # an inner node with one way to go
+                # an inner node with one way to go; of one head of several the part is numbered
+                unsplit = np.isposinf(array) if part.endswith("tree_threshold") else False
                 if array.dtype.kind == "f" and not (np.isfinite(array) | unsplit).all():
                     raise ValueError(f"{name} is not finite")
             spaces = {key: Space.from_arrays(found) for key, found in parts["space"].items()}

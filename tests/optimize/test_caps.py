@@ -10,8 +10,7 @@ from optimize.calls import ABREAST
 from optimize.compiler import compile_project, work
 from optimize.journal import last
 from optimize.preparation import Preparation
-from optimize.record import Record
-from optimize.spending import CHOICE_SHARE, SEARCH_SHARE
+from optimize.spending import SEARCH_SHARE
 from program.errors import BudgetError, StudyError
 from program.models.gateway import shared_gateway
 from program.settings import Project
@@ -165,49 +164,12 @@ def test_time_that_is_up_while_the_knowledge_is_indexed_is_told(paid_shop, model
     assert not model.calls
 
 
-@pytest.fixture
-def read_shop(paid_shop):
-    """The project, what its passages state of each other read by the model while it is indexed."""
-    settings = paid_shop / "ragc.toml"
-    read = 'kind = "graph"\nrelations = "openai/gpt-4o-mini"\npath = "knowledge/'
-    settings.write_text(settings.read_text().replace('path = "knowledge/', read))
-    return paid_shop
-
-
-def test_what_is_asked_while_the_knowledge_is_indexed_counts_and_passes_no_cap(read_shop, model):
-    with pytest.raises(BudgetError, match="cap on calls, of which 25%"):
-        compile_(read_shop, max_calls=5)
-    assert len(model.calls) == int(CHOICE_SHARE * 5)
-    done = compile_(read_shop, max_calls=CALLS)
-    assert done.calls == len(model.calls) - int(CHOICE_SHARE * 5) <= CALLS
-    assert len(model.calls) == len(set(model.calls))
-
-
-def test_a_compile_that_is_stopped_before_it_spends_with_its_study_leaves_none_to_go_on_with(read_shop, monkeypatch):
+def test_a_compile_that_is_stopped_before_it_spends_with_its_study_leaves_none_to_go_on_with(paid_shop, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Preparation, "begin", stop)
-        compile_(read_shop, max_calls=CALLS)
+        compile_(paid_shop, max_calls=CALLS)
     with pytest.raises(StudyError, match="holds nothing"):
-        compile_(read_shop, resume=True)
-
-
-def test_a_study_that_is_gone_on_with_pays_for_passages_read_since(read_shop, model):
-    interrupted(read_shop, max_calls=CALLS)
-    paid = len(model.calls)
-    (read_shop / "knowledge/billing/fees.md").write_text("# Fees\n## Late\nA late payment costs GBP 5.\n")
-    with pytest.raises(StudyError):
-        compile_(read_shop, resume=True)
-    assert len(model.calls) == paid + 1
-    study = last(Project.open(read_shop))
-    assert Record(Project.open(read_shop).private / "record.sqlite").store.spent(study.key).calls == paid + 1
-
-
-def test_of_a_model_that_reads_while_indexing_a_cap_on_money_wants_the_price(own_shop):
-    settings = own_shop / "ragc.toml"
-    read = 'kind = "graph"\nrelations = "openai/nobody-knows-it"\npath = "knowledge/'
-    settings.write_text(settings.read_text().replace('path = "knowledge/', read))
-    with pytest.raises(BudgetError, match="nobody-knows-it costs is not known"):
-        compile_(own_shop, max_usd=1.0)
+        compile_(paid_shop, resume=True)

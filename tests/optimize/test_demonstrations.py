@@ -43,7 +43,7 @@ def test_thinning_keeps_the_order_the_cap_and_about_the_share_of_each_label(demo
 def shop_demonstrations(shop):
     rag = open_program(shop)
     train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
-    return rag, Demonstrator(rag, Replay(rag, Record())).make(train)
+    return rag, Demonstrator(rag, Replay(rag, Record()), train).make(train)
 
 
 def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
@@ -82,7 +82,7 @@ def labelled(**labels):
 
 def texts_of(shop, question):
     rag = open_program(shop)
-    made = Demonstrator(rag, Replay(rag, Record())).of(question)
+    made = Demonstrator(rag, Replay(rag, Record()), [question]).of(question)
     return {name: [d.fields for d in made if d.predictor == name] for name in ("decomposer.split", "generator.answer")}
 
 

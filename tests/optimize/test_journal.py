@@ -46,6 +46,13 @@ def test_trials_are_there_for_whoever_joins(own_shop, where):
     assert join(project).finished == "shop@v2"
 
 
+def test_a_study_names_its_two_objectives_for_whoever_looks_at_it(own_shop):
+    journal = create(Project.open(own_shop), {})
+    study = optuna.load_study(study_name=journal.name, storage=journal.storage)
+    assert study.metric_names == ["utility", "model calls a question"]
+    assert [way.name for way in study.directions] == ["MAXIMIZE", "MINIMIZE"]
+
+
 def test_each_study_has_a_name_of_its_own_and_the_last_is_joined_by_default(own_shop):
     project = Project.open(own_shop)
     made = [create(project, {}).name for _ in range(3)]

@@ -8,10 +8,8 @@ import sys
 import pytest
 
 from optimize.cli.main import main
-from optimize.experiment import start
-from optimize.online import report
-from program.assignment import Assignment
-from program.design import read_design
+from optimize.online import report, start
+from program.design import Assignment, read_design
 from program.errors import ExperimentError, VersionError
 from program.exposures import ExposureLog, pseudonym
 from tests.experiments import KEY, NAME, begin, publish
@@ -141,7 +139,6 @@ def test_logs_of_other_hosts_are_merged_from_their_folders(tmp_path):
         ({"weights": (1, 2, 3)}, "3 weights do not fit 2 arms"),
         ({"weights": (1, 0)}, "not above 0"),
         ({"primary": ""}, "--primary"),
-        ({"primary": "resolved", "shadow": True}, "shadow"),
         ({"include": 0}, "--include"),
         ({"max_units": 0}, "--max-units"),
         ({"guards": ["slow"]}, "latency_s<=3"),
@@ -203,19 +200,29 @@ def test_the_command_line_exits_with_1_when_halted_or_worse_and_2_for_a_mistake(
         ("ab", "report", "nothing-here"),
         ("ab", "report", NAME, "--logs", "nowhere"),
         ("ab", "start", "x", "support@v1", "--primary", "resolved", "--max-units", "9"),
-        ("ab", "start", "x", "A=support@v1", "B=support@v2", "--weights", "a,b", "--max-units", "9"),
+        (
+            "ab",
+            "start",
+            "x",
+            "A=support@v1",
+            "B=support@v2",
+            "--primary",
+            "resolved",
+            "--weights",
+            "a,b",
+            "--max-units",
+            "9",
+        ),
     ):
         code, _, err = ragc(*mistake)
         assert (code, err.startswith("error: "), "Traceback" in err) == (2, True, False)
 
 
-def test_a_shadow_that_has_seen_its_units_without_a_broken_guard_has_passed(ragc, tmp_path):
-    begin(tmp_path, shadow=True, guards=["latency_s<=3"], max_units=100)
-    folder, design = read_design(NAME, tmp_path)
-    log = ExposureLog(folder, design.id, design.seal, KEY.encode())
-    for n in range(100):
-        log.append("exposure", unit=f"u{n}", arm="A", digest=design.control.digest, request=f"r{n}")
-        for shadow in ({}, {"shadow": "B"}):
-            log.append("measured", request=f"r{n}", values={"error": 0, "latency_s": 4.0 * (n % 9 == 0)}, **shadow)
-    code, out, _ = ragc("ab", "report", NAME)
-    assert (code, "passed" in out) == (0, True)
+def test_a_look_at_the_status_of_all_experiments_halts_the_one_that_must_end(ragc, tmp_path):
+    begin(tmp_path, guards=["latency_s<=3"])
+    begin_named(tmp_path, "other")
+    serve(tmp_path, 800, latency={"B": 9.0})
+    code, out, _ = ragc("ab", "status", "--json")
+    assert code == 1
+    assert {one["experiment"]: one["status"] for one in json.loads(out)} == {NAME: "halted", "exp-other": "running"}
+    assert ragc("ab", "status", "other")[0] == 0

@@ -1,6 +1,5 @@
 """The registry under many processes, kills and hostile names: real processes, really killed."""
 
-import json
 import multiprocessing
 import os
 import random
@@ -8,7 +7,6 @@ import signal
 import string
 import sys
 import time
-import zipfile
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +15,6 @@ from hypothesis import strategies as st
 from optimize import registry
 from optimize.aliases import history, promote
 from optimize.retention import gc
-from optimize.transfer import export_version, import_version
 from program import reference
 from program.errors import GateError, RagcError, VersionError
 
@@ -46,20 +43,18 @@ def test_sixteen_processes_publish_four_hundred_distinct_numbers(tmp_path):
     assert numbers == list(range(1, 401))
 
 
-def work_until_killed(root, name, archive):
-    """Publishes, imports, promotes and collects, over and over."""
+def work_until_killed(root, name):
+    """Publishes, promotes and collects, over and over."""
     while True:
         promote(publish(root, name), "production", root=root)
         publish(root, name)
-        import_version(archive, root)
         gc(2, name, force=True, root=root)
 
 
 def test_a_hundred_kills_leave_no_partial_version_and_no_torn_alias(tmp_path):
     root, rng = tmp_path / "artifacts", random.Random(0)
-    export_version(publish(tmp_path / "other", "imported"), tmp_path / "v1.zip", tmp_path / "other")
     for _ in range(10):
-        processes = [fork(work_until_killed, root, f"name{n}", tmp_path / "v1.zip") for n in range(10)]
+        processes = [fork(work_until_killed, root, f"name{n}") for n in range(10)]
         deadline = time.monotonic() + 60
         while not all(history(f"name{n}", root) for n in range(10)) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -70,7 +65,7 @@ def test_a_hundred_kills_leave_no_partial_version_and_no_torn_alias(tmp_path):
             process.join(10)
             assert process.exitcode == -signal.SIGKILL, "it was at work until it was killed"
         assert all(checked.sound for checked in registry.verify_all(root))
-    assert {"imported", "name0", "name9"} <= set(reference.names(root))
+    assert {"name0", "name9"} <= set(reference.names(root))
     for n in range(10):
         ref = publish(root, f"name{n}")
         assert registry.verify(ref, root).sound
@@ -151,15 +146,3 @@ def test_no_fuzzed_name_or_alias_writes_outside_the_root(fenced, name, alias):
     assert outside_of(fenced) == before
     inside = {p.parts[len(fenced.parts)] for p in fenced.rglob("*")}
     assert all(reference.is_name(part) or part in registry.GIT_FILES for part in inside)
-
-
-@settings(max_examples=100, deadline=None)
-@given(names, names)
-def test_no_fuzzed_name_in_an_archive_writes_outside_the_root(fenced, tmp_path_factory, name, version):
-    folder = tmp_path_factory.mktemp("archive")
-    with zipfile.ZipFile(folder / "x.zip", "w") as archive:
-        archive.writestr("manifest.json", json.dumps({"name": name, "version": version, "files": []}))
-    before = outside_of(fenced)
-    with pytest.raises(RagcError):
-        import_version(folder / "x.zip", fenced)
-    assert outside_of(fenced) == before

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from optimize.cli import data
 from optimize.dataset import LabelledQuestion, splits
+from optimize.split import spread_out
 from optimize.splitfile import write_splits
 
 
@@ -148,3 +149,22 @@ def test_stats_count_every_label_by_split(tmp_path: Path) -> None:
     assert counts["outcome"]["-"]["total"] == 180
     assert len(counts["topic"]) == 30
     assert run("data", "stats", folder)[0] == 0
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["answered", "clarify"])), max_size=60),
+    st.integers(1, 70),
+)
+def test_a_spread_keeps_the_order_and_of_every_topic_and_outcome_its_share(kinds, most):
+    questions = [
+        LabelledQuestion(id=f"q{n}", question=f"What of {n}?", topic=topic, outcome=outcome)
+        for n, (topic, outcome) in enumerate(kinds)
+    ]
+    kept = spread_out(questions, most)
+    assert len(kept) == min(most, len(questions))
+    rest = iter(questions)
+    assert all(any(one is other for other in rest) for one in kept)
+    if questions:
+        share = min(1.0, most / len(questions))
+        for kind, count in Counter(kinds).items():
+            assert abs(Counter((q.topic, q.outcome) for q in kept)[kind] - count * share) <= 1.5

@@ -1,8 +1,6 @@
-"""Versions compared, drawn, removed and carried from root to root, through the command line and below it."""
+"""Versions compared, drawn and removed, through the command line and below it."""
 
 import json
-import stat
-import zipfile
 
 import pytest
 import typer
@@ -16,7 +14,6 @@ from optimize.cli import versions as cli
 from optimize.diff import diff, word_edits
 from optimize.lineage import lineage
 from optimize.retention import gc
-from optimize.transfer import export_version, import_version
 from program import reference
 from program.errors import IntegrityError, RagcError, VersionError
 
@@ -243,97 +240,11 @@ def test_an_experiment_that_cannot_be_read_stops_a_collection(tmp_path):
     assert len(reference.versions(tmp_path, "helpdesk")) == 2
 
 
-def test_a_version_arrives_elsewhere_as_it_left(two, tmp_path, ragc):
-    exported = json.loads(ragc("export", "helpdesk@v2", two / "v2.zip", "--json").stdout)
-    other = tmp_path / "other"
-    ref = import_version(two / "v2.zip", other, digest=exported["digest"])
-    assert ref == f"helpdesk@{exported['version']}"
-    assert registry.show(ref, other).digest == registry.show("helpdesk@v2", two).digest
-    assert import_version(two / "v2.zip", other) == ref, "once more changes nothing"
-    assert len(reference.versions(other, "helpdesk")) == 1
-    assert json.loads(ragc("import", two / "v2.zip", "--json").stdout) == {"version": ref}
-
-
-def test_two_exports_of_a_version_are_the_same_bytes_and_replace_no_file(two):
-    export_version("helpdesk@v1", two / "1.zip", two)
-    export_version("helpdesk@v1", two / "2.zip", two)
-    assert (two / "1.zip").read_bytes() == (two / "2.zip").read_bytes()
-    with pytest.raises(FileExistsError):
-        export_version("helpdesk@v2", two / "1.zip", two)
-    assert sorted(p.name for p in two.iterdir() if p.name.startswith(".tmp")) == []
-
-
-def test_an_imported_version_of_a_number_in_use_stands_beside_it(two, tmp_path):
-    publish(tmp_path / "other", state("Another."))
-    export_version("helpdesk@v1", tmp_path / "v1.zip", tmp_path / "other")
-    ref = import_version(tmp_path / "v1.zip", two)
-    with pytest.raises(VersionError, match="ambiguous"):
-        reference.resolve("helpdesk@v1", two)
-    assert registry.verify(ref, two).sound
-
-
-def rewritten(source, target, change):
-    """The archive with its list of (entry, content) changed."""
-    with zipfile.ZipFile(source) as archive:
-        parts = [(entry, archive.read(entry)) for entry in archive.infolist()]
-    with zipfile.ZipFile(target, "w") as archive:
-        for entry, content in change(parts):
-            archive.writestr(entry, content)
-    return target
-
-
-def link(name):
-    entry = zipfile.ZipInfo(name)
-    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
-    return entry
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda parts: [(e, c[:-1] + b" ") for e, c in parts], "manifest|changed|line"),
-        (lambda parts: [*parts, (zipfile.ZipInfo("../../up.json"), b"{}")], "not a plain file"),
-        (lambda parts: [*parts, (zipfile.ZipInfo("/tmp/up.json"), b"{}")], "not a plain file"),
-        (lambda parts: [*parts, (zipfile.ZipInfo("sub/"), b"")], "not a plain file"),
-        (lambda parts: [*parts, (link("link.json"), b"/etc/passwd")], "not a plain file"),
-        (lambda parts: [(link(parts[1][0].filename), b"/etc/passwd"), parts[0], *parts[2:]], "not a plain file"),
-        (lambda parts: [*parts, (zipfile.ZipInfo("extra.json"), b"{}")], "not those of its manifest"),
-        (lambda parts: parts[:-1], "not those of its manifest"),
-        (lambda parts: parts[1:], "holds no manifest"),
-        (lambda parts: [*parts, parts[1]], "twice"),
-        (lambda parts: [(e, c * 1000 if e.filename == "program.json" else c) for e, c in parts], "longer"),
-        (lambda parts: [(e, c.replace(b"helpdesk", b"evildesk")) for e, c in parts], "was changed"),
-        (lambda parts: [(e, c.replace(b'"helpdesk"', b'"../../up"')) for e, c in parts], "it is named"),
-    ],
-)  # fmt: skip
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_archive_that_is_not_one_sealed_version_is_refused_and_leaves_nothing(two, tmp_path, change, why):
-    export_version("helpdesk@v1", tmp_path / "sound.zip", two)
-    with pytest.raises(IntegrityError, match=why):
-        import_version(rewritten(tmp_path / "sound.zip", tmp_path / "bad.zip", change), tmp_path / "other")
-    held = [p for p in (tmp_path / "other").rglob("*") if p.is_file() and p.suffix == ".json"]
-    assert held == []
-    assert reference.names(tmp_path / "other") in ([], ["helpdesk"], ["evildesk"])
-
-
-def test_another_version_than_the_expected_one_is_not_taken_in(two, tmp_path):
-    export_version("helpdesk@v1", tmp_path / "v1.zip", two)
-    with pytest.raises(IntegrityError, match="instead of sha256:0"):
-        import_version(tmp_path / "v1.zip", tmp_path / "other", digest="sha256:" + "0" * 64)
-    with pytest.raises(VersionError, match="no file"):
-        import_version(tmp_path / "none.zip", tmp_path / "other")
-    (tmp_path / "text.zip").write_text("not a zip")
-    with pytest.raises(IntegrityError, match="not a version that was exported"):
-        import_version(tmp_path / "text.zip", tmp_path / "other")
-
-
-def test_no_writer_goes_through_a_link(two, tmp_path):
-    export_version("helpdesk@v1", tmp_path / "v1.zip", two)
+def test_no_version_is_published_through_a_link(tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "helpdesk").symlink_to(outside)
-    for write in (lambda root: import_version(tmp_path / "v1.zip", root), publish):
-        with pytest.raises(VersionError, match="is a link"):
-            write(tmp_path / "other")
+    with pytest.raises(VersionError, match="is a link"):
+        publish(tmp_path / "other")
     assert list(outside.iterdir()) == []

@@ -71,10 +71,3 @@ def test_a_clear_question_with_poor_evidence_is_not_asked_back():
     answer = program("What does plan B cost?")
     assert answer.outcome is Outcome.ANSWERED
     assert answer.stopped_by is StoppedBy.ROUNDS
-
-
-def test_arithmetic_is_not_looked_up():
-    program = router()
-    program("What is 1024 divided by 32?")
-    assert program.asked == ["generator.direct"]
-    assert not program.found

@@ -1,21 +1,20 @@
-"""An experiment as a service sees it: sticky arms, a log of each answer, a halt, and a shadow that nobody sees."""
+"""An experiment as a service sees it: sticky arms, a log of each answer, and a halt."""
 
 import asyncio
 import json
 import multiprocessing
 import sys
+import threading
 import time
 from collections import Counter
 
 import pytest
 
-from optimize.experiment import start, stop
-from optimize.online import report
+from optimize.online import look, report, start, stop
 from program import Experiment, load
-from program.assignment import Assignment
-from program.design import DESIGN
+from program.design import DESIGN, Assignment
 from program.errors import ExperimentError, IntegrityError
-from program.exposures import LogReader
+from program.exposures import log_files, read_rows
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -27,8 +26,8 @@ def key(monkeypatch):
     monkeypatch.setenv("RAGC_UNIT_KEY", KEY)
 
 
-def opened(root, programs=None, **settings):
-    return Experiment.open(NAME, artifacts=root, programs=programs or {n: Echo(n) for n in "AB"}, **settings)
+def opened(root, programs=None):
+    return Experiment.open(NAME, artifacts=root, programs=programs or {n: Echo(n) for n in "AB"})
 
 
 def folder(root):
@@ -36,7 +35,8 @@ def folder(root):
 
 
 def rows(root, kind=""):
-    return [row for row in LogReader(folder(root)).rows() if row["kind"] == kind or not kind]
+    found = [row for path in log_files(folder(root)) for row in read_rows(path)]
+    return [row for row in found if row["kind"] == kind or not kind]
 
 
 def test_a_user_gets_the_arm_of_the_hash_every_time_and_it_says_which_and_why(tmp_path):
@@ -167,43 +167,47 @@ def test_a_log_that_cannot_be_written_costs_nobody_an_answer_and_the_control_giv
         assert arm.request_id == ""
 
 
-def test_a_challenger_that_breaks_a_guard_is_halted_without_anyone_asking(tmp_path):
-    begin(tmp_path, guards=["latency_s<=3"])
-    exp = opened(tmp_path, {"A": Echo("A"), "B": Echo("B", seconds=9)}, look_seconds=0.05)
-    until = time.monotonic() + 30
-    n, arm = 0, None
-    while (arm is None or arm.why == "assigned") and time.monotonic() < until:
+def serve_users(exp, users, arms="AB"):
+    """One question of each user whose arm is one of `arms`."""
+    for n in range(users):
         with exp.assign(unit=f"user-{n}") as arm:
-            arm.program("why?")
-        n += 1
-        time.sleep(0.002)
-    assert arm.why == "halted: B breaks latency_s <= 3 more often than the control"
+            if arm.name in arms:
+                arm.program("why?")
+
+
+def test_a_challenger_that_breaks_a_guard_serves_on_until_a_look_halts_it(tmp_path):
+    begin(tmp_path, guards=["latency_s<=3"])
+    exp = opened(tmp_path, {"A": Echo("A"), "B": Echo("B", seconds=9)})
+    serve_users(exp, 60)
+    assert exp.state().running
+    assert look(NAME, tmp_path).state.status == "halted"
+    until = time.monotonic() + 10
+    while exp.state().running and time.monotonic() < until:
+        time.sleep(0.05)
+    with exp.assign(unit="user-0") as arm:
+        assert arm.why == "halted: B breaks latency_s <= 3 more often than the control"
     assert arm.name == "A"
-    assert exp.state().status == "halted"
 
 
 def test_an_experiment_is_complete_when_it_has_seen_its_units(tmp_path):
     begin(tmp_path, max_units=20)
     exp = opened(tmp_path)
-    for n in range(20):
-        assert exp.look().running
-        with exp.assign(unit=f"user-{n}") as arm:
-            arm.program("why?")
-    assert (exp.look().status, exp.state().reason) == ("complete", "20 units were seen")
+    serve_users(exp, 19)
+    assert look(NAME, tmp_path).state.running
+    serve_users(exp, 20)
+    seen = look(NAME, tmp_path)
+    assert (seen.units, seen.state.status, seen.state.reason) == (20, "complete", "20 units were seen")
 
 
 def test_arms_of_the_wrong_size_halt_the_experiment(tmp_path):
     begin(tmp_path, weights=(50, 50))
-    exp = opened(tmp_path)
-    picked = [n for n in range(400) if Assignment(NAME, (50, 50)).arm(f"user-{n}") == 0]
-    for n in picked[:100]:
-        with exp.assign(unit=f"user-{n}") as arm:
-            arm.program("why?")
-    assert exp.look().reason.startswith("sample ratio mismatch: 100 instead of 50, 0 instead of 50")
+    serve_users(opened(tmp_path), 100, arms="A")
+    reason = look(NAME, tmp_path).state.reason
+    assert reason.startswith("sample ratio mismatch: ") and ", 0 instead of " in reason
 
 
 def _serve(root, number, users):
-    exp = opened(root, look_seconds=0.01)
+    exp = opened(root)
     for n in range(users):
         with exp.assign(unit=f"user-{n % 60}") as arm:
             exp.record(arm.program(f"{number}"), outcome={"resolved": n % 2 == 0})
@@ -221,7 +225,7 @@ def test_several_processes_serve_one_experiment_and_agree_on_every_user(tmp_path
     assert [child.exitcode for child in children] == [0] * 4
     assert found.files == 4
     assert sum(arm.units for arm in found.arms) == 60
-    assert found.accounting.crossed == found.torn == found.accounting.malformed == 0
+    assert found.accounting.crossed == found.accounting.torn == found.accounting.malformed == 0
     assert found.accounting.rows == 4 * (1 + 90 * 3)
 
 
@@ -242,55 +246,28 @@ def test_an_experiment_opened_before_a_fork_logs_to_a_file_of_each_process(tmp_p
     assert len(rows(tmp_path, "opened")) == len(rows(tmp_path, "exposure")) == 2
 
 
-def test_a_shadow_answers_beside_and_nobody_sees_it(tmp_path):
-    begin(tmp_path, shadow=True, guards=["error<=0"])
-    programs = {"A": Echo("A"), "B": Echo("B", seconds=0.3)}
-    exp = opened(tmp_path, programs)
-    for n in range(20):
-        with exp.assign(unit=f"user-{n}") as arm:
-            assert arm.program("why?").text == "A: why?"
-            assert (arm.name, arm.why) == ("A", "shadow")
-    assert exp.drain()
-    assert len(programs["B"].asked) == 20
-    found = report(NAME, tmp_path)
-    assert found.measures["latency_s"] == {"A": pytest.approx(0.1), "B": pytest.approx(0.3)}
-    assert found.measures["error"] == {"A": 0, "B": 0}
-    assert (found.verdict, found.contrasts) == ("undecided", ())
+@needs_fork
+def test_a_process_forked_while_other_threads_log_is_held_up_by_none_of_their_locks(tmp_path):
+    begin(tmp_path)
+    exp, done = opened(tmp_path), threading.Event()
 
+    def record():
+        while not done.is_set():
+            exp.record("a1", outcome={"resolved": True})
 
-def test_whatever_a_shadow_does_the_user_has_the_controls_answer(tmp_path):
-    begin(tmp_path, shadow=True, guards=["error<=0"])
-
-    def leave():
-        raise SystemExit("a shadow that would end the process")
-
-    exp = opened(tmp_path, {"A": Echo("A"), "B": Echo("B", then=leave)})
-    for n in range(30):
-        with exp.assign(unit=f"user-{n}") as arm:
-            assert arm.program("why?").text == "A: why?"
-        exp.drain()
-    assert report(NAME, tmp_path).measures["error"] == {"A": 0, "B": 1}
-    assert exp.state().reason == "B breaks error <= 0 more often than the control"
-
-
-def test_a_shadow_that_hangs_holds_nobody_up_and_what_it_misses_is_counted(tmp_path):
-    begin(tmp_path, shadow=True)
-    exp = opened(tmp_path, {"A": Echo("A"), "B": Echo("B", then=lambda: time.sleep(3600))})
-    for n in range(60):
-        with exp.assign(unit=f"user-{n}") as arm:
-            arm.program("why?")
-    assert not exp.drain(0.05)
-    dropped = [row for row in rows(tmp_path, "measured") if row["values"] == {"dropped": 1}]
-    assert 20 < len(dropped) < 40
-
-
-def test_a_shadow_that_does_not_load_leaves_the_control_alone(tmp_path):
-    begin(tmp_path, shadow=True)
-    exp = opened(tmp_path, {"A": Echo("A")})
-    with exp.assign(unit="ann") as arm:
-        assert arm.program("why?").text == "A: why?"
-    assert exp.drain()
-    assert report(NAME, tmp_path).measures["error"] == {"A": 0, "B": 1}
+    threads = [threading.Thread(target=record) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    children = [fork.Process(target=serve_users, args=(exp, 3)) for _ in range(20)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(30)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert [child.exitcode for child in children] == [0] * 20
+    assert len(rows(tmp_path, "exposure")) == 60
 
 
 def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):

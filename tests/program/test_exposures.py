@@ -1,6 +1,5 @@
 """Exposure files: one a process, whole rows only, and nothing in them that says who a user is."""
 
-import json
 import multiprocessing
 import os
 import signal
@@ -11,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from program.errors import ExperimentError
-from program.exposures import ExposureLog, LogReader, pseudonym, unit_key
+from program.exposures import ExposureLog, log_files, pseudonym, read_rows, unit_key
 from tests.experiments import KEY, NAME
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -22,8 +21,8 @@ def log(folder):
     return ExposureLog(folder, NAME, "sha256:0", KEY.encode())
 
 
-def rows(folder, **settings):
-    return list(LogReader(folder).rows(**settings))
+def rows(folder):
+    return [row for path in log_files(folder) for row in read_rows(path)]
 
 
 def test_threads_of_a_process_write_whole_rows_to_one_file(tmp_path):
@@ -55,10 +54,9 @@ def test_rows_survive_a_killed_process_and_its_torn_last_line_is_counted(tmp_pat
     whole = left.count(b"\n")
     with files[0].open("r+b") as file:  # what a power cut leaves of the last row
         file.truncate(left.rindex(b"\n") + 1 - 7)
-    reader = LogReader(tmp_path)
-    found = list(reader.rows(last=True))
+    *found, torn = rows(tmp_path)
     assert [row["request"] for row in found[1:]] == [str(n) for n in range(len(found) - 1)]
-    assert (len(found), reader.torn) == (whole - 1, 1)
+    assert (len(found), torn) == (whole - 1, None)
 
 
 def _write_to_a_small_disk(folder):
@@ -77,10 +75,9 @@ def test_a_full_disk_is_an_error_and_tears_one_row_at_most(tmp_path):
     child.start()
     child.join()
     assert child.exitcode == 0
-    reader = LogReader(tmp_path)
-    found = list(reader.rows(last=True))
+    found = rows(tmp_path)
     assert len(found) > 5
-    assert reader.torn == 1
+    assert found.count(None) == 1
 
 
 def test_a_process_id_that_comes_again_starts_on_a_line_of_its_own(tmp_path):
@@ -89,32 +86,16 @@ def test_a_process_id_that_comes_again_starts_on_a_line_of_its_own(tmp_path):
     with first.path.open("ab") as file:
         file.write(b'{"kind":"exposure","ts":1,"requ')
     log(tmp_path).append("exposure", request="2")
-    reader = LogReader(tmp_path)
-    assert [row.get("request") for row in reader.rows()] == [None, "1", None, "2"]
-    assert reader.torn == 1
-
-
-def test_a_reader_takes_each_row_once_and_waits_for_one_that_is_being_written(tmp_path):
-    mine, reader = log(tmp_path), LogReader(tmp_path)
-    mine.append("exposure", request="1")
-    assert len(list(reader.rows())) == 2
-    line = json.dumps({"kind": "exposure", "ts": 1.0, "request": "2"}).encode()
-    with mine.path.open("ab") as file:
-        file.write(line[:20])
-    assert list(reader.rows()) == []
-    with mine.path.open("ab") as file:
-        file.write(line[20:] + b"\n")
-    assert [row["request"] for row in reader.rows()] == ["2"]
-    assert reader.torn == 0
+    found = rows(tmp_path)
+    assert [row and row["kind"] for row in found] == ["opened", "exposure", None, "opened", "exposure"]
+    assert [found[n]["request"] for n in (1, 4)] == ["1", "2"]
 
 
 def test_lines_that_are_no_rows_are_counted_and_passed_over(tmp_path):
     (tmp_path / "exposures-host-1.jsonl").write_bytes(
         b'[1]\n{"kind":"exposure"}\n\xff\xfe\n{"kind":"exposure","ts":1}\n'
     )
-    reader = LogReader(tmp_path)
-    assert len(list(reader.rows())) == 1
-    assert reader.torn == 3
+    assert rows(tmp_path) == [None, None, None, {"kind": "exposure", "ts": 1}]
 
 
 def test_a_pseudonym_is_stable_within_an_experiment_and_unlinkable_beyond():

@@ -4,13 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.mentions import Key, Lexicon, aliases, key, names
-from program.knowledge.source import Passage
-from program.knowledge.spelling import Spelling
+from program.knowledge.mentions import Key, Lexicon, aliases, key, shared
 
 
-def shared(texts: list[str]) -> set[Key]:
-    return Spelling.of(Passage(text, "", "", text) for text in texts).shared()
+def names(text: str) -> set[Key]:
+    return shared([text, text])
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from word_embedder import WordEmbedder
 from program.errors import KnowledgeError
 from program.knowledge.bases import BaseSpec
 from program.knowledge.index import build_index
-from program.knowledge.keywords import K1, B
-from program.knowledge.lexical import QdrantKeywords
+from program.knowledge.keywords import QdrantKeywords
 from program.knowledge.library import Library
 from program.knowledge.source import Filters, keyword_text
 from program.knowledge.vectors import QdrantVectors
 
 QUESTION = "how many days until a yearly plan is refunded"
+K1, B = 1.5, 0.75
 
 
 @pytest.fixture

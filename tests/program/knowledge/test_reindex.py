@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from word_embedder import WordEmbedder
 
-from program.knowledge import spelling
 from program.knowledge.bases import BaseSpec
-from program.knowledge.generation import FILES, MANIFEST
-from program.knowledge.index import build_index, open_index
+from program.knowledge.generation import FILES, KEYWORDS, MANIFEST
+from program.knowledge.index import build_index
 from program.knowledge.library import Library
-from program.knowledge.mentions import Key, spelt
-from program.knowledge.source import Passage
 
 # Few words, so that names come and go, contain each other, and are written small elsewhere.
 WORD = st.sampled_from(
@@ -65,70 +59,18 @@ def test_whatever_changes_an_index_made_again_is_that_made_from_nothing(
             assert one.search(question) == other.search(question)
 
 
-@pytest.mark.parametrize("change", ["stop words", "embedder", "damage", "version", "an older one"])
-def test_what_cannot_be_used_again_is_made_anew(
-    bases: list[BaseSpec], tmp_path: Path, knowledge: Path, monkeypatch: pytest.MonkeyPatch, change: str
+@pytest.mark.parametrize(("change", "embedded"), [("nothing", 1), ("stop words", 1), ("embedder", 11), ("damage", 11)])
+def test_only_vectors_of_the_same_embedder_in_a_whole_index_are_used_again(
+    bases: list[BaseSpec], tmp_path: Path, knowledge: Path, change: str, embedded: int
 ) -> None:
     folder, fresh = tmp_path / "index", tmp_path / "fresh"
     build_index(bases, folder, WordEmbedder())
     if change == "damage":
-        file = current(folder) / "spelling.safetensors"
+        file = current(folder) / KEYWORDS
         file.write_bytes(file.read_bytes()[:-9])
-    if change == "an older one":  # which kept no spelling
-        manifest = current(folder) / MANIFEST
-        told = json.loads(manifest.read_text())
-        del told["spelling"], told["files"]["spelling.safetensors"]
-        manifest.write_text(json.dumps(told))
-        (current(folder) / "spelling.safetensors").unlink()
-    if change == "version":
-        monkeypatch.setattr("program.knowledge.last.VERSION", spelling.VERSION + 1)
     (knowledge / "product/new.md").write_text("# New\n\nHome Plus costs more.\n")
     embedder, keep = WordEmbedder("2" if change == "embedder" else "1"), change == "stop words"
-    report = build_index(bases, folder, embedder, keep_stop_words=keep)
-    assert report.embedded == {"embedder": 11, "damage": 11}.get(change, 1)
+    assert build_index(bases, folder, embedder, keep_stop_words=keep).embedded == embedded
     build_index(bases, fresh, embedder, keep_stop_words=keep)
     for name in FILES:
         assert (current(folder) / name).read_bytes() == (current(fresh) / name).read_bytes(), name
-
-
-def test_texts_that_did_not_change_are_not_split_again(
-    bases: list[BaseSpec], tmp_path: Path, knowledge: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "index"
-    build_index(bases, folder, WordEmbedder())
-    (knowledge / "product/new.md").write_text("# New\n\nHome Plus costs more.\n")
-    split: list[str] = []
-
-    def noted(text: str) -> tuple[set[Key], dict[str, int]]:
-        split.append(text)
-        return spelt(text)
-
-    monkeypatch.setattr(spelling, "spelt", noted)
-    build_index(bases, folder, WordEmbedder())
-    assert split == ["New\nHome Plus costs more."]
-    index = open_index(folder, WordEmbedder())
-    row = index.rows["product/new.md#new"]
-    assert ("home", "plus") in {index.graph.keys[n] for n in index.graph.entities(row)}
-
-
-def test_relations_join_an_index_made_again_as_they_join_a_new_one(tmp_path: Path) -> None:
-    class Founders:
-        digest, calls, usd = "founders", 0, 0.0
-
-        def extract(self, passages: Sequence[Passage]) -> Iterator[tuple[int, list[tuple[str, str, str]]]]:
-            yield from ((n, [("Ada", "founded", p.title)]) for n, p in enumerate(passages))
-
-    knowledge = tmp_path / "knowledge"
-    knowledge.mkdir()
-    for n in range(3):
-        (knowledge / f"{n}.md").write_text(f"# Firm {n}\n\nIt was founded in Oslo.\n")
-    bases = [BaseSpec("k", path=knowledge)]
-    for told in ({"k": Founders()}, {"k": Founders()}, {}):
-        (knowledge / "0.md").write_text((knowledge / "0.md").read_text() + "\n\nMore of Ada.\n")
-        build_index(bases, tmp_path / "index", WordEmbedder(), extractors=told)
-        shutil.rmtree(tmp_path / "fresh", ignore_errors=True)
-        build_index(bases, tmp_path / "fresh", WordEmbedder(), extractors=told)
-        one, other = (open_index(tmp_path / name, WordEmbedder()).graph for name in ("index", "fresh"))
-        assert one.names == other.names
-        for name, values in other.arrays().items():
-            np.testing.assert_array_equal(one.arrays()[name], values)

@@ -12,7 +12,7 @@ from word_embedder import WordEmbedder
 from program.errors import KnowledgeError
 from program.knowledge.bases import BaseSpec
 from program.knowledge.index import build_index
-from program.knowledge.lexical import QdrantKeywords
+from program.knowledge.keywords import QdrantKeywords
 from program.knowledge.library import Library
 from program.knowledge.source import Filters
 from program.knowledge.vectors import QdrantVectors, connect

@@ -1,10 +1,16 @@
 """A decision of a few options, one head an option."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
-from program.models.features import BLOCKS
+from program.errors import IntegrityError
+from program.knowledge.embedder import shared_embedder
+from program.models.decider import LocalDecider
+from program.models.features import BLOCKS, Case, Space
 from program.models.onevsrest import Fitted, OneVsRest, fit_decision, from_arrays
+from program.models.trees import Trees
 
 WIDTHS = {"meaning": 16, "grams": 16, "shape": 6, "bearing": 20, "near": 3, "bases": 2, "options": 3}
 
@@ -53,3 +59,15 @@ def test_a_missing_head_is_refused(fitted: Fitted) -> None:
     arrays = {name: array for name, array in fitted.arrays().items() if not name.startswith("1_")}
     with pytest.raises(KeyError):
         from_arrays(arrays)
+
+
+@pytest.mark.parametrize(("value", "refused"), [(np.inf, False), (np.nan, True)])
+def test_trees_with_an_inner_node_of_one_way_are_taken_over_and_what_is_no_number_is_refused(
+    fitted: Fitted, value: float, refused: bool
+) -> None:
+    trees = Trees(np.zeros((2, 3), np.int32), np.full((2, 3), value), np.zeros((2, 4)))
+    parts = {**fitted.arrays(), **{f"1_{name}": array for name, array in trees.arrays().items()}}
+    arrays = {f"head.space-head.{name}": array for name, array in parts.items()}
+    arrays |= {f"space.space.{name}": array for name, array in Space.of([Case("why?")]).arrays().items()}
+    with pytest.raises(IntegrityError) if refused else contextlib.nullcontext():
+        LocalDecider(shared_embedder()).import_heads(arrays)
