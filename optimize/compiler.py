@@ -47,7 +47,7 @@ from program.reference import resolve
 from program.settings import Project
 
 TRIALS = 100
-"""Settings tried by default when models of this process answer, and when others do, which take time or money."""
+"""Settings that a search proposes by default."""
 
 
 @products_by_one_thread()

@@ -72,7 +72,9 @@ def read_corpus(project: Project) -> Corpus:
     whole = link_superseded([read_spec(spec) for spec in folders(project)])
     settings = project.settings.knowledge.items()
     tables = [_tables(project, name, base) for name, base in settings if isinstance(base, TablesSettings)]
-    return Corpus({p.id: p for p in whole.passages}, ProjectTables(tables), tuple(whole.flaws))
+    unread = [Flaw(f"was not read: {one.reason.rstrip('.')}", path=one.path) for one in whole.skipped]
+    passages = {passage.id: passage for passage in whole.passages}
+    return Corpus(passages, ProjectTables(tables), (*unread, *whole.flaws))
 
 
 def _tables(project: Project, name: str, base: TablesSettings) -> Tables:

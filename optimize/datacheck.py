@@ -10,7 +10,7 @@ from typing import get_args
 
 from optimize.datarules import ERRORS, WARNINGS, Knowledge, NoTables, Tables
 from optimize.dataset import LabelledQuestion, Outcome, Unread, splits
-from optimize.leaks import Leak, leaks, repeats
+from optimize.leaks import Leak, leaks, near_duplicates, repeats
 from optimize.shortcuts import SURFACE, TOGETHER, Shortcut, find_shortcuts
 from optimize.stats import MIN_UNITS
 from program.knowledge.source import Flaw, Passage
@@ -79,8 +79,9 @@ def check(
                 for rule in rules
                 for what, mend in rule(question, knowledge)
             ]
-    report.errors.extend(map(_finding, leaks(questions)))
-    report.warnings.extend(map(_finding, repeats(questions)))
+    pairs = near_duplicates(questions)
+    report.errors.extend(map(_finding, leaks(questions, pairs)))
+    report.warnings.extend(map(_finding, repeats(pairs)))
     if questions and not unread:
         report.warnings.extend(_of_the_set(questions))
         report.shortcuts.extend(find_shortcuts(splits(questions)))
@@ -126,7 +127,7 @@ def _of_the_set(questions: Sequence[LabelledQuestion]) -> Iterator[Finding]:
     """Where topics or outcomes are too few to learn from or to test on."""
     divided = splits(questions)
     if lacks := missing(divided):
-        yield Finding("", 0, f"a compile cannot begin: {lacks[0]}.", f"{lacks[1]}.")
+        yield Finding("", 0, f"a compile cannot begin: {lacks[0]}.", f"{lacks[1][0].upper()}{lacks[1][1:]}.")
         return
     parts = {name: {q.cluster for q in part} for name, part in divided.items()}
     topics, test = len(set().union(*parts.values())), len(parts["test"])

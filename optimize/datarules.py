@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Protocol
 
 from optimize.dataset import LabelledQuestion
-from optimize.facts import is_bare_numeral, normal, spans_a_boundary, states
+from optimize.facts import is_bare_numeral, normal, pieces_of, spans_a_boundary, states
 from program.errors import RagcError
 from program.knowledge.source import Passage
 from program.models.words import stems
 
-_PIECES = re.compile(r"(?<=[.!?;])\s+|\n(?=\s*(?:\n|[-*•#|]|\d+[.)]\s))")
-"""Parts a text into sentences, list items and table rows."""
 SHARED_STEMS = 2
 """A sub-query surely looks a passage up when they have this many content words in common, the title counted."""
 
@@ -81,7 +78,7 @@ class Knowledge:
         return states(self._all, fact)
 
     def also_answering(self, question: LabelledQuestion) -> list[str]:
-        """The passages outside the question's evidence that state all its facts and hold more of its words.
+        """Return the passages outside the question's evidence that state all its facts and hold as much of its words.
 
         Words count by their rarity, log(passages / passages with the word), and half of the question's must be held.
         At most three ids, the nearest first. Passages that another replaced, or that state a not_fact, answer nothing.
@@ -95,7 +92,7 @@ class Knowledge:
         cited = [id_ for id_ in question.evidence if id_ in self.passages]
         least = max(held(cited), sum(weight.values()) / 2)
         near = {id_: held([id_]) for id_ in self._stating(question) if id_ not in cited}
-        found = [id_ for id_, much in near.items() if cited and much > least]
+        found = [id_ for id_, much in near.items() if cited and much >= least]
         return sorted(found, key=lambda id_: (-near[id_], id_))[:3]
 
     def _stating(self, question: LabelledQuestion) -> list[str]:
@@ -187,8 +184,9 @@ def _answer_is_correct(question: LabelledQuestion, knowledge: Knowledge) -> Iter
 
 
 def _sources_are_bases(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
+    unknown = {id_.partition("/")[0] for id_ in question.evidence if id_ not in knowledge.ids}
     for source in question.sources:
-        if source not in knowledge.bases:
+        if source not in knowledge.bases and source not in unknown:  # of such evidence it is told already
             yield (
                 f"the source {source!r} is no knowledge base.",
                 f"Use one of {', '.join(sorted(knowledge.bases))}.",
@@ -265,7 +263,8 @@ def _facts_are_distinctive(question: LabelledQuestion, knowledge: Knowledge) -> 
     if question.route == "direct" or question.sql:
         return
     for fact in question.alternatives:
-        if all(len(normal(spelling).strip()) <= 1 and not is_bare_numeral(spelling) for spelling in fact):
+        in_digits = [spelling for spelling in fact if not is_bare_numeral(spelling)]
+        if in_digits and all(len(normal(spelling).strip()) <= 1 for spelling in in_digits):
             yield (
                 f"the fact {' / '.join(fact)!r} is one character, which a wrong answer may hold by accident.",
                 "Add its unit or the word before it, as the evidence has it.",
@@ -273,21 +272,21 @@ def _facts_are_distinctive(question: LabelledQuestion, knowledge: Knowledge) -> 
 
 
 def _numerals_have_a_noun(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
-    for fact in question.alternatives:
-        for spelling in fact:
-            if is_bare_numeral(spelling) and len(fact) == 1:
-                yield (
-                    f"the fact {spelling!r} is a number in words without its noun, and only that very word states it.",
-                    "Add the noun, as the evidence has it (“three rooms” is also stated by “3 rooms”).",
-                )
+    alone = [("fact", fact[0]) for fact in question.alternatives if len(fact) == 1]
+    for what, numeral in [*alone, *(("not_fact", rival) for rival in question.not_facts)]:
+        if is_bare_numeral(numeral):
+            yield (
+                f"the {what} {numeral!r} is a number in words without its noun, and only that very word states it.",
+                "Add the noun, as the documents have it (“three rooms” is also stated by “3 rooms”).",
+            )
 
 
 def _rivals_stand_apart(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
     spellings = tuple(spelling for fact in question.alternatives for spelling in fact)
     for passage, text in knowledge.told(question).items():
-        pieces = [piece for piece in _PIECES.split(text) if states(piece, spellings)]
+        told = [piece for piece in pieces_of(text) if states(piece, spellings)]
         for rival in question.not_facts:
-            if any(states(piece, rival) for piece in pieces):
+            if any(states(piece, rival) for piece in told):
                 yield (
                     f"in {passage!r} the not_fact {rival!r} stands in one sentence or table row with a fact.",
                     "A right quotation would count as wrong: drop the not_fact, or part them in the document.",
@@ -299,7 +298,7 @@ def _evidence_is_complete(question: LabelledQuestion, knowledge: Knowledge) -> I
         return
     if others := knowledge.also_answering(question):
         yield (
-            f"its facts stand also in {', '.join(map(repr, others))}, nearer to its words than its evidence.",
+            f"its facts stand also in {', '.join(map(repr, others))}, as near to its words as its evidence.",
             "Cite what answers it too, or make the question tell them apart.",
         )
 

@@ -211,7 +211,7 @@ def _question(raw: bytes, fields: Mapping[str, Any], where: str, line: int) -> L
         question = LabelledQuestion.model_validate_json(raw.strip(), strict=True)
     except ValidationError as error:
         raise _data_error(error, fields, where) from error
-    bases = dict.fromkeys(id_.partition("/")[0] for id_ in question.evidence)
+    bases = dict.fromkeys(id_.partition("/")[0] for id_ in question.evidence if "/" in id_)
     return question.model_copy(update={"line": line, "sources": question.sources or tuple(bases)})
 
 

@@ -263,10 +263,10 @@ def _cited(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
     return ""
 
 
-def thinned(demonstrations: Sequence[Demonstration], most: int = 0) -> list[Demonstration]:
+def thinned(demonstrations: Sequence[Demonstration], most: int | None = None) -> list[Demonstration]:
     """At most `most` of each predictor, evenly over the questions and in the proportion of their labels.
 
-    Where it is 0, at most CLASSIFIED of the classifier and MOST of any other.
+    Without `most`, at most CLASSIFIED of the classifier and MOST of any other.
     """
     groups: dict[tuple[str, bool], list[int]] = {}
     for at, demonstration in enumerate(demonstrations):

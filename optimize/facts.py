@@ -9,6 +9,8 @@ from functools import lru_cache
 
 STOP = "."
 """The token that stands for the end of a sentence, a table cell or a list item: no fact reaches across it."""
+_IN_WORDS = "#"
+"""Before the digits of a number that was written in words, where that matters."""
 
 _BELOW_TWENTY = (
     *(
@@ -61,6 +63,8 @@ _BEFORE_COMPATIBILITY = str.maketrans(
 )
 _DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"))
 
+_NEW_PIECE = r"\n(?=\s*(?:\n|[-*•\#|]\s|\d+[.)]\s))"
+"""A line end that ends a paragraph, a list item, a heading or a table row."""
 _TOKEN = re.compile(
     r"""
       (?P<whole> \d{4}-\d\d-\d\d (?!\d) | \d+/\d+/\d+ | (?<!\d) \d/\d (?![\d/])      # dates, fractions
@@ -71,8 +75,8 @@ _TOKEN = re.compile(
       (?P<range> -(?=\d) )?
     | (?P<word> e-mail | [^\W\d_]+ (?:'[^\W\d_]+)* )
     | (?P<sign> [£$€%&] )
-    | (?P<stop> [.!?;](?=\s|$) | \| | \n(?=\s*(?:\n|[-*•\#|]\s|\d+[.)]\s)) )
-    """,
+    | (?P<stop> [.!?;](?=\s|$) | \| | NEW_PIECE )
+    """.replace("NEW_PIECE", _NEW_PIECE),
     re.VERBOSE,
 )
 
@@ -88,10 +92,15 @@ def states(text: str, fact: str | Sequence[str]) -> bool:
     """
     if not isinstance(fact, str):
         return any(states(text, alternative) for alternative in fact)
-    needle = _needle(fact)
     if is_bare_numeral(fact):
         return _worded(fact) in _worded(text)
+    needle = _needle(fact)
     return bool(needle) and needle in normal(text)
+
+
+def pieces_of(text: str) -> list[str]:
+    """Return the sentences, list items and whole table rows of a text."""
+    return re.split(rf"(?<=[.!?;])\s+|{_NEW_PIECE}", text)
 
 
 def spans_a_boundary(text: str, fact: str) -> bool:
@@ -103,14 +112,13 @@ def spans_a_boundary(text: str, fact: str) -> bool:
 @lru_cache(maxsize=16_384)
 def is_bare_numeral(fact: str) -> bool:
     """True for a number written in words with no other word beside it: "three", "twenty-five"."""
-    words = [token for _, token in _scan(fact) if token != STOP]
-    return bool(words) and all(word in _NUMERALS or word == "and" for word in words)
+    return re.fullmatch(rf" {_IN_WORDS}\d+ ", _worded(fact)) is not None
 
 
 @lru_cache(maxsize=16_384)
 def _worded(text: str) -> str:
-    """The tokens as they are written, numbers in words left in words."""
-    return f" {' '.join(token for _, token in _scan(text))} "
+    """As `normal`, but that a number in words is told from one in digits."""
+    return f" {' '.join(_joined(list(_scan(text)), _IN_WORDS)).strip(f' {STOP}')} "
 
 
 @lru_cache(maxsize=16_384)
@@ -170,8 +178,9 @@ def _word(written: str) -> str:
     return _SPELLINGS.get(word, word)
 
 
-def _joined(scanned: list[tuple[str, str]]) -> list[str]:
-    """Numerals as digits, units written out, the currency in front of its amount, one STOP in a row."""
+def _joined(scanned: list[tuple[str, str]], in_words: str = "") -> list[str]:
+    """Numerals as digits, `in_words` before them, units written out, the currency in front of its amount, one STOP in
+    a row."""
     out: list[str] = []
     at = 0
     while at < len(scanned):
@@ -180,7 +189,7 @@ def _joined(scanned: list[tuple[str, str]]) -> list[str]:
         numeral = _numeral(scanned, at) if token in _NUMERALS and kind in ("word", "joins") else None
         if numeral:
             value, at = numeral
-            _append_number(out, str(value))
+            _append_number(out, f"{in_words}{value}")
             continue
         at += 1
         if kind == "number":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from optimize.dataset import LabelledQuestion
@@ -25,18 +25,56 @@ class Leak:
     mend: str
 
 
-def leaks(questions: Sequence[LabelledQuestion]) -> Iterator[Leak]:
-    """One leak a topic, passage or pair of questions that is in two splits; none without `split` fields."""
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two questions, the earlier one first: the words of one are nearly all among the other's."""
+
+    first: LabelledQuestion
+    other: LabelledQuestion
+    same: bool
+    """Both have nearly the same words."""
+
+
+def leaks(questions: Sequence[LabelledQuestion], pairs: Iterable[Pair]) -> Iterator[Leak]:
+    """Yield one leak a topic, passage or pair of questions that is in two splits; none without `split` fields."""
     split = [q for q in questions if q.split]
     yield from _shared(split, "the topic", lambda q: (q.topic,) if q.topic else ())
     yield from _shared(split, "the evidence", lambda q: tuple(i for i in q.evidence if "#" in i))
-    for first, other in _near_duplicates(split):
-        if first.split != other.split:
+    for pair in pairs:
+        first, other = pair.first, pair.other
+        if first.split and other.split and first.split != other.split:
             yield Leak(
                 other,
                 f"it is nearly the question {first.id} of {first.split}: {first.question!r}.",
                 "Reword one of them, or put both into one split.",
             )
+
+
+def repeats(pairs: Iterable[Pair]) -> Iterator[Leak]:
+    """Yield questions in nearly the words of another of their split, with its labels: they add nothing."""
+    told = set()
+    for pair in pairs:
+        first, other = pair.first, pair.other
+        if pair.same and other.id not in told and first.split == other.split and _taught(first) == _taught(other):
+            told.add(other.id)
+            yield Leak(
+                other,
+                f"it is nearly the question {first.id}, with the same labels: {first.question!r}.",
+                "Drop one of them, or ask for something else.",
+            )
+
+
+def near_duplicates(questions: Sequence[LabelledQuestion]) -> list[Pair]:
+    """Return the pairs of questions in nearly the same words."""
+    from rapidfuzz import fuzz
+
+    texts = [normal(q.question).replace(f" {STOP} ", " ").strip() for q in questions]
+    pairs = []
+    for one, other in sorted(_alike([text.split() for text in texts])):
+        if fuzz.token_set_ratio(texts[one], texts[other], score_cutoff=NEAR):
+            same = fuzz.token_sort_ratio(texts[one], texts[other], score_cutoff=NEAR) > 0
+            pairs.append(Pair(questions[one], questions[other], same))
+    return pairs
 
 
 def _shared(
@@ -56,31 +94,8 @@ def _shared(
                 )
 
 
-def repeats(questions: Sequence[LabelledQuestion]) -> Iterator[Leak]:
-    """Questions in nearly the words of another of their split and with its labels: they teach and measure nothing."""
-    for first, other in _near_duplicates(questions):
-        if first.split == other.split and _taught(first) == _taught(other):
-            yield Leak(
-                other,
-                f"it is nearly the question {first.id}, with the same labels: {first.question!r}.",
-                "Drop one of them, or ask for something else.",
-            )
-
-
 def _taught(question: LabelledQuestion) -> tuple[object, ...]:
     return question.outcome, frozenset(question.alternatives), frozenset(question.evidence)
-
-
-def _near_duplicates(
-    questions: Sequence[LabelledQuestion],
-) -> Iterator[tuple[LabelledQuestion, LabelledQuestion]]:
-    """Pairs of questions in nearly the same words, the earlier one first."""
-    from rapidfuzz import fuzz
-
-    texts = [normal(q.question).replace(f" {STOP} ", " ").strip() for q in questions]
-    for one, other in _alike([text.split() for text in texts]):
-        if fuzz.token_set_ratio(texts[one], texts[other], score_cutoff=NEAR):
-            yield questions[one], questions[other]
 
 
 def _alike(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:

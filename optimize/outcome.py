@@ -22,7 +22,7 @@ class Compiled:
     (out of fold) and dev, and `survived` those whose gain survived the folds; `broken` are questions that could not be
     graded; `stood_in` counts the answers of a stand-in, for models that could not be reached or read. `asked` has how
     many settings were tried, on how many questions of train, dev and test it was searched, chosen and tested, and how
-    many there are.
+    many of each it would be without a cap.
     """
 
     reference: str

@@ -173,6 +173,6 @@ def _mend(found: Shortcut, traits: Sequence[str], has: Sequence[bool]) -> str:
     }[found.feature]
     have, others = ("lack", "have") if of_inside > of_outside else ("have", "lack")
     return (
-        f"Add {what} that {have} {name}, and other questions that {others} it "
-        f"({100 * of_inside:.0f} % of those with it are such, {100 * of_outside:.0f} % of the others)."
+        f"Add {what} that {have} {name}, and other questions that {others} it (of those that have it "
+        f"{100 * of_inside:.0f} % are such, of the others {100 * of_outside:.0f} %)."
     )

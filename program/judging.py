@@ -58,7 +58,11 @@ def judge(state: State) -> Part:
         verdict = _with_missing(verdict, replies)
     state.path.append(_note(verdict))
     state.verdict = verdict
-    state.missing = verdict.missing or ("" if verdict.sufficient else "; ".join(open_parts) or state.missing)
+    if not verdict.sufficient:
+        lacking = " and ".join(f"“{part.strip(' .?')}”" for part in open_parts)
+        state.missing = verdict.missing or lacking or state.missing
+    else:
+        state.missing = verdict.missing
     counts = verdict.relevance, verdict.completeness, verdict.freshness
     state.rounds.append(Round(verdict.sufficiency, ids(state.kept), *counts))
 

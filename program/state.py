@@ -171,6 +171,7 @@ class State:
         """The answer that says what is missing, and names the nearest passage that was found."""
         self.path.append("abstain")
         nearest = (self.kept or self.found)[:1]
+        missing = missing.strip(" .?")
         text = f"{FOUND_NOTHING}: {missing}." if missing else f"{FOUND_NOTHING}."
         if nearest:
             text += f" The nearest that I found is “{nearest[0].title}”. [1]"

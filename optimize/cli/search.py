@@ -85,8 +85,9 @@ def evaluate_search(
         ),
     ] = None,
     split: Annotated[
-        str, typer.Option(help="Of the project's questions: train, dev, test, or several, parted by commas.")
-    ] = "train,dev",
+        str | None,
+        typer.Option(help="Of the project's questions, train,dev unless given; a look at test is counted."),
+    ] = None,
     strategy: Strategy = "auto",
     k: Annotated[str, typer.Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
     json: Json = False,
@@ -106,11 +107,14 @@ def evaluate_search(
         raise SettingsError(f"-k {k!r} is no list of ranks from 1 to 100.", "Write them like -k 2,5,8,10.")
     opened = Project.open(project)
     with progress("indexing", quiet=json) as advance:
+        if beir is not None and split is not None:
+            raise SettingsError("--split is of the project's own questions.", "Leave it out beside --beir.")
         if beir is not None:
             name, labelled = beir.name, se.read_beir(beir)
             library = se.open_beir(opened, beir / "corpus.jsonl", advance)
         else:
-            name, questions = f"{opened.name} ({split})", _own_questions(opened, split)
+            chosen = split or "train,dev"
+            name, questions = f"{opened.name} ({chosen})", _own_questions(opened, chosen)
             library = open_library(opened, progress=advance)
             labelled = se.read_own(questions, (passage.id for passage in library.passages()))
     with progress("searching", quiet=json) as advance:
@@ -127,12 +131,21 @@ def evaluate_search(
 
 
 def _own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
-    """The labelled questions of the splits that are named. Raises `SettingsError` for a split that does not exist."""
+    """Return the labelled questions of the splits that are named; those of test count as looked at.
+
+    Raises `SettingsError` for a split that does not exist, `DataError` where no question is left.
+    """
     from optimize.dataset import read_labelled, splits
-    from program.errors import SettingsError
+    from optimize.looks import look
+    from program.errors import DataError, SettingsError
 
     parts = splits(read_labelled(project.labelled, project.folder))
     names = [name.strip() for name in wanted.split(",")]
     if unknown := [name for name in names if name not in parts]:
         raise SettingsError(f"There is no split {unknown[0]!r}.", f"Use {', '.join(parts)}, parted by commas.")
-    return [question for name in dict.fromkeys(names) for question in parts[name]]
+    found = [question for name in dict.fromkeys(names) for question in parts[name]]
+    if not found:
+        raise DataError(f"No question is in {wanted}.", "Name another --split, or label more questions.")
+    if "test" in names:
+        look(project.artifacts, project.name, "eval-search", [question.question for question in parts["test"]])
+    return found

@@ -33,7 +33,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left")
+    table = Table()
     for n, column in enumerate(columns):
         table.add_column(column, justify="left" if n == 0 else "right", overflow="fold")
     for row in rows:
@@ -41,7 +41,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     console = Console()
     if not console.is_terminal:
         console.width = WIDEST
-        console.width = max(console.measure(table).maximum, console.measure(title).maximum, 1)
+        console.width = max(console.measure(table).maximum, 1)
+    console.print(title, style="italic", soft_wrap=True)
     console.print(table)
 
 

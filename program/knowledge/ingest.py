@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import stat
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -99,7 +100,9 @@ def link_superseded(readings: Sequence[Reading]) -> Reading:
         flaws=[f for r in readings for f in r.flaws],
     )
     passages = {d.path: [p.id for p in d.passages] for d in whole.documents}
-    passages |= {id_: [id_] for ids in passages.values() for id_ in ids}
+    for id_ in [id_ for ids in passages.values() for id_ in ids]:
+        file, _, heading = id_.partition("#")  # a long section is several passages: #fees, #fees~2
+        passages.setdefault(f"{file}#{heading.partition('~')[0]}", []).append(id_)
     successor: dict[str, str] = {}
     for document in sorted(whole.documents, key=lambda d: (d.as_of or date.min, d.path)):
         for old in document.supersedes:
@@ -108,7 +111,9 @@ def link_superseded(readings: Sequence[Reading]) -> Reading:
             elif old not in passages:
                 near = difflib.get_close_matches(old, passages, n=1)
                 mend = f"Did you mean {near[0]}?" if near else "Write it as <base>/<file> or <base>/<file>#<heading>."
-                whole.flaws.append(Flaw(f"supersedes {old!r}, which is no document", mend, path=document.path))
+                whole.flaws.append(
+                    Flaw(f"supersedes {old!r}, which is no document or section", mend, path=document.path)
+                )
             else:
                 successor.update(dict.fromkeys(passages[old], document.path))
     whole.documents = [
@@ -180,6 +185,12 @@ def _content(file: Path, megabytes: float) -> bytes:
         raise Unreadable(f"cannot be read: {error.strerror}") from error
 
 
+def _line(passage: Passage) -> int:
+    """The line that a passage begins on, 0 where its link does not tell."""
+    found = re.search(r":(\d+)-\d+$", passage.link)
+    return int(found[1]) if found else 0
+
+
 def _drop_repeats(reading: Reading) -> None:
     """Keep the first passage of each id; the others are flaws, for an id must cite one text."""
     seen: dict[str, str] = {}
@@ -188,8 +199,8 @@ def _drop_repeats(reading: Reading) -> None:
         for passage in document.passages:
             if passage.id in seen:
                 first = seen[passage.id]
-                what = f"has the id {passage.id!r} of {first} and was left out"
-                reading.flaws.append(Flaw(what, "Rename one.", path=passage.link))
+                what = f"the id {passage.id!r} is that of {first}, and the passage was left out"
+                reading.flaws.append(Flaw(what, "Rename one.", _line(passage), path=document.path))
             else:
                 seen[passage.id] = passage.link
                 kept.append(passage)

@@ -66,26 +66,30 @@ def split(text: str) -> tuple[Metadata, str, int]:
         return Metadata(flaws=(flaw,)), text, 1
     places = {_key(found[1]): n for n, line in enumerate(head, 2) if (found := _ENTRY.match(line))}
     flaws += _misspelt(fields, places)
+    written = frozenset(fields)
     if DATE in fields and "as_of" not in fields:
         fields = {"as_of" if name == DATE else name: value for name, value in fields.items()}
         places["as_of"] = places.get(DATE, 0)
-    about = read(fields, places)
+    about = read(fields, places, "as_of" if "as_of" in written else DATE)
     return replace(about, flaws=(*flaws, *about.flaws)), body, first_line
 
 
-def read(fields: Mapping[str, object], lines: Mapping[str, int] | None = None) -> Metadata:
-    """Read the known fields of a mapping of strings; a bad value is a flaw, on the line that `lines` gives its key."""
-    flaws: list[Flaw] = []
+def read(fields: Mapping[str, object], lines: Mapping[str, int] | None = None, dated: str = "as_of") -> Metadata:
+    """Read the known fields of a mapping of strings; a bad value is a flaw.
+
+    `lines` has the line of each key; `dated` is the key that the date was written under.
+    """
+    found: dict[str, list[Flaw]] = {"as_of": [], "authority": [], "supersedes": []}
     about = Metadata(
         title=_text(fields.get("title")),
-        as_of=_date(fields.get("as_of"), flaws),
-        authority=_authority(fields.get("authority"), flaws),
-        supersedes=_paths(fields.get("supersedes"), flaws),
+        as_of=_date(fields.get("as_of"), dated, found["as_of"]),
+        authority=_authority(fields.get("authority"), found["authority"]),
+        supersedes=_paths(fields.get("supersedes"), found["supersedes"]),
         attributes=_attributes(fields),
     )
     known = lines or {}
-    placed = (replace(flaw, line=known.get(flaw.what.partition(" ")[0], 0)) for flaw in flaws)
-    return replace(about, flaws=tuple(placed))
+    flaws = (replace(flaw, line=known.get(key, 0)) for key, some in found.items() for flaw in some)
+    return replace(about, flaws=tuple(flaws))
 
 
 def _loaded(text: str) -> object:
@@ -96,27 +100,33 @@ def _loaded(text: str) -> object:
 def _readable(lines: Sequence[str], flaws: list[Flaw]) -> dict[str, object]:
     """Return the entries that are YAML by themselves; an entry is a line `key: value` and what is indented under it."""
     starts = [n for n, line in enumerate(lines) if _ENTRY.match(line)]
-    if lines and (not starts or starts[0]):
-        flaws.append(Flaw(f"`{_shown(lines[0])}` is no `key: value`", "Write one `key: value` a line.", 2))
+    before = lines[: starts[0]] if starts else lines
+    stray = next((n for n, line in enumerate(before) if line.strip() and not line.lstrip().startswith("#")), -1)
+    if stray >= 0:
+        flaws.append(Flaw(f"`{_shown(lines[stray])}` is no `key: value`", "Write one `key: value` a line.", stray + 2))
     fields: dict[str, object] = {}
     for start, end in pairwise([*starts, len(lines)]):
+        entry = lines[start:end]
         try:
-            found = _loaded("\n".join(lines[start:end]))
+            found = _loaded("\n".join(entry))
             if not isinstance(found, dict):
                 raise yaml.YAMLError
         except (yaml.YAMLError, RecursionError):
-            key, _, value = lines[start].partition(":")
-            quoted = json.dumps(value.strip().strip("\"'"), ensure_ascii=False)
-            flaws.append(
-                Flaw(
-                    f"`{_shown(lines[start])}` is not YAML and was left out",
-                    f"Put the value in quotes: {key.strip()}: {quoted}",
-                    start + 2,
-                )
-            )
+            flaws.append(Flaw(f"`{_shown(entry[0])}` is not YAML and was left out", _mend(entry), start + 2))
         else:
             fields.update(found)
     return fields
+
+
+def _mend(entry: Sequence[str]) -> str:
+    """The remedy for an entry that is no YAML: quotes for a plain value of one line, else where to look."""
+    key, _, value = (part.strip() for part in entry[0].partition(":"))
+    under = next((n for n, line in enumerate(entry) if n and line.strip() and not line.lstrip().startswith("#")), 0)
+    if under:
+        return f"Begin `{_shown(entry[under])}` at the margin, if it is an entry of its own; indent lists by spaces."
+    if value and value[0] not in "[{\"'|>":
+        return f"Put the value in quotes: {key}: {json.dumps(value, ensure_ascii=False)}"
+    return "Close every bracket and quote, and put values with a colon in quotes."
 
 
 def _shown(line: str) -> str:
@@ -161,11 +171,11 @@ def _text(value: object) -> str:
     return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
 
 
-def _date(value: object, flaws: list[Flaw]) -> date | None:
+def _date(value: object, key: str, flaws: list[Flaw]) -> date | None:
     written = _text(value)
     found = day(written)
     if written and found is None:
-        flaws.append(Flaw(f"as_of {written!r} is no date and was left out", "Write it like 2026-03-01."))
+        flaws.append(Flaw(f"{key} {written!r} is no date and was left out", "Write it like 2026-03-01."))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What the passages leave open: what is missing, the query that would find it, the question to ask back."""
+"""What the passages leave open: the query that would find it, and the question to ask back."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _WH = re.compile(
 )
 
 
-def missing(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> tuple[str, str]:
-    """Nothing in words, and one query for what the passages leave open.
+def next_query(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> str:
+    """Return one query for what the passages leave open.
 
-    The query is made of the look-up that they answer least: it keeps the words that they do not hold and adds the
+    It is made of the look-up that they answer least: it keeps the words that they do not hold and adds the
     bridge, the name found beside the others and not in the question, through which a second look-up can reach the rest.
     """
     queries = split(question)
     found = units(passages)
     if not found:
-        return "", queries[0]
+        return queries[0]
     points = score(question, queries, found, embedder)
     weakest, least = queries[-1], float("inf")
     for query, row in zip(queries, points, strict=True):
@@ -47,7 +47,7 @@ def missing(question: str, passages: Sequence[Excerpt], embedder: Embedder) -> t
             weakest, least = query, float(row.max() - 2.0 * unanswered)
     bridge = _bridge(question, found, points.max(axis=0).tolist())
     nearest = found[int(points[queries.index(weakest)].argmax())]
-    return "", _refocused(weakest, nearest, bridge)
+    return _refocused(weakest, nearest, bridge)
 
 
 def _new_kinds(unit: Unit, question: str) -> set[str]:

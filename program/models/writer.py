@@ -15,7 +15,7 @@ from program.knowledge.embedder import Embedder, shared_embedder
 from program.models.arithmetic import solve
 from program.models.extract import extract
 from program.models.follow import follow, planned
-from program.models.gaps import clarify, missing
+from program.models.gaps import clarify, next_query
 from program.models.prompt import Prompt, fields, read, reply
 
 MODEL = "local/extract-v1"
@@ -122,8 +122,7 @@ def answer(prompt: Prompt, embedder: Embedder) -> dict[str, str | Sequence[Any]]
         case ("query",):
             return {"query": follow(question, prompt.inputs.get("draft", question), prompt.excerpts(), embedder)}
         case ("missing", "next_query"):
-            lacking, query = missing(question, prompt.excerpts(), embedder)
-            return {"missing": lacking, "next_query": query}
+            return {"missing": "", "next_query": next_query(question, prompt.excerpts(), embedder)}
         case ("clarifying_question",):
             return {"clarifying_question": clarify(question, prompt.excerpts(), embedder)}
         case ("answer",) if "passages" in prompt.inputs:

@@ -46,6 +46,16 @@ def shop_demonstrations(shop):
     return rag, Demonstrator(rag, Replay(rag, Record()), train).make(train)
 
 
+def test_questions_that_are_not_worked_through_teach_the_classifier_alone(shop):
+    rag = open_program(shop)
+    train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
+    made = Demonstrator(rag, Replay(rag, Record()), train[:1]).make(train)
+    taught = Counter(one.predictor for one in made)
+    assert taught["classifier.route"] == len(train) > 1
+    worked = Counter(one.predictor for one in Demonstrator(rag, Replay(rag, Record()), train).of(train[0]))
+    assert taught - Counter({"classifier.route": len(train)}) == worked - Counter({"classifier.route": 1})
+
+
 def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
     _, demonstrations = shop_demonstrations
     by = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.facts import normal, spans_a_boundary, states
+from optimize.facts import is_bare_numeral, normal, spans_a_boundary, states
 
 WORDS = st.from_regex(r"[a-z]{2,9}( [a-z]{2,9}){0,3}", fullmatch=True)
 ANY_TEXT = st.text(max_size=60)
@@ -148,6 +148,9 @@ def test_normalising_never_fails_and_keeps_its_frame(text: str) -> None:
 def test_a_number_in_words_by_itself_is_stated_by_that_word_alone() -> None:
     assert states("There are three.", "three") and states("Twenty-five of them", "twenty five")
     assert not states("Room 3", "three") and not states("3 rooms", "three")
+    assert not states("twenty-five rooms", "twenty") and not states("twenty-five rooms", "five")
+    assert not states("three hundred", "three") and states("one hundred and five.", "One hundred five")
+    assert not is_bare_numeral("and") and not is_bare_numeral("3") and is_bare_numeral("twenty-five")
     assert states("3 rooms", "three rooms") and states("three rooms", "3 rooms") and states("three rooms", "3")
 
 

@@ -35,6 +35,19 @@ def test_an_evaluation_and_an_offline_test_are_looks_too(own_shop):
     assert compile_(own_shop).looks == 4
 
 
+def test_the_ledger_begins_at_nothing_is_printed_and_counts_a_measured_search_too(own_shop):
+    def told():
+        return json.loads(CliRunner().invoke(app, ["data", "stats", str(own_shop), "--json"]).stdout)["test_looks"]
+
+    assert told() == 0
+    assert CliRunner().invoke(app, ["eval-search", str(own_shop), "--split", "test"]).exit_code == 0
+    assert told() == 1
+    assert evaluated(own_shop) == 2
+    assert told() == 2
+    shown = CliRunner().invoke(app, ["data", "stats", str(own_shop)]).stdout
+    assert "The test split was looked at 2 times." in shown
+
+
 def test_looks_at_other_questions_do_not_count(own_shop):
     assert evaluated(own_shop, "--split", "dev") == 1
     assert compile_(own_shop).looks == 1

@@ -57,7 +57,7 @@ def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_nam
         ("as_of: last spring", "as_of 'last spring' is no date"),
         ("authority: holy", "authority 'holy' is not known"),
         ("supersedes: {a: b}", "holds what is no path"),
-        ("supersedes: x/none.md", "supersedes 'x/none.md', which is no document"),
+        ("supersedes: x/none.md", "supersedes 'x/none.md', which is no document or section"),
         ("supersedes: x/a.md", "supersedes itself"),
         ("- only\n- a list", "holds no `key: value`"),
     ],
@@ -83,6 +83,26 @@ def test_an_entry_that_is_not_yaml_costs_itself_alone_and_is_told_with_its_line_
     (flaw,) = reading.flaws
     assert (flaw.path, flaw.line) == ("x/a.md", 2)
     assert flaw.mend == 'Put the value in quotes: title: "Blood bank: samples"'
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "mend"),
+    [
+        ("# a note\n\ntitle: A: b", 4, 'Put the value in quotes: title: "A: b"'),
+        ("title: A\n\tas_of: 2026-01-01", 2, "Begin `as_of: 2026-01-01` at the margin"),
+        ("supersedes: [a.md, c: d", 2, "Close every bracket"),
+        ("just words\ntitle: A: b", 2, "Write one `key: value` a line."),
+    ],
+)
+def test_the_remedy_fits_what_is_wrong_with_an_entry(write: Write, head: str, line: int, mend: str) -> None:
+    flaws = read_base("x", write("a.md", f"---\n{head}\n---\n# A\n\nText.\n")).flaws
+    assert (flaws[0].line, flaws[0].mend[: len(mend)]) == (line, mend)
+    assert all("# a note" not in flaw.what for flaw in flaws)
+
+
+def test_a_bad_date_is_told_under_the_key_that_it_was_written_with(write: Write) -> None:
+    (flaw,) = read_base("x", write("a.md", "---\ntitle: A\ndate: yesterday\n---\n# A\n\nText.\n")).flaws
+    assert (flaw.what, flaw.line) == ("date 'yesterday' is no date and was left out", 3)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +170,16 @@ def test_a_notice_supersedes_one_section_and_leaves_the_others_in_force(write: W
     assert not whole.flaws
 
 
+def test_of_a_section_in_several_passages_all_are_superseded(write: Write) -> None:
+    text = " ".join(f"The fee for class {n} is {n} pounds." for n in range(200))
+    write("a/notice.md", "---\nsupersedes: b/page.md#fees\n---\n# Notice\n\nText.\n")
+    folder = write("b/page.md", f"# Page\n\nText.\n\n## Fees\n\n{text}\n")
+    found = by_id(link_superseded([read_base("a", folder / "a"), read_base("b", folder / "b")]))
+    fees = [bool(p.superseded_by) for id_, p in found.items() if "#fees" in id_]
+    assert len(fees) > 2 and all(fees)
+    assert not found["b/page.md#page"].superseded_by
+
+
 def test_what_cannot_be_read_is_named_and_counted_and_the_rest_is_read(write: Write, tmp_path: Path) -> None:
     write("a.md", "# A\n\nText.\n")
     write("b.pdf", b"%PDF-1.7")
@@ -212,7 +242,7 @@ def test_two_texts_with_one_id_are_a_warning_and_the_first_is_kept(write: Write)
     folder = write("a.jsonl", '{"id": "1", "text": "first"}\n{"id": "1", "text": "second"}\n')
     reading = read_base("x", folder)
     assert [p.text for p in reading.passages] == ["first"]
-    assert [f.path for f in reading.flaws] == ["x/a.jsonl:2-2"]
+    assert [(f.path, f.line) for f in reading.flaws] == [("x/a.jsonl", 2)]
 
 
 def test_two_files_with_one_name_in_two_spellings_of_an_accent_are_a_warning(write: Write) -> None:
@@ -220,7 +250,7 @@ def test_two_files_with_one_name_in_two_spellings_of_an_accent_are_a_warning(wri
     folder = write("cafe\u0301.md", "# A\n\nTwo.\n")
     reading = read_base("x", folder)
     assert [p.id for p in reading.passages] == ["x/caf\u00e9.md#a"]
-    assert any("has the id" in f.what for f in reading.flaws)
+    assert any("is that of" in f.what for f in reading.flaws)
 
 
 def test_a_base_may_be_one_file(write: Write) -> None:
