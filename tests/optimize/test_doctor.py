@@ -34,13 +34,9 @@ def test_doctor_says_how_to_mend_a_model_that_takes_no_schema_or_is_not_there(ow
     assert "cannot be reached" in gone.what and "its server runs" in gone.mend
 
 
-def test_doctor_tries_the_models_that_embed_rerank_and_read_relations(own_shop):
-    with serve(Script(), obliging) as provider:
-        models = '[models]\nembed = "nobody/knows-this-model"\nrerank = "nobody/knows-that-one"\n'
-        models += f'[knowledge.web]\nkind = "graph"\npath = "knowledge/product"\nrelations = "{MODEL}"'
-        write(own_shop, models, f'api_base = "{provider.url}"')
-        found = {finding.what: finding for finding in examine(own_shop)}
-        assert provider.calls == 1
-    told = [what for what in found if what.startswith(f"relations of web: {MODEL} answers; price unknown")]
-    failed = [what for what, finding in found.items() if "cannot be loaded" in what and not finding.good]
-    assert told and len(failed) == 2 and "nobody/knows-this-model" in failed[0] and "knows-that-one" in failed[1]
+def test_doctor_tries_the_models_that_embed_and_rerank(own_shop):
+    settings = own_shop / "ragc.toml"
+    models = '[models]\nembed = "nobody/knows-this-model"\nrerank = "nobody/knows-that-one"\n'
+    settings.write_text(f"{settings.read_text()}\n{models}")
+    failed = [found.what for found in examine(own_shop) if "cannot be loaded" in found.what and not found.good]
+    assert len(failed) == 2 and "nobody/knows-this-model" in failed[0] and "knows-that-one" in failed[1]
