@@ -25,6 +25,7 @@ from program.manifest import read
 from program.rag import AgenticRAG
 from program.reference import resolve, versions
 from program.settings import Project
+from program.state import FOUND_NOTHING
 from tests.conftest import write_shop
 from tests.optimize.conftest import listening, paid
 
@@ -294,7 +295,7 @@ def test_ctrl_c_in_a_finalizer_stops_many_questions_after_the_first(own_shop, ca
     monkeypatch.setattr(sys, "stdin", io.StringIO("What is 2 times 3?\nWhat is 3 times 4?\n"))
     options = ["--split", "train"] if verb == "eval" else []
     assert stopped(monkeypatch, verb, own_shop, *options) == 130
-    assert capsys.readouterr().out == ("2 × 3 = 6.\n" if verb == "ask" else "")
+    assert capsys.readouterr().out.count(FOUND_NOTHING) == (1 if verb == "ask" else 0)
 
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(paid_shop, model, capsys, monkeypatch):

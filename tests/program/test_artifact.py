@@ -24,7 +24,7 @@ def test_a_loaded_version_ends_in_an_outcome_and_tells_its_name(compiled):
     answer = load("shop@latest", artifacts=compiled / "artifacts")("How much water does the Merle hold?")
     assert answer.version == "shop@v2"
     assert isinstance(answer.outcome, Outcome)
-    assert bool(answer.citations) == (answer.outcome is Outcome.ANSWERED)
+    assert answer.citations
 
 
 def test_two_loads_give_the_same_answer_byte_for_byte(compiled):
