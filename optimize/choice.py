@@ -15,7 +15,7 @@ from optimize.simplify import simplified
 from optimize.study import Search
 from program.parameters import Setting, is_candidate
 
-FINALISTS = 10
+FINALISTS = 6
 BALANCED = "balanced"
 
 

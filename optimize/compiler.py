@@ -46,7 +46,7 @@ from program.parameters import apply
 from program.reference import resolve
 from program.settings import Project
 
-TRIALS = 100
+TRIALS = 60
 """Settings that a search proposes by default."""
 
 

@@ -36,7 +36,7 @@ MOST = 200
 """Demonstrations of one predictor at most, the classifier's left out."""
 CLASSIFIED = 300
 """Demonstrations of the classifier at most: a question gives it one, for no more than a search."""
-WORKED = 240
+WORKED = 150
 """Questions at most that are worked through for the other predictors: each gives several."""
 CLASSIFIER = "classifier.route"
 LABEL = {

@@ -27,7 +27,7 @@ from program.settings import UtilitySettings
 IMPORTANT_FROM = 20  # complete trials under which nothing can be said of importances
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """A trial is judged on growing parts of the questions, the most uncertain first."""
-NEAR = 6  # of the finalists, how many at least are the best at the project's own price, wherever they lie
+NEAR = 3  # of the finalists, how many at least are the best at the project's own price, wherever they lie
 
 
 @dataclass(slots=True)

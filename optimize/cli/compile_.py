@@ -75,7 +75,7 @@ def compile_(
             min=1,
             max=MOST_TRIALS,
             help="Settings that the search proposes; the 10 that every search begins with are tried besides. By default"
-            " 100. With --resume: of the study in all.",
+            " 60. With --resume: of the study in all.",
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=MOST_SEED, help="Seed of the search; 0 unless given.")] = None,
