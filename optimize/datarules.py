@@ -68,12 +68,12 @@ class Knowledge:
     def told(self, question: LabelledQuestion) -> dict[str, str]:
         """Title and text of each passage of the question's evidence, by id."""
         found = {i: self.passages[i] for i in question.evidence if i in self.passages}
-        return {i: f"{p.title}\n\n{p.text}" for i, p in found.items()}
+        return {i: _whole(p) for i, p in found.items()}
 
     def holds(self, fact: str) -> bool:
         """True when any passage or table states the fact."""
         if self._all is None:
-            texts = [f"{p.title}\n\n{p.text}" for p in self.passages.values()]
+            texts = [_whole(p) for p in self.passages.values()]
             self._all = "\n\n".join([*texts, self.tables.text()])
         return states(self._all, fact)
 
@@ -102,7 +102,7 @@ class Knowledge:
             candidates &= set().union(*map(self._with_all, fact))
         found = []
         for id_ in candidates:
-            text = f"{self.passages[id_].title}\n\n{self.passages[id_].text}"
+            text = _whole(self.passages[id_])
             whole = all(states(text, fact) for fact in question.alternatives)
             if whole and not self.passages[id_].superseded_by and not states(text, question.not_facts):
                 found.append(id_)
@@ -118,7 +118,7 @@ class Knowledge:
         """By word, in the spelling that facts are compared in, the ids of the passages that hold it."""
         found: dict[str, set[str]] = {}
         for id_, passage in self.passages.items():
-            for word in set(normal(f"{passage.title}\n\n{passage.text}").split()):
+            for word in set(normal(_whole(passage)).split()):
                 found.setdefault(word, set()).add(id_)
         return found
 
@@ -127,6 +127,11 @@ class Knowledge:
         near = difflib.get_close_matches(passage, [i for i in self.ids if i.startswith(f"{base}/")], n=3, cutoff=0.4)
         near = near or difflib.get_close_matches(passage, self.ids, n=3, cutoff=0.4)
         return f"Nearest: {', '.join(near)}." if near else "No passage has an id like it."
+
+
+def _whole(passage: Passage) -> str:
+    """Return a passage as it is searched for facts: its title and its text."""
+    return f"{passage.title}\n\n{passage.text}"
 
 
 def _evidence_exists(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
