@@ -20,11 +20,11 @@ import numpy as np
 from figures import Figure, figure, show
 from numpy.typing import NDArray
 
-from optimize.aggregation import merge
-from optimize.arms import MISMATCH
-from optimize.sequential import Moments, difference, horizon_of, log_e_multinomial, log_e_rates
-from program.design import ArmDesign, Assignment, Design
-from program.exposures import ExposureLog, read_rows
+from optimize.abtest.aggregation import merge
+from optimize.abtest.arms import MISMATCH
+from optimize.abtest.sequential import Moments, difference, horizon_of, log_e_multinomial, log_e_rates
+from program.serve.design import ArmDesign, Assignment, Design
+from program.serve.exposures import ExposureLog, read_rows
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05

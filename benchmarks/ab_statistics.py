@@ -22,7 +22,7 @@ from figures import Figure, figure, show
 from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
 
-from optimize.stats import paired_test
+from optimize.evaluation.stats import paired_test
 
 Floats = NDArray[np.float64]
 RUNS, QUICK_RUNS = 2000, 250

@@ -28,15 +28,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 from figures import Figure, figure, show
 from perfect import Perfect
 
-from optimize.dataset import LabelledQuestion, read_labelled, splits
-from optimize.metrics import judge
-from optimize.replay import Record, Replay
+from optimize.compiler.replay import Record, Replay
+from optimize.evaluation.metrics import judge
+from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from program import Answer, load, open_program
-from program.budget import Budget
-from program.knobs import Knob
+from program.loop.budget import Budget
+from program.loop.knobs import Knob
+from program.loop.rag import AgenticRAG
 from program.models.asked import LanguageDecider
 from program.models.catalog import open_models
-from program.rag import AgenticRAG
 from program.settings import ModelSettings, Project, ProviderSettings
 from tests.support.provider import Script, serve
 

@@ -37,21 +37,21 @@ from figures import Figure, figure, show
 from machines import make_project
 from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
 
-from optimize.compiler import compile_project
-from optimize.dataset import read_labelled, splits
-from optimize.evaluation import Grader
-from optimize.journal import create, last
-from optimize.outcome import Compiled
-from optimize.preparation import Preparation, copy_of, open_project, prepare
-from optimize.record import Record
-from optimize.replay import Replay
-from optimize.scoring import Arm, Scoring
-from optimize.spending import CHOICE_SHARE, Spending
-from optimize.starts import starts
-from optimize.study import Live, Search
+from optimize.compiler.compile import compile_project
+from optimize.compiler.journal import create, last
+from optimize.compiler.outcome import Compiled
+from optimize.compiler.preparation import Preparation, copy_of, open_project, prepare
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
+from optimize.compiler.scoring import Arm, Scoring
+from optimize.compiler.spending import CHOICE_SHARE, Spending
+from optimize.compiler.starts import starts
+from optimize.compiler.study import Live, Search
+from optimize.evaluation.evaluate import Grader
+from optimize.labelled.dataset import read_labelled, splits
 from program import load
-from program.parameters import apply, read
-from program.rag import AgenticRAG
+from program.loop.parameters import apply, read
+from program.loop.rag import AgenticRAG
 from program.settings import Project
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "tallowgate"

@@ -28,8 +28,8 @@ from dspy.experimental import Choice
 from figures import Figure, figure, show
 from numpy.typing import NDArray
 
-from program.knowledge.embedder import Embedder, shared_embedder
 from program.models.decider import LocalDecider
+from program.models.encoder import Embedder, shared_embedder
 from program.signatures import Sufficiency
 
 Floats = NDArray[np.float64]

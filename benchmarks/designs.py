@@ -19,17 +19,17 @@ from pathlib import Path
 import numpy as np
 from figures import Figure, figure, show
 
-from optimize.dataset import LabelledQuestion, read_labelled, splits
-from optimize.evaluation import Evaluation, Grader
-from optimize.replay import Record, Replay
+from optimize.compiler.replay import Record, Replay
+from optimize.evaluation.evaluate import Evaluation, Grader
+from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from program.answer import Answer
-from program.artifact import load
 from program.errors import RagcError
-from program.opening import open_program
-from program.presets import PRESETS
-from program.rag import AgenticRAG
+from program.loop.opening import open_program
+from program.loop.presets import PRESETS
+from program.loop.rag import AgenticRAG
+from program.serve.artifact import load
+from program.serve.tracing import UNRETRIEVED
 from program.settings import Project
-from program.tracing import UNRETRIEVED
 
 Asked = tuple[LabelledQuestion, Answer]
 METRICS = {

@@ -29,12 +29,12 @@ import numpy as np
 from figures import Figure, figure, show
 from numpy.typing import NDArray
 
-from program.indexing import INDEX, index_project
 from program.knowledge.bases import BaseSpec
-from program.knowledge.embedder import Embedder, shared_embedder
-from program.knowledge.index import IndexReport, build_index, open_index
+from program.knowledge.index.build import INDEX, index_project
+from program.knowledge.index.store import IndexReport, build_index, open_index
 from program.knowledge.kinds import folders
-from program.knowledge.source import embedding_text
+from program.models.encoder import Embedder, shared_embedder
+from program.passage import embedding_text
 from program.settings import Project
 
 ROUNDS = 3

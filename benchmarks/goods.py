@@ -16,7 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from figures import Figure, figure
 
 from program import Answer, Outcome, open_program
-from program.rag import AgenticRAG
+from program.loop.rag import AgenticRAG
 from tests.support.provider import Provider
 
 GOODS = "kettle toaster lamp heater fan mixer scale radio clock shaver blender grinder".split()

@@ -29,10 +29,10 @@ from apart import serve_apart
 from figures import Figure, figure, show
 from scripted_model import Shelf, elaborate
 
-from program.budget import Budget
 from program.knowledge.library import Library
+from program.loop.budget import Budget
+from program.loop.rag import AgenticRAG, Runtime
 from program.models.catalog import open_models
-from program.rag import AgenticRAG, Runtime
 from program.settings import ModelSettings, ProviderSettings
 from tests.support.provider import Provider, Script
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from figures import Figure, figure
 from goods import AT_ONCE, ask_all, program_at, question
 
-from program.drivers import Progress, Token
-from program.rag import AgenticRAG
+from program.loop.drivers import Progress, Token
+from program.loop.rag import AgenticRAG
 from tests.support.provider import Provider, Script
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096

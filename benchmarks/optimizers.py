@@ -13,11 +13,11 @@ import numpy as np
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from dspy.teleprompt import BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2
 
-from optimize.calls import Calls
-from optimize.dataset import LabelledQuestion
-from optimize.evaluation import Grader, evaluate
-from optimize.preparation import Preparation, copy_of
-from program.rag import AgenticRAG
+from optimize.compiler.calls import Calls
+from optimize.compiler.preparation import Preparation, copy_of
+from optimize.evaluation.evaluate import Grader, evaluate
+from optimize.labelled.dataset import LabelledQuestion
+from program.loop.rag import AgenticRAG
 
 CANDIDATES, FEW = 16, 4
 GOOD = 0.5  # utility from which a run is worth showing

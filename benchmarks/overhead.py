@@ -29,13 +29,13 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_e
 from figures import Figure, figure, show
 from scripted_model import Shelf, reply_to
 
-from program.budget import Budget
-from program.deciding import prompt_inputs
-from program.evidence import rank
 from program.knowledge.library import Library
+from program.loop.budget import Budget
+from program.loop.deciding import prompt_inputs
+from program.loop.evidence import rank
+from program.loop.presets import PRESETS
+from program.loop.rag import AgenticRAG, Runtime
 from program.models.catalog import Models
-from program.presets import PRESETS
-from program.rag import AgenticRAG, Runtime
 from program.settings import ModelSettings
 
 Ask = Callable[[str], str]

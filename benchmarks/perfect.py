@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from optimize.dataset import LabelledQuestion
-from optimize.facts import states
+from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.facts import states
 from program.models.fence import clean
 from tests.support.replies import Wanted, wanted
 

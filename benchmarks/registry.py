@@ -21,13 +21,13 @@ from typing import Any
 import dspy
 from figures import Figure, figure, show
 
-from optimize import registry
-from optimize.overlap import question_digest
+from optimize.labelled.overlap import question_digest
+from optimize.registry import versions as registry
 from program import load, open_program
-from program.artifact import files_of
-from program.fitting import structure_of
-from program.parameters import read
-from program.rag import AgenticRAG
+from program.loop.parameters import read
+from program.loop.rag import AgenticRAG
+from program.serve.artifact import files_of
+from program.serve.fitting import structure_of
 
 DEMONSTRATIONS, VERSIONS, PAGES = 200, 1000, 40
 TOML = """name = "shop"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard
+from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 from tests.support.replies import obliging
 
 _OUTPUTS = re.compile(r"Your output fields are:\n(.*?)All interactions will be structured", re.DOTALL)

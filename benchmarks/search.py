@@ -27,16 +27,16 @@ import numpy as np
 from figures import Figure, figure, show
 
 from optimize.cli.project import TOML
-from optimize.search_evaluation import evaluate_search, figures, open_beir, read_beir
+from optimize.evaluation.retrieval import evaluate_search, figures, open_beir, read_beir
 from program.knowledge.bases import BaseSpec
-from program.knowledge.embedder import Embedder, shared_embedder
-from program.knowledge.fusion import STRATEGIES
-from program.knowledge.generation import Index
-from program.knowledge.graph import Graph
-from program.knowledge.index import build_index
-from program.knowledge.keywords import Keywords
+from program.knowledge.index.fusion import STRATEGIES
+from program.knowledge.index.generation import Index
+from program.knowledge.index.graph import Graph
+from program.knowledge.index.keywords import Keywords
+from program.knowledge.index.store import build_index
 from program.knowledge.library import Library
-from program.knowledge.source import Passage, SourceCard, embedding_text, keyword_text
+from program.models.encoder import Embedder, shared_embedder
+from program.passage import Passage, SourceCard, embedding_text, keyword_text
 from program.settings import Project
 
 BARS = {

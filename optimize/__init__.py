@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from optimize.comparison import compare_versions as compare
-    from optimize.compiler import compile_project as compile
-    from optimize.evaluation import evaluate
+    from optimize.compiler.compile import compile_project as compile
+    from optimize.evaluation.comparison import compare_versions as compare
+    from optimize.evaluation.evaluate import evaluate
 
 _HOME = {
-    "compare": ("optimize.comparison", "compare_versions"),
-    "compile": ("optimize.compiler", "compile_project"),
-    "evaluate": ("optimize.evaluation", "evaluate"),
+    "compare": ("optimize.evaluation.comparison", "compare_versions"),
+    "compile": ("optimize.compiler.compile", "compile_project"),
+    "evaluate": ("optimize.evaluation.evaluate", "evaluate"),
 }
 __all__ = ["compare", "compile", "evaluate"]
 

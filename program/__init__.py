@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from program.answer import Answer, Citation, Outcome, StoppedBy, Usage
-    from program.artifact import load
     from program.errors import RagcError
-    from program.experiment import Experiment
-    from program.opening import open_program
-    from program.rag import AgenticRAG
+    from program.loop.opening import open_program
+    from program.loop.rag import AgenticRAG
+    from program.serve.artifact import load
+    from program.serve.experiment import Experiment
 
 _HOME = {
     "Answer": "program.answer",
@@ -21,11 +21,11 @@ _HOME = {
     "Outcome": "program.answer",
     "StoppedBy": "program.answer",
     "Usage": "program.answer",
-    "load": "program.artifact",
-    "open_program": "program.opening",
+    "load": "program.serve.artifact",
+    "open_program": "program.loop.opening",
     "RagcError": "program.errors",
-    "Experiment": "program.experiment",
-    "AgenticRAG": "program.rag",
+    "Experiment": "program.serve.experiment",
+    "AgenticRAG": "program.loop.rag",
 }
 __all__ = [
     "AgenticRAG",

@@ -26,7 +26,7 @@ from program.kindsettings import (
     WebSettings,
 )
 from program.kindsettings import Section as _Section
-from program.reference import DEFAULT, ENVIRONMENT, NAME, artifacts_root
+from program.serve.reference import DEFAULT, ENVIRONMENT, NAME, artifacts_root
 
 FILE = "ragc.toml"
 SQLITE = "sqlite:///"

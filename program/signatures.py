@@ -12,7 +12,7 @@ import dspy
 from dspy.experimental import Choice, Noul
 from pydantic import BaseModel, ConfigDict
 
-from program.knowledge.source import AUTHORITY, Passage, SourceCard
+from program.passage import AUTHORITY, Passage, SourceCard
 
 ROUTES = {
     "direct": "No look-up is needed: arithmetic, language, code or general knowledge, not this organisation.",

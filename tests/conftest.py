@@ -150,7 +150,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Sequence[Any]]:
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small project that was compiled: versions v1 (uncompiled) and v2 are in its artifacts folder."""
-    from optimize.compiler import compile_project
+    from optimize.compiler.compile import compile_project
     from program.settings import Project
 
     folder = write_shop(tmp_path_factory.mktemp("compiled"))

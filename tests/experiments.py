@@ -2,8 +2,8 @@
 
 import json
 
-from optimize import registry
-from optimize.online import start
+from optimize.abtest.online import start
+from optimize.registry import versions as registry
 from program.answer import Answer, Outcome, Usage
 from program.trace import Trace, new_trace_id
 

@@ -8,9 +8,9 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from optimize.corpus import Corpus, read_corpus
-from optimize.datacheck import Report, check
-from optimize.dataset import LabelledQuestion, read_labelled, splits
+from optimize.labelled.check import Report, check
+from optimize.labelled.corpus import Corpus, read_corpus
+from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from program import load
 from program.settings import FILE, Project
 

@@ -14,7 +14,7 @@ from optimize.cli.show import Json, print_json, print_table
 from program.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from optimize.online import Look, OnlineReport
+    from optimize.abtest.online import Look, OnlineReport
 
 Name = Annotated[str, typer.Argument(help="The experiment, such as exp-2026-11-refunds; exp- may be left out.")]
 Logs = Annotated[
@@ -45,7 +45,7 @@ def start(
     json: Json = False,
 ) -> None:
     """Begin an experiment. Services take part with `program.Experiment.open(NAME)`."""
-    from optimize.online import start as begin
+    from optimize.abtest.online import start as begin
 
     design = begin(
         name,
@@ -70,7 +70,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Look at experiments, end those that must end, and list them all. Exit code 1 when one was halted."""
-    from optimize.online import look, look_at_all
+    from optimize.abtest.online import look, look_at_all
 
     found = [look(name, artifacts)] if name else look_at_all(artifacts)
     if json:
@@ -88,7 +88,7 @@ def stop(
     json: Json = False,
 ) -> None:
     """Send everyone to the control, for good."""
-    from optimize.online import stop as end
+    from optimize.abtest.online import stop as end
 
     state = end(name, reason, artifacts)
     if json:
@@ -102,8 +102,8 @@ def report(name: Name, logs: Logs = None, artifacts: Artifacts = DEFAULT_ARTIFAC
 
     Exit code 0: a challenger is better. 1: worse, or halted. 3: nothing can be said (yet).
     """
-    from optimize.online import EXIT_CODES
-    from optimize.online import report as made
+    from optimize.abtest.online import EXIT_CODES
+    from optimize.abtest.online import report as made
 
     found = made(name, artifacts, logs or ())
     if json:

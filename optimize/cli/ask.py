@@ -14,7 +14,7 @@ from optimize.cli.show import Json, counted, number, percent, print_json, print_
 from program.errors import RagcError, VersionError
 
 if TYPE_CHECKING:
-    from program.rag import AgenticRAG
+    from program.loop.rag import AgenticRAG
 
 Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
 Artifacts = Annotated[str, typer.Option(help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
@@ -39,7 +39,7 @@ def opened(
     project: Path | None = None,
 ) -> AgenticRAG:
     """The program a target names: a version, or a project's latest version, or the project uncompiled."""
-    from program.artifact import load, open_latest
+    from program.serve.artifact import load, open_latest
 
     wanted: dict[str, Any] = {"point": point or None}
     wanted |= {"calls_per_question": calls_per_question, "min_utility": min_utility}
@@ -131,7 +131,7 @@ def _answer(rag: AgenticRAG, question: str, trace: bool, stream: bool, json: boo
 async def _streamed(rag: AgenticRAG, question: str) -> Any:
     """The answer; its drafted text goes to stdout as it comes. A withheld draft is followed by what replaces it."""
     from program.answer import Answer
-    from program.drivers import Progress
+    from program.loop.drivers import Progress
 
     drafted = ""
     answer: Answer | None = None
@@ -156,12 +156,12 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Every metric with its 95 % interval (clustered by topic), plain RAG beside it."""
-    from optimize.dataset import read_labelled, splits
-    from optimize.evaluation import evaluate as evaluate_
-    from optimize.lineage import forebears
-    from optimize.looks import look
-    from optimize.overlap import places
-    from program.artifact import project_of
+    from optimize.compiler.lineage import forebears
+    from optimize.evaluation.evaluate import evaluate as evaluate_
+    from optimize.labelled.dataset import read_labelled, splits
+    from optimize.labelled.overlap import places
+    from optimize.registry.looks import look
+    from program.serve.artifact import project_of
 
     rag = opened(target, artifacts, point, quiet=json, project=moved)
     project = project_of(target, artifacts or None, moved)

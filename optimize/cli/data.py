@@ -12,7 +12,7 @@ import typer
 from optimize.cli.show import Json, counted, print_json, print_table
 
 if TYPE_CHECKING:
-    from optimize.datacheck import Finding, Report
+    from optimize.labelled.check import Finding, Report
 
 PRINTED = 50
 """Of errors, and of warnings, at most; `--json` has all."""
@@ -30,9 +30,9 @@ def register(app: typer.Typer) -> None:
 
 def check(folder: Folder, json: Json = False) -> None:
     """Whether questions, knowledge and splits agree; exit code 1 when they do not, 2 when a line cannot be read."""
-    from optimize import datacheck
-    from optimize.corpus import read_corpus
-    from optimize.dataset import read_lines
+    from optimize.labelled import check as datacheck
+    from optimize.labelled.corpus import read_corpus
+    from optimize.labelled.dataset import read_lines
     from program.errors import DataError
     from program.settings import Project
 
@@ -82,7 +82,7 @@ def _told(finding: Finding, labelled: str) -> str:
 
 def _print_shortcuts(report: Report) -> None:
     """For each label the strongest shortcut of each split."""
-    from optimize.split import SPLITS
+    from optimize.labelled.split import SPLITS
 
     best: dict[str, dict[str, str]] = {}
     parts: list[str] = []
@@ -98,9 +98,9 @@ def _print_shortcuts(report: Report) -> None:
 
 def stats(folder: Folder, json: Json = False) -> None:
     """How many questions there are, by label and split, and how often the test split was looked at."""
-    from optimize.dataset import read_labelled, splits
-    from optimize.datastats import count
-    from optimize.looks import looks_at
+    from optimize.labelled.dataset import read_labelled, splits
+    from optimize.labelled.datastats import count
+    from optimize.registry.looks import looks_at
     from program.settings import Project
 
     project = Project.open(folder)
@@ -124,8 +124,8 @@ def split(
     json: Json = False,
 ) -> None:
     """Write a `split` into every question that has none: topics stay whole, about 50/20/30."""
-    from optimize.dataset import read_labelled, splits
-    from optimize.splitfile import write_splits
+    from optimize.labelled.dataset import read_labelled, splits
+    from optimize.labelled.splitfile import write_splits
     from program.errors import DataError
     from program.settings import Project
 
@@ -157,7 +157,7 @@ def import_(
     json: Json = False,
 ) -> None:
     """A public question set as a knowledge base and labelled questions; the project is made when there is none."""
-    from optimize.imports import import_set
+    from optimize.labelled.imports import import_set
 
     report = import_set(folder, source, format, base, limit)
     if json:

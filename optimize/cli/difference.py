@@ -8,8 +8,8 @@ from typing import Any
 import typer
 
 from optimize.cli.show import print_table
-from optimize.comparison import Comparison
-from optimize.diff import Difference, Edit
+from optimize.evaluation.comparison import Comparison
+from optimize.registry.diff import Difference, Edit
 
 SHOWN = 5
 """Demonstrations and flipped questions that are shown; --json has all."""

@@ -8,7 +8,8 @@ from typing import NoReturn
 
 import typer
 
-from optimize.cli import ab, ask, compile_, data, project, registry, search, trace, versions
+from optimize.cli import ab, ask, data, project, registry, search, trace, versions
+from optimize.cli import compile as compile_
 from optimize.cli.interruption import INTERRUPTED
 from program.errors import RagcError
 

@@ -11,7 +11,7 @@ from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts
 from optimize.cli.show import Json, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from optimize.offline import Arm, OfflineTest
+    from optimize.abtest.offline import Arm, OfflineTest
 
 
 def offline(
@@ -37,8 +37,8 @@ def offline(
 
     Exit code 0: one is better. 1: none is and one is worse, or a --guard is breached. 3: no detectable difference.
     """
-    from optimize.guardrails import parse_margin
-    from optimize.offline import compare_offline
+    from optimize.abtest.offline import compare_offline
+    from optimize.evaluation.guardrails import parse_margin
 
     margins = [parse_margin(text) for text in guard or ()]
     with progress("asking", quiet=json) as advance:
@@ -67,7 +67,7 @@ def offline(
 
 
 def _write(path: Path, found: OfflineTest) -> None:
-    from optimize.abpage import as_page
+    from optimize.report.abpage import as_page
     from program.errors import DataError
 
     try:
@@ -78,9 +78,9 @@ def _write(path: Path, found: OfflineTest) -> None:
 
 def _print_arm(found: OfflineTest, arm: Arm) -> None:
     """The verdict, guardrails, the other metrics, tags, and the answers that changed class."""
-    from optimize.comparison import direction
-    from optimize.offline import SUBGROUPS
-    from optimize.stats import shown_p
+    from optimize.abtest.offline import SUBGROUPS
+    from optimize.evaluation.comparison import direction
+    from optimize.evaluation.stats import shown_p
 
     one = arm.comparison
     typer.echo(one.text() if len(found.arms) == 1 else f"{arm.version}: {one.text()}")

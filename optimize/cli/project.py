@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 def init(folder: Folder, json: Json = False) -> None:
     """A project folder to fill in."""
     from program.errors import SettingsError
-    from program.reference import name_from
+    from program.serve.reference import name_from
 
     if (folder / "ragc.toml").exists():
         raise SettingsError(f"{folder} is a project already.", "Edit its ragc.toml, or choose another folder.")
@@ -93,7 +93,7 @@ def index(
         return
     from dataclasses import asdict
 
-    from program.indexing import index_project
+    from program.knowledge.index.build import index_project
     from program.settings import Project
 
     project = Project.open(folder)
@@ -115,7 +115,7 @@ def index(
 
 def _list(folder: Path, json: bool) -> None:
     """Print the id and the title of every passage and table, in the order of the documents."""
-    from optimize.corpus import read_corpus
+    from optimize.labelled.corpus import read_corpus
     from program.settings import Project
 
     corpus = read_corpus(Project.open(folder))
@@ -132,7 +132,7 @@ def doctor(
     json: Json = False,
 ) -> None:
     """What is installed, reachable and configured; each problem with its remedy."""
-    from optimize.doctor import examine
+    from optimize.report.doctor import examine
 
     findings = examine(folder)
     if json:

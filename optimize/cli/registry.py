@@ -13,7 +13,7 @@ from optimize.cli.show import Json, print_json, print_table, progress
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
-    from optimize.aliases import Move
+    from optimize.registry.aliases import Move
 
 Artifacts = Annotated[Path, typer.Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
 DEFAULT_ARTIFACTS = Path("artifacts")
@@ -37,7 +37,7 @@ def ls(
     json: Json = False,
 ) -> None:
     """The versions, oldest first; what cannot be read is named as broken."""
-    from optimize import registry
+    from optimize.registry import versions as registry
 
     found = registry.ls(name, artifacts)
     if json:
@@ -61,7 +61,7 @@ def ls(
 
 def show(ref: Ref, artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = False) -> None:
     """One version's manifest, after checking every byte of it."""
-    from optimize import registry
+    from optimize.registry import versions as registry
 
     found = registry.show(ref, artifacts)
     fields = {**found.fields, "digest": found.digest}
@@ -79,7 +79,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Checks that every byte is as it was sealed and, for one version, that it loads here. Exit code 4 if not."""
-    from optimize import registry
+    from optimize.registry import versions as registry
 
     if bool(ref) == all_:
         raise RagcError("Nothing, or too much, was named to verify.", "Give one reference, or --all.")
@@ -115,7 +115,7 @@ def promote(
     json: Json = False,
 ) -> None:
     """Points an alias at a version."""
-    from optimize import aliases
+    from optimize.registry import aliases
 
     move = aliases.promote(ref, to, require=require, min_gain=min_gain, expect=expect, reason=reason, root=artifacts)
     _print_move(move, json)
@@ -129,7 +129,7 @@ def rollback(
     json: Json = False,
 ) -> None:
     """Points an alias back at the version it had before."""
-    from optimize import aliases
+    from optimize.registry import aliases
 
     _print_move(aliases.rollback(name, alias, reason=reason, root=artifacts), json)
 
@@ -144,7 +144,7 @@ def _print_move(move: Move, json: bool) -> None:
 
 def say_none(artifacts: Path) -> None:
     """Says that no version is kept there."""
-    from program.reference import artifacts_root
+    from program.serve.reference import artifacts_root
 
     where = artifacts_root(artifacts)
     typer.echo(f"There is no version in {where}. Name another folder with --artifacts, or compile.", err=True)

@@ -10,7 +10,7 @@ import typer
 from optimize.cli.show import Json, counted, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from optimize.dataset import LabelledQuestion
+    from optimize.labelled.dataset import LabelledQuestion
     from program.settings import Project
 
 Strategy = Annotated[str, typer.Option(help="auto, vector, keyword, hybrid or graph.")]
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def shares(strategy: str) -> tuple[float, float]:
     """What a strategy gives the dense part and the graph. Raises `SettingsError` for one that does not exist."""
     from program.errors import SettingsError
-    from program.knowledge.fusion import STRATEGIES
+    from program.knowledge.index.fusion import STRATEGIES
 
     if strategy not in STRATEGIES:
         raise SettingsError(f"There is no strategy {strategy!r}.", f"Use one of: {', '.join(STRATEGIES)}.")
@@ -42,8 +42,8 @@ def search(
 ) -> None:
     """Retrieval only: the best passages for a question, and the way to those that the graph reached."""
     weight, graph = shares(strategy)
-    from program.opening import open_library
-    from program.rag import asked
+    from program.loop.opening import open_library
+    from program.loop.rag import asked
     from program.settings import Project
 
     question = asked(question)
@@ -94,9 +94,9 @@ def evaluate_search(
 ) -> None:
     """Recall, all gold found, and nDCG on a labelled set, under the project's settings."""
     shares(strategy)
-    from optimize import search_evaluation as se
+    from optimize.evaluation import retrieval as se
     from program.errors import SettingsError
-    from program.opening import open_library
+    from program.loop.opening import open_library
     from program.settings import Project
 
     try:
@@ -135,8 +135,8 @@ def _own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
 
     Raises `SettingsError` for a split that does not exist, `DataError` where no question is left.
     """
-    from optimize.dataset import read_labelled, splits
-    from optimize.looks import look
+    from optimize.labelled.dataset import read_labelled, splits
+    from optimize.registry.looks import look
     from program.errors import DataError, SettingsError
 
     parts = splits(read_labelled(project.labelled, project.folder))

@@ -11,7 +11,7 @@ import typer
 from optimize.cli.interruption import interruptible
 
 if TYPE_CHECKING:
-    from program.indexing import Advance
+    from program.knowledge.index.build import Advance
 
 WIDEST = 10_000  # characters of a line in a file or a pipe
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

@@ -26,7 +26,7 @@ def show(
     json: Json = False,
 ) -> None:
     """One question: its path, and each step with its scores, tokens and milliseconds."""
-    from optimize.monitoring import log_of, trace_of
+    from optimize.report.monitoring import log_of, trace_of
 
     entry = trace_of(log_of(where), trace_id)
     if json:
@@ -56,7 +56,7 @@ def stats(
     json: Json = False,
 ) -> None:
     """The monitoring figures of every trace kept, or one of the queues."""
-    from optimize.monitoring import log_of, monitor, queue_of
+    from optimize.report.monitoring import log_of, monitor, queue_of
 
     log = log_of(where)
     if review or audit:

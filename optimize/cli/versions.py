@@ -12,7 +12,7 @@ from optimize.cli.show import Json, counted, print_json, print_table
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
-    from optimize.lineage import Line
+    from optimize.compiler.lineage import Line
 
 
 def register(app: typer.Typer) -> None:
@@ -31,8 +31,8 @@ def diff(
     json: Json = False,
 ) -> None:
     """What changed from A to B: wording, demonstrations, thresholds, data, models, scores, answers."""
-    from optimize import diff as diffs
     from optimize.cli.difference import as_markdown, print_difference
+    from optimize.registry import diff as diffs
 
     if md and json:
         raise RagcError("Both --md and --json were given.", "Give one of them.")
@@ -51,8 +51,8 @@ def log(
     json: Json = False,
 ) -> None:
     """Draws which version was compiled from which, and lists the moves of the aliases."""
-    from optimize.aliases import history
-    from optimize.lineage import lineage
+    from optimize.compiler.lineage import lineage
+    from optimize.registry.aliases import history
 
     lines = lineage(name, artifacts)
     moves = history(name, artifacts)
@@ -80,7 +80,7 @@ def gc(
 
     One that cannot be read is named, and stays: exit code 4.
     """
-    from optimize.retention import gc as collect
+    from optimize.registry.retention import gc as collect
 
     if dry_run and force:
         raise RagcError("Both --dry-run and --force were given.", "Give one of them.")

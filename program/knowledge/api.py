@@ -13,11 +13,11 @@ from jsonpointer import JsonPointerException, resolve_pointer
 
 from program.errors import KnowledgeError
 from program.kindsettings import HttpSettings
-from program.knowledge.embedder import Embedder
 from program.knowledge.guard import Guard
+from program.knowledge.ingest.metadata import day
 from program.knowledge.live import LiveSource, passage_id
-from program.knowledge.metadata import day
-from program.knowledge.source import AUTHORITY, Passage, SourceCard
+from program.models.encoder import Embedder
+from program.passage import AUTHORITY, Passage, SourceCard
 
 ITEMS = 50
 """The most items taken of one reply, and what `{k}` stands for in the url."""

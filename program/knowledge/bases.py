@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from program.errors import KnowledgeError
-from program.knowledge.chunks import TOKENS
-from program.knowledge.parse import MEGABYTES
-from program.knowledge.source import SourceCard
+from program.knowledge.ingest.chunks import TOKENS
+from program.knowledge.ingest.sections import MEGABYTES
+from program.passage import SourceCard
 
 KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
 """The kinds that are folders of files, each with the `method` its passages carry."""

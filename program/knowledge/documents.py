@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from program.knowledge.embedder import Embedder
-from program.knowledge.fusion import PARTS, STRATEGIES, fuse
-from program.knowledge.generation import Index
-from program.knowledge.selection import best
-from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard
-from program.knowledge.walk import Reach
+from program.knowledge.index.fusion import PARTS, STRATEGIES, fuse
+from program.knowledge.index.generation import Index
+from program.knowledge.index.selection import best
+from program.knowledge.index.walk import Reach
+from program.models.encoder import Embedder
+from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 
 DEPTH = 60
 """How many passages each of dense and keyword search brings to the pool; the graph brings half as many."""

@@ -16,8 +16,8 @@ from program.kindsettings import (
     WebSettings,
 )
 from program.knowledge.bases import BaseSpec
-from program.knowledge.embedder import Embedder
-from program.knowledge.source import Source, SourceCard
+from program.models.encoder import Embedder
+from program.passage import Source, SourceCard
 from program.settings import Project
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from program.errors import KnowledgeError
 from program.knowledge.bases import KINDS, BaseSpec, check_bases
 from program.knowledge.documents import DEPTH, Documents, pool
-from program.knowledge.embedder import Embedder
-from program.knowledge.fusion import GRAPH, RRF_K, WEIGHT, Method, fuse
-from program.knowledge.generation import Index
-from program.knowledge.index import SERVER_ABOVE, IndexReport, build_index, open_index
-from program.knowledge.poolfile import PoolFile
-from program.knowledge.rerank import Reranker
-from program.knowledge.source import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
-from program.knowledge.vectors import ArrayVectors
+from program.knowledge.index.fusion import GRAPH, RRF_K, WEIGHT, Method, fuse
+from program.knowledge.index.generation import Index
+from program.knowledge.index.poolfile import PoolFile
+from program.knowledge.index.rerank import Reranker
+from program.knowledge.index.store import SERVER_ABOVE, IndexReport, build_index, open_index
+from program.knowledge.index.vectors import ArrayVectors
+from program.models.encoder import Embedder
+from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
 
 __all__ = ["BaseSpec", "IndexReport", "Library", "build_index"]
 

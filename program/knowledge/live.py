@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from program.knowledge.embedder import Embedder
-from program.knowledge.keywords import Keywords
-from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard, embedding_text, unique
+from program.knowledge.index.keywords import Keywords
+from program.models.encoder import Embedder
+from program.passage import NO_FILTERS, Filters, Passage, SourceCard, embedding_text, unique
 
 
 class LiveSource(ABC):

@@ -18,14 +18,14 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
 
 from program.errors import KnowledgeError
-from program.knowledge import tables_say
-from program.knowledge.embedder import Embedder
-from program.knowledge.slots import fill
-from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard
+from program.knowledge.sql_gate import checked
 from program.knowledge.tables_csv import load_folder
-from program.knowledge.tables_gate import checked
-from program.knowledge.tables_query import RESULT, Query, statement
-from program.knowledge.tables_schema import Schema, read_schema
+from program.models.encoder import Embedder
+from program.models.rules import tables_say
+from program.models.rules.slots import fill
+from program.models.rules.tables_query import RESULT, Query, statement
+from program.models.table_schema import Schema, read_schema
+from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 
 __all__ = ["FLOOR", "Tables", "checked"]
 

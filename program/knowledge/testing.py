@@ -11,7 +11,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
-from program.knowledge.source import AUTHORITY, Filters, Source
+from program.passage import AUTHORITY, Filters, Source
 
 DEPTH = 20
 

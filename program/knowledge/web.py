@@ -12,15 +12,15 @@ from urllib.parse import urlencode
 
 from program.errors import KnowledgeError
 from program.kindsettings import WebSettings
-from program.knowledge.embedder import Embedder
-from program.knowledge.formats import read_html
 from program.knowledge.guard import Guard
-from program.knowledge.keywords import Keywords
+from program.knowledge.index.keywords import Keywords
+from program.knowledge.index.selection import best
+from program.knowledge.ingest.convert import read_html
+from program.knowledge.ingest.markdown import sections
+from program.knowledge.ingest.metadata import day
 from program.knowledge.live import LiveSource, passage_id
-from program.knowledge.markdown import sections
-from program.knowledge.metadata import day
-from program.knowledge.selection import best
-from program.knowledge.source import Passage, SourceCard
+from program.models.encoder import Embedder
+from program.passage import Passage, SourceCard
 
 PER_PAGE = 3  # passages taken of one page
 TAVILY = "https://api.tavily.com"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from program.errors import BudgetError, ModelError
-from program.knowledge.embedder import Embedder, shared_embedder
+from program.models.encoder import Embedder, shared_embedder
 from program.settings import ModelSettings, Names, ProviderSettings
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from program.errors import IntegrityError
-from program.knowledge.embedder import MINILM, Embedder
 from program.models.demonstrations import Demonstrations, Question, as_bytes
+from program.models.encoder import MINILM, Embedder
 from program.models.features import Case, Space, case
 from program.models.headfile import HeadFile
 from program.models.onevsrest import Fitted, fit_decision, from_arrays

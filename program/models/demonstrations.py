@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from program.knowledge.embedder import Embedder
+from program.models.encoder import Embedder
 from program.models.features import VERSION, Space, case
 from program.models.labels import label_of, options_of
 from program.models.reading import Vector

@@ -11,9 +11,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from program.knowledge.embedder import Embedder
-from program.models.bearing import NAMES, NEAR, bearing, near
+from program.models.encoder import Embedder
 from program.models.reading import GRAM_BUCKETS, Rarity, Vector, gram_vector, grams, read, shape
+from program.models.rules.bearing import NAMES, NEAR, bearing, near
 
 BLOCKS = ("meaning", "grams", "shape", "bearing", "near", "bases", "options")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from program.knowledge.vectorfile import VectorFile
+from program.knowledge.index.vectorfile import VectorFile
 
 
 class HeadFile:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from program.knowledge.embedder import Embedder
-from program.models.bearing import NAMES
 from program.models.demonstrations import Question
+from program.models.encoder import Embedder
 from program.models.features import Case, card
 from program.models.reading import Rarity, Vector, read
+from program.models.rules.bearing import NAMES
 
 MOST_OPTIONS = 12  # more, and their similarities add nothing to the embedding itself
 WARMTH = 0.1  # cosine difference that makes one option e times as likely as another

@@ -14,9 +14,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from program.models.arithmetic import solve
-from program.models.split import split
-from program.models.words import expected, kinds, names, quantities, stems
+from program.models.rules.arithmetic import solve
+from program.models.rules.split import split
+from program.models.rules.words import expected, kinds, names, quantities, stems
 
 Vector = NDArray[np.float32]
 GRAM_BUCKETS = 1024

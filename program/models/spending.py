@@ -16,7 +16,7 @@ RESERVE_AT_MOST = 1.0  # seconds
 
 
 class Cap(Protocol):
-    """A hard limit on requests and money, asked before each request; see `optimize.spending.Spending`.
+    """A hard limit on requests and money, asked before each request; see `optimize.compiler.spending.Spending`.
 
     `money` says that there is one on money.
     """

@@ -11,12 +11,12 @@ import dspy
 from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
 
 from program.errors import ModelError
-from program.knowledge.embedder import Embedder, shared_embedder
-from program.models.arithmetic import solve
-from program.models.extract import extract
-from program.models.follow import follow, planned
-from program.models.gaps import clarify, next_query
+from program.models.encoder import Embedder, shared_embedder
 from program.models.prompt import Prompt, fields, read, reply
+from program.models.rules.arithmetic import solve
+from program.models.rules.extract import extract
+from program.models.rules.follow import follow, planned
+from program.models.rules.gaps import clarify, next_query
 
 MODEL = "local/extract-v1"
 SENTENCES = 3  # of an answer, when the prompt does not say

@@ -8,11 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from optimize.abreast import backwards, in_two, nothing_ahead
-from optimize.journal import create
-from optimize.preparation import open_project, prepare
-from optimize.spending import Caps, Spending
-from optimize.starts import starts
+from optimize.compiler.abreast import backwards, in_two, nothing_ahead
+from optimize.compiler.journal import create
+from optimize.compiler.preparation import open_project, prepare
+from optimize.compiler.spending import Caps, Spending
+from optimize.compiler.starts import starts
 from program import load
 from program.models.gateway import shared_gateway
 from program.settings import Project

@@ -11,25 +11,25 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from optimize import journal, keptruns
-from optimize.abreast import can_share, in_two
-from optimize.compiler import compile_project, work
-from optimize.journal import Journal, create
-from optimize.preparation import open_project
-from optimize.proposals import within
-from optimize.replay import Replay
-from optimize.scoring import Arm, Scoring
-from optimize.spending import Caps, Spending
-from optimize.study import SHARES, Live, Search
-from optimize.twin import Twin, TwinLost, can_fork
+from optimize.compiler import journal, keptruns
+from optimize.compiler.abreast import can_share, in_two
+from optimize.compiler.compile import compile_project, work
+from optimize.compiler.journal import Journal, create
+from optimize.compiler.preparation import open_project
+from optimize.compiler.proposals import within
+from optimize.compiler.replay import Replay
+from optimize.compiler.scoring import Arm, Scoring
+from optimize.compiler.spending import Caps, Spending
+from optimize.compiler.study import SHARES, Live, Search
+from optimize.compiler.twin import Twin, TwinLost, can_fork
 from program import open_program
 from program.errors import StudyError
-from program.indexing import index_project
-from program.knowledge.minilm import THREADS
-from program.manifest import read
+from program.knowledge.index.build import index_project
+from program.loop.parameters import space
+from program.models.minilm import THREADS
 from program.models.onevsrest import fit_decision
-from program.parameters import space
-from program.reference import resolve
+from program.serve.manifest import read
+from program.serve.reference import resolve
 from program.settings import FILE, Project
 from tests.optimize.conftest import opened, prepared
 

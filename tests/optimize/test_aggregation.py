@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimize.aggregation import merge
-from optimize.arms import breaches
-from program.design import ArmDesign, Design, Guard
+from optimize.abtest.aggregation import merge
+from optimize.abtest.arms import breaches
+from program.serve.design import ArmDesign, Design, Guard
 
 DESIGN = Design(
     id="exp-a",

@@ -1,10 +1,10 @@
 """What the report says of each decision: as it is with what was chosen, and for nothing."""
 
-from optimize.calibration import judged
-from optimize.journal import create
-from optimize.routing import ROUTE
-from optimize.spending import Caps
-from program.parameters import DEMONSTRATIONS, apply, read
+from optimize.compiler.calibration import judged
+from optimize.compiler.journal import create
+from optimize.compiler.routing import ROUTE
+from optimize.compiler.spending import Caps
+from program.loop.parameters import DEMONSTRATIONS, apply, read
 from tests.optimize.conftest import prepared
 
 

@@ -7,19 +7,19 @@ from contextlib import contextmanager
 import orjson
 import pytest
 
-from optimize import journal
-from optimize.candidates import Offer, equip, gathered, taught
-from optimize.compiler import compile_project
-from optimize.demonstrations import Demonstration
-from optimize.preparation import successor
+from optimize.compiler import journal
+from optimize.compiler.candidates import Offer, equip, gathered, taught
+from optimize.compiler.compile import compile_project
+from optimize.compiler.demonstrations import Demonstration
+from optimize.compiler.preparation import successor
 from program import load, open_program
-from program.decisions import jsonable
 from program.errors import StudyError
-from program.manifest import read
+from program.loop.decisions import jsonable
+from program.loop.parameters import apply, is_candidate, space
+from program.loop.parameters import read as values
 from program.models.gateway import shared_gateway
-from program.parameters import apply, is_candidate, space
-from program.parameters import read as values
-from program.reference import resolve
+from program.serve.manifest import read
+from program.serve.reference import resolve
 from program.settings import Project
 from tests.conftest import write_shop
 from tests.support.provider import serve

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from optimize import spending
-from optimize.calls import ABREAST
-from optimize.compiler import compile_project, work
-from optimize.journal import last
-from optimize.preparation import Preparation
-from optimize.spending import SEARCH_SHARE
+from optimize.compiler import spending
+from optimize.compiler.calls import ABREAST
+from optimize.compiler.compile import compile_project, work
+from optimize.compiler.journal import last
+from optimize.compiler.preparation import Preparation
+from optimize.compiler.spending import SEARCH_SHARE
 from program.errors import BudgetError, StudyError
 from program.models.gateway import shared_gateway
 from program.settings import Project

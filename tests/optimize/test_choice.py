@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.bench import Table
-from optimize.dataset import LabelledQuestion
-from optimize.front import Candidate, frontier
-from optimize.scores import Scores
-from optimize.scoring import Arm, Scoring
-from optimize.survival import survives
+from optimize.compiler.bench import Table
+from optimize.compiler.front import Candidate, frontier
+from optimize.compiler.scores import Scores
+from optimize.compiler.scoring import Arm, Scoring
+from optimize.compiler.survival import survives
+from optimize.labelled.dataset import LabelledQuestion
 from program.settings import UtilitySettings
 
 OWN = 0.01

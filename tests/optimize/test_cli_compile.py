@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from optimize.cli import compile_
+from optimize.cli import compile as compile_
 from optimize.cli.main import app
-from optimize.compiler import compile_project
-from optimize.study import Live
+from optimize.compiler.compile import compile_project
+from optimize.compiler.study import Live
 from program.settings import Project
 
 STAGES = ["indexing the knowledge", "checking the labels", "searching"]

@@ -8,8 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from optimize.cli import ab
-from optimize.comparison import compare
-from optimize.registry import publish
+from optimize.evaluation.comparison import compare
+from optimize.registry.versions import publish
 from program.errors import DataError
 
 QUESTIONS = 80

@@ -11,13 +11,13 @@ import threading
 
 import pytest
 
-from optimize import preparation, replay
-from optimize.aliases import promote
-from optimize.compiler import compile_project
-from optimize.starts import starts
+from optimize.compiler import preparation, replay
+from optimize.compiler.compile import compile_project
+from optimize.compiler.starts import starts
+from optimize.registry.aliases import promote
 from program.errors import BudgetError, DataError, ModelError, StudyError, VersionError
-from program.manifest import read, verify
-from program.reference import resolve
+from program.serve.manifest import read, verify
+from program.serve.reference import resolve
 from program.settings import Project
 
 TRIALS = len(starts({})) + 2 + 6
@@ -104,7 +104,7 @@ def test_a_model_that_is_gone_for_a_while_costs_what_it_was_asked_then_and_no_mo
 def test_while_it_searches_the_program_as_it_was_is_shown_beside_the_best_so_far(paid_shop):
     from rich.console import Console
 
-    from optimize.cli.compile_ import _view
+    from optimize.cli.compile import _view
 
     shown = []
 
@@ -120,7 +120,8 @@ def test_while_it_searches_the_program_as_it_was_is_shown_beside_the_best_so_far
 
 
 def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop, monkeypatch):
-    from optimize import demonstrations, metrics, runs, scoring
+    from optimize.compiler import demonstrations, runs, scoring
+    from optimize.evaluation import metrics
 
     judge = metrics.judge
 
@@ -304,8 +305,8 @@ def test_an_alias_moves_only_to_a_version_that_is_detectably_better(own_shop, mo
     from typer.testing import CliRunner
 
     from optimize.cli.main import app
-    from optimize.outcome import Compiled
-    from program.reference import aliases
+    from optimize.compiler.outcome import Compiled
+    from program.serve.reference import aliases
 
     monkeypatch.setattr(Compiled, "improved", verdict)
     done = CliRunner().invoke(app, ["compile", str(own_shop), "--trials", "2", "--promote", "production", "--json"])

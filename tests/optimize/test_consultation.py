@@ -2,10 +2,10 @@
 
 import pytest
 
-from optimize.record import Record
-from optimize.replay import Replay
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
 from program import open_program
-from program.parameters import apply, read
+from program.loop.parameters import apply, read
 from program.settings import FILE
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

@@ -12,11 +12,11 @@ import typer
 from typer.testing import CliRunner
 
 from optimize.cli import data
-from optimize.corpus import read_corpus
-from optimize.datacheck import Report, check
-from optimize.dataset import LabelledQuestion
+from optimize.labelled.check import Report, check
+from optimize.labelled.corpus import read_corpus
+from optimize.labelled.dataset import LabelledQuestion
 from program.errors import DataError, KnowledgeError
-from program.knowledge.source import Passage
+from program.passage import Passage
 from program.settings import Project
 
 PASSAGES = {

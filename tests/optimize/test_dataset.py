@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from optimize.dataset import LabelledQuestion, read_labelled, read_lines
+from optimize.labelled.dataset import LabelledQuestion, read_labelled, read_lines
 from program.errors import DataError
 
 GOOD = {"id": "q1", "question": "How long?", "facts": ["30 days"]}

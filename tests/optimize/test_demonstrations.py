@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.candidates import equip, gathered, taught
-from optimize.dataset import LabelledQuestion, read_labelled
-from optimize.demonstrations import Demonstration, Demonstrator, thinned
-from optimize.replay import Record, Replay
-from optimize.scoring import Arm
-from optimize.screening import examples
+from optimize.compiler.candidates import equip, gathered, taught
+from optimize.compiler.demonstrations import Demonstration, Demonstrator, thinned
+from optimize.compiler.replay import Record, Replay
+from optimize.compiler.scoring import Arm
+from optimize.compiler.screening import examples
+from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
-from program.claims import claims
-from program.parameters import apply
+from program.loop.claims import claims
+from program.loop.parameters import apply
 
 made = st.lists(
     st.builds(

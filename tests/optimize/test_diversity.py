@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimize.demonstrations import Demonstration
-from optimize.diversity import centers, diverse
-from program.knowledge.embedder import shared_embedder
+from optimize.compiler.demonstrations import Demonstration
+from optimize.compiler.diversity import centers, diverse
+from program.models.encoder import shared_embedder
 
 
 @settings(deadline=None)

@@ -1,6 +1,6 @@
 """What `ragc doctor` finds out about a project's models by calling each once."""
 
-from optimize.doctor import examine
+from optimize.report.doctor import examine
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from optimize.dataset import read_labelled
-from optimize.evaluation import evaluate
+from optimize.evaluation.evaluate import evaluate
+from optimize.labelled.dataset import read_labelled
 from program import open_program
 from program.settings import Project, UtilitySettings
 

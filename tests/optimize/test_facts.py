@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.facts import is_bare_numeral, normal, spans_a_boundary, states
+from optimize.labelled.facts import is_bare_numeral, normal, spans_a_boundary, states
 
 WORDS = st.from_regex(r"[a-z]{2,9}( [a-z]{2,9}){0,3}", fullmatch=True)
 ANY_TEXT = st.text(max_size=60)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.guardrails import Margin, guard, parse_margin
+from optimize.evaluation.guardrails import Margin, guard, parse_margin
 from program.errors import DataError
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from optimize import datacheck
-from optimize.corpus import read_corpus
-from optimize.dataset import LabelledQuestion, read_labelled
-from optimize.imports import import_set
+from optimize.labelled import check as datacheck
+from optimize.labelled.corpus import read_corpus
+from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.imports import import_set
 from program.errors import DataError
 from program.settings import Project
 
@@ -157,7 +157,7 @@ def test_a_limit_takes_the_first_questions_and_their_passages(
 def test_a_large_corpus_is_cut_into_files_that_are_not_skipped(
     imported: Callable[..., dict[str, LabelledQuestion]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optimize.imports.SHARD", 100)
+    monkeypatch.setattr("optimize.labelled.imports.SHARD", 100)
     assert imported("hotpot.json", [HOTPOT])["h1"].evidence[1] == "hotpotqa/corpus-2.jsonl#p2"
     assert len(list((tmp_path / "project/knowledge/hotpotqa").iterdir())) == 3
 

@@ -17,15 +17,15 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from optimize import journal, study
 from optimize.cli.interruption import interruptible
-from optimize.compiler import compile_project, work
-from optimize.starts import starts
-from program.manifest import read
-from program.rag import AgenticRAG
-from program.reference import resolve, versions
+from optimize.compiler import journal, study
+from optimize.compiler.compile import compile_project, work
+from optimize.compiler.starts import starts
+from program.loop.rag import AgenticRAG
+from program.loop.state import FOUND_NOTHING
+from program.serve.manifest import read
+from program.serve.reference import resolve, versions
 from program.settings import Project
-from program.state import FOUND_NOTHING
 from tests.conftest import write_shop
 from tests.optimize.conftest import listening, paid
 

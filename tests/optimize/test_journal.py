@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
-from optimize import store
-from optimize.journal import create, join, names
-from optimize.trials import distributions
+from optimize.compiler import store
+from optimize.compiler.journal import create, join, names
+from optimize.compiler.trials import distributions
 from program.errors import SettingsError, StudyError
-from program.parameters import Dimension
+from program.loop.parameters import Dimension
 from program.settings import Project
 
 SPACE = [Dimension("a", 0, 1), Dimension("n", 1, 4, integral=True), Dimension("w", 0.25, 4, log=True)]

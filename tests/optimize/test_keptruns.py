@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from optimize import keptruns
-from optimize.compiler import compile_project
-from optimize.keptruns import KeptRuns, gone_through, note_gone_through
-from optimize.record import Record
-from optimize.replay import Replay
-from program.knowledge.embedder import Embedder
+from optimize.compiler import keptruns
+from optimize.compiler.compile import compile_project
+from optimize.compiler.keptruns import KeptRuns, gone_through, note_gone_through
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
 from program.knowledge.library import Library
-from program.knowledge.source import SourceCard
-from program.parameters import Candidates, apply
+from program.loop.parameters import Candidates, apply
+from program.models.encoder import Embedder
+from program.passage import SourceCard
 from program.settings import ModelSettings, Project
 from tests.optimize.test_paths import QUESTIONS, moved
 from tests.support.provider import Script, serve

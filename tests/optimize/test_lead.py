@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from optimize import journal, lead
-from optimize.compiler import compile_project
-from optimize.lead import LEADER, Lead
-from optimize.twin import Twin, can_fork
+from optimize.compiler import journal, lead
+from optimize.compiler.compile import compile_project
+from optimize.compiler.lead import LEADER, Lead
+from optimize.compiler.twin import Twin, can_fork
 from program.errors import BudgetError, StudyError
-from program.reference import versions
+from program.serve.reference import versions
 from program.settings import Project
 
 

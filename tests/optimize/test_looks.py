@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from typer.testing import CliRunner
 
-from optimize import compiler
-from optimize.aliases import promote
+from optimize.abtest.offline import compare_offline
 from optimize.cli.main import app
-from optimize.compiler import compile_project
-from optimize.looks import LOOKS, look
-from optimize.offline import compare_offline
-from optimize.registry import verify
-from program.reference import resolve
+from optimize.compiler import compile as compiler
+from optimize.compiler.compile import compile_project
+from optimize.registry.aliases import promote
+from optimize.registry.looks import LOOKS, look
+from optimize.registry.versions import verify
+from program.serve.reference import resolve
 from program.settings import Project
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from optimize.dataset import LabelledQuestion
-from optimize.metrics import grade, judge, utility
+from optimize.evaluation.metrics import grade, judge, utility
+from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Citation, Outcome, Usage
 from program.settings import UtilitySettings
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from optimize.cli.main import app
-from optimize.monitoring import log_of, monitor, trace_of
+from optimize.report.monitoring import log_of, monitor, trace_of
 from program.errors import DataError
 
 RUN = CliRunner()

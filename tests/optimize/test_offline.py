@@ -9,11 +9,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from optimize.abtest.offline import compare_offline
 from optimize.cli import ab
-from optimize.comparison import compare
-from optimize.offline import compare_offline
-from optimize.overlap import question_digest
-from optimize.registry import publish
+from optimize.evaluation.comparison import compare
+from optimize.labelled.overlap import question_digest
+from optimize.registry.versions import publish
 from program.errors import DataError, VersionError
 
 RNG = np.random.default_rng(0)

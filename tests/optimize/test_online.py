@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from optimize.abtest.online import report, start
 from optimize.cli.main import main
-from optimize.online import report, start
-from program.design import Assignment, read_design
 from program.errors import ExperimentError, VersionError
-from program.exposures import ExposureLog, pseudonym
+from program.serve.design import Assignment, read_design
+from program.serve.exposures import ExposureLog, pseudonym
 from tests.experiments import KEY, NAME, begin, publish
 
 RATES = {"A": 0.5, "B": 0.5, "C": 0.5}

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from optimize.cli.main import app
-from optimize.compiler import compile_project
-from optimize.dataset import LabelledQuestion, read_labelled, splits
-from optimize.lineage import forebears
-from optimize.overlap import LEARNT_FROM, places, question_digest
+from optimize.compiler.compile import compile_project
+from optimize.compiler.lineage import forebears
+from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
+from optimize.labelled.overlap import LEARNT_FROM, places, question_digest
 from program.settings import Project
 
 NEW = ("colour", "price", "weight", "noise", "size", "age")

@@ -6,15 +6,15 @@ import dspy
 import numpy as np
 from dspy.adapters.types.decision import Score
 
-from optimize.paths import NONE, Parameters, Path, Paths
-from optimize.readings import Readings, Watched
-from optimize.record import Record
-from optimize.replay import Replay
+from optimize.compiler.paths import NONE, Parameters, Path, Paths
+from optimize.compiler.readings import Readings, Watched
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
 from program.answer import Answer, Outcome
-from program.decisions import decode
-from program.knobs import Knob
-from program.modules import Classifier
-from program.parameters import Candidates, apply, read, space
+from program.loop.decisions import decode
+from program.loop.knobs import Knob
+from program.loop.modules import Classifier
+from program.loop.parameters import Candidates, apply, read, space
 
 QUESTIONS = [
     "How much water does the Merle hold?",

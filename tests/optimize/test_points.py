@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from optimize.cli.main import app
-from optimize.compiler import compile_project
-from optimize.dataset import read_labelled
-from optimize.front import SAME, Candidate, best, frontier, prices, spread, turning
-from optimize.journal import join
-from optimize.trials import thawed
+from optimize.compiler.compile import compile_project
+from optimize.compiler.front import SAME, Candidate, best, frontier, prices, spread, turning
+from optimize.compiler.journal import join
+from optimize.compiler.trials import thawed
+from optimize.labelled.dataset import read_labelled
 from program import load
 from program.errors import VersionError
-from program.manifest import read
-from program.parameters import read as read_setting
-from program.reference import resolve
+from program.loop.parameters import read as read_setting
+from program.serve.manifest import read
+from program.serve.reference import resolve
 from program.settings import Project
 
 OWN = 0.01

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from optimize.bench import Bench
 from optimize.cli.main import app
-from optimize.journal import create, last
-from optimize.preparation import Preparation
-from optimize.reach import LEAST, REACH
-from optimize.scoring import Scoring
-from optimize.spending import Caps
-from optimize.study import Search
+from optimize.compiler.bench import Bench
+from optimize.compiler.journal import create, last
+from optimize.compiler.preparation import Preparation
+from optimize.compiler.reach import LEAST, REACH
+from optimize.compiler.scoring import Scoring
+from optimize.compiler.spending import Caps
+from optimize.compiler.study import Search
 from program.errors import BudgetStop
 from program.settings import Project
 from tests.optimize.conftest import opened, prepared

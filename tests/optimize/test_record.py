@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from optimize.record import Entry, Record
+from optimize.compiler.record import Entry, Record
 from program.errors import RecordError
 
 KEY = b"0123456789abcdef"

@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from optimize.calls import ATTEMPTS
-from optimize.record import Record
-from optimize.replay import Replay
-from program.opening import open_program
-from program.parameters import apply, read
+from optimize.compiler.calls import ATTEMPTS
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
+from program.loop.opening import open_program
+from program.loop.parameters import apply, read
 
 QUESTION = "How much water does the Merle hold?"
 

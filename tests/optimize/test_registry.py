@@ -8,11 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from optimize import registry
-from optimize.aliases import history, promote, rollback
 from optimize.cli import registry as cli
-from program import manifest, reference
+from optimize.registry import versions as registry
+from optimize.registry.aliases import history, promote, rollback
 from program.errors import GateError, IntegrityError, VersionError
+from program.serve import manifest, reference
 
 
 def scores(worth):

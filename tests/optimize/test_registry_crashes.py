@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimize import registry
-from optimize.aliases import history, promote
-from optimize.retention import gc
-from program import reference
+from optimize.registry import versions as registry
+from optimize.registry.aliases import history, promote
+from optimize.registry.retention import gc
 from program.errors import GateError, RagcError, VersionError
+from program.serve import reference
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed")
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimize.replay import Record, Replay
-from program.loop import Ask
-from program.modules import look_ups
-from program.parameters import apply, read, space
+from optimize.compiler.replay import Record, Replay
+from program.loop.modules import look_ups
+from program.loop.parameters import apply, read, space
+from program.loop.steps import Ask
 
 QUESTIONS = [
     "How much water does the Merle hold?",

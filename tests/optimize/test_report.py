@@ -6,16 +6,16 @@ from html.parser import HTMLParser
 
 import pytest
 
-from optimize.calibration import Judged
-from optimize.choice import Choice
-from optimize.evaluation import Evaluation
-from optimize.front import Candidate
-from optimize.metrics import Grade
-from optimize.outcome import paired
-from optimize.report import Story, render
+from optimize.compiler.calibration import Judged
+from optimize.compiler.choice import Choice
+from optimize.compiler.front import Candidate
+from optimize.compiler.outcome import paired
+from optimize.evaluation.evaluate import Evaluation
+from optimize.evaluation.metrics import Grade
+from optimize.report.page import Story, render
 from program import load
 from program.errors import VersionError
-from program.reference import resolve
+from program.serve.reference import resolve
 
 
 class _Page(HTMLParser):
@@ -78,7 +78,7 @@ def test_choosing_by_question_can_only_add_to_what_the_chosen_setting_reaches_on
 
 
 def test_what_an_answer_says_is_text_not_markup():
-    from optimize import charts
+    from optimize.report import charts
 
     assert "<b>" not in charts.bars([("<b>name</b>", 1.0)])
     assert "<b>" not in charts.scatter([charts.Mark(0, 0, "<b>")], "<b>", "<b>")
@@ -169,7 +169,7 @@ def test_of_very_many_bases_the_decisions_that_mattered_most_are_drawn_and_the_p
 
 
 def test_a_label_too_long_for_its_chart_is_shortened_and_told_whole():
-    from optimize import charts
+    from optimize.report import charts
 
     long = "classifier.route:base_the_department_of_kettles & pans"
     drawings = (

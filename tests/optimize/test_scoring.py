@@ -6,14 +6,14 @@ import dspy
 import numpy as np
 import pytest
 
-from optimize import calls, replay
-from optimize.journal import create
-from optimize.scoring import Scoring
-from optimize.spending import Spending
-from optimize.study import Live, Search
-from program.knowledge.embedder import Embedder
+from optimize.compiler import calls, replay
+from optimize.compiler.journal import create
+from optimize.compiler.scoring import Scoring
+from optimize.compiler.spending import Spending
+from optimize.compiler.study import Live, Search
 from program.knowledge.library import Library
 from program.models.adapter import FencedAdapter
+from program.models.encoder import Embedder
 from program.models.gateway import Gateway
 from program.models.writer import WriterEngine
 from tests.optimize.conftest import prepared

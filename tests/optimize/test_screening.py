@@ -2,8 +2,8 @@
 
 import pytest
 
-from optimize.screening import loss
-from program.decisions import Decision
+from optimize.compiler.screening import loss
+from program.loop.decisions import Decision
 
 
 def test_a_reply_that_nobody_could_read_is_neither_right_nor_wrong():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from optimize.cli.main import main
-from optimize.search_evaluation import Ranked, figures, ndcg, read_beir, recall
+from optimize.evaluation.retrieval import Ranked, figures, ndcg, read_beir, recall
 from program.errors import DataError
 
 PASSAGES = {

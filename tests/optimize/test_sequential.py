@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
 
-from optimize.sequential import MIN_EACH, Moments, difference, horizon_of, log_e_multinomial, log_e_rates
+from optimize.abtest.sequential import MIN_EACH, Moments, difference, horizon_of, log_e_multinomial, log_e_rates
 
 SETTINGS = {"alpha": 0.05, "horizon": 5000, "binary": True}
 users = st.lists(st.lists(st.sampled_from([0.0, 1.0]), max_size=4), min_size=2, max_size=40)

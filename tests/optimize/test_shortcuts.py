@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from optimize.datacheck import check
-from optimize.dataset import LabelledQuestion
-from optimize.shortcuts import LEAST, WARN_ABOVE, Shortcut, find_shortcuts
+from optimize.labelled.check import check
+from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.shortcuts import LEAST, WARN_ABOVE, Shortcut, find_shortcuts
 
 WORDS = "lamp kettle door price parcel refund battery colour window hinge river cloud stone paper".split()
 SHORT, LONG = range(3, 7), range(14, 25)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.simplify import simplified
+from optimize.compiler.simplify import simplified
 from program.errors import BudgetStop
 
 START = {"a": 0.0, "b": 0.0, "c": 0.0, "d": 0.0}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.record import Record
-from optimize.replay import Replay
-from optimize.spending import Caps, Spending
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
+from optimize.compiler.spending import Caps, Spending
 from program import open_program
 from program.errors import BudgetStop
 from program.models.admission import MOST_TOKENS

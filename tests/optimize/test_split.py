@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from optimize.cli import data
-from optimize.dataset import LabelledQuestion, splits
-from optimize.split import spread_out
-from optimize.splitfile import write_splits
+from optimize.labelled.dataset import LabelledQuestion, splits
+from optimize.labelled.split import spread_out
+from optimize.labelled.splitfile import write_splits
 
 
 def question(n: int, topic: str = "", **labels: object) -> LabelledQuestion:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, permutation_test, t
 
-from optimize.stats import holm, mean_interval, paired_test, questions_needed, shown_p
+from optimize.evaluation.stats import holm, mean_interval, paired_test, questions_needed, shown_p
 from program.errors import DataError
 
 

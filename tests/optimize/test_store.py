@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from optimize import record as records
-from optimize import store as stores
-from optimize.record import Entry, Record
-from optimize.store import Spent, Store
+from optimize.compiler import record as records
+from optimize.compiler import store as stores
+from optimize.compiler.record import Entry, Record
+from optimize.compiler.store import Spent, Store
 from program.errors import SettingsError
 
 KEY, OTHER = b"0123456789abcdef", b"\x00\xff" * 8

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from optimize.dataset import LabelledQuestion
-from optimize.front import Candidate, best, frontier, prices
-from optimize.journal import create
-from optimize.paths import NONE
-from optimize.scoring import Arm
-from optimize.spending import Spending
-from optimize.study import SHARES, Live, Search
+from optimize.compiler.front import Candidate, best, frontier, prices
+from optimize.compiler.journal import create
+from optimize.compiler.paths import NONE
+from optimize.compiler.scoring import Arm
+from optimize.compiler.spending import Spending
+from optimize.compiler.study import SHARES, Live, Search
+from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
-from program.parameters import read
+from program.loop.parameters import read
 from program.settings import Project, UtilitySettings
 
 ROUTES = ("direct", "simple", "complex")

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.thresholds import best_threshold, best_weights
+from optimize.compiler.thresholds import best_threshold, best_weights
 
 labelled = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from optimize.compiler import compile_project
+from optimize.compiler.compile import compile_project
 from program import open_program
 from program.errors import BudgetError
 from program.settings import FILE, Project

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from optimize import registry
-from optimize.aliases import promote
 from optimize.cli import versions as cli
-from optimize.diff import diff, word_edits
-from optimize.lineage import lineage
-from optimize.retention import gc
-from program import reference
+from optimize.compiler.lineage import lineage
+from optimize.registry import versions as registry
+from optimize.registry.aliases import promote
+from optimize.registry.diff import diff, word_edits
+from optimize.registry.retention import gc
 from program.errors import IntegrityError, RagcError, VersionError
+from program.serve import reference
 
 
 def state(instructions="Judge the passage.", demos=(), k=5):

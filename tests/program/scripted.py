@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from program.answer import Answer
-from program.knobs import Policy
-from program.knowledge.source import Passage, SourceCard
-from program.loop import Ask, Find, StepFailed, steps
-from program.modules import Classifier
-from program.strategy import offered
+from program.loop.knobs import Policy
+from program.loop.modules import Classifier
+from program.loop.steps import Ask, Find, StepFailed, steps
+from program.loop.strategy import offered
+from program.passage import Passage, SourceCard
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
 POOL = [

@@ -11,12 +11,12 @@ from typing import Any
 import dspy
 from dspy.lm15 import Message, Response, TextPart, Usage, response_to_events
 
-from program.budget import Budget
 from program.knowledge.library import Library
-from program.knowledge.source import NO_FILTERS, Passage, SourceCard
+from program.loop.budget import Budget
+from program.loop.rag import AgenticRAG, Runtime
 from program.models.catalog import Models
 from program.models.prompt import Prompt, read, reply
-from program.rag import AgenticRAG, Runtime
+from program.passage import NO_FILTERS, Passage, SourceCard
 from program.settings import ModelSettings
 from program.trace import TraceLog
 

@@ -9,8 +9,8 @@ import pytest
 
 from program import Outcome, load, open_program
 from program.errors import IntegrityError, SettingsError, VersionError
-from program.fitting import structure_of
-from program.parameters import read
+from program.loop.parameters import read
+from program.serve.fitting import structure_of
 
 QUESTION = "How many days do I have to get my money back?"
 
@@ -126,7 +126,7 @@ def test_nothing_on_disk_is_a_pickle(compiled):
 
 
 def test_a_program_marked_as_compiled_is_not_saved_half(shop):
-    from program.artifact import files_of
+    from program.serve.artifact import files_of
 
     rag = open_program(shop)
     rag.judge._compiled = True

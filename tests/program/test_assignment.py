@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.design import ARM, INCLUDE, Assignment, draw
+from program.serve.design import ARM, INCLUDE, Assignment, draw
 
 # printf 'exp-2026-11-refunds\0arm\0user-1' | sha256sum | cut -c1-16
 GOLDEN = [

@@ -3,8 +3,8 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from program.claims import cited, claims, statements
-from program.knowledge.source import Passage
+from program.loop.claims import cited, claims, statements
+from program.passage import Passage
 
 PASSAGES = [Passage(f"a/b.md#{n}", "a", f"title {n}", f"text {n}") for n in range(1, 4)]
 

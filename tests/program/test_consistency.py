@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import passage
 
-from program.consistency import MOST, conflict_of, suspects
+from program.loop.consistency import MOST, conflict_of, suspects
 
 FOURTEEN = "You can ask for a refund within 14 days of delivery."
 THIRTY = "You can ask for a refund within 30 days of delivery."

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from program.answer import StoppedBy
-from program.decide import (
+from program.loop.decide import (
     Abstain,
     Clarify,
     Generate,
@@ -19,7 +19,7 @@ from program.decide import (
     lacking,
     wants_query,
 )
-from program.knobs import Policy, Tuning
+from program.loop.knobs import Policy, Tuning
 
 TUNING: Tuning = Policy().tuning()
 LETTERS = ["a", "b", "c", "d", "e"]

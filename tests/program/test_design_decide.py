@@ -3,8 +3,8 @@
 from scripted import Scripted, of_request, passage, planned, scores
 
 from program.answer import Outcome, StoppedBy
-from program.knowledge.source import SourceCard
-from program.presets import PRESETS
+from program.loop.presets import PRESETS
+from program.passage import SourceCard
 
 CARDS = [SourceCard("docs", "documents", "a company")]
 CHIEF = passage("docs/chief.md#a", "Jin-ho Park is the chief technology officer.")

@@ -3,8 +3,8 @@
 from scripted import Scripted, noul, of_request, passage, planned, scores
 
 from program.answer import Outcome, StoppedBy
-from program.knowledge.source import SourceCard
-from program.presets import PRESETS
+from program.loop.presets import PRESETS
+from program.passage import SourceCard
 
 CARDS = [SourceCard("docs", "documents", "contracts")]
 POOL = [passage("docs/consumer.md#a", dense=0.9), passage("docs/enterprise.md#b", dense=0.8)]

@@ -3,8 +3,8 @@
 from scripted import Scripted, passage, planned, scores
 
 from program.answer import Outcome, StoppedBy
-from program.knowledge.source import SourceCard
-from program.presets import PRESETS
+from program.loop.presets import PRESETS
+from program.passage import SourceCard
 
 CARDS = [SourceCard(name, "documents", name) for name in ("product", "ops", "faq")]
 POOL = [passage(f"{name}/a.md#{n}") for name in ("product", "ops", "faq") for n in range(2)]

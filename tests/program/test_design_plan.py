@@ -6,10 +6,10 @@ import pytest
 from scripted import Scripted, noul, of_request, passage, planned, scores
 
 from program.answer import Outcome, StoppedBy
-from program.knowledge.source import SourceCard
-from program.loop import Ask, Find
-from program.modules import look_ups
-from program.presets import PRESETS
+from program.loop.modules import look_ups
+from program.loop.presets import PRESETS
+from program.loop.steps import Ask, Find
+from program.passage import SourceCard
 from program.signatures import Detail
 
 CARDS = [SourceCard("docs", "documents", "rules"), SourceCard("news", "web", "dated pages")]

@@ -3,10 +3,10 @@
 from scripted import Scripted, noul, passage, planned, scores
 
 from program.answer import Outcome, StoppedBy
-from program.knowledge.source import SourceCard
-from program.loop import Find
-from program.presets import PRESETS
-from program.strategy import Strategy, offered, ordered
+from program.loop.presets import PRESETS
+from program.loop.steps import Find
+from program.loop.strategy import Strategy, offered, ordered
+from program.passage import SourceCard
 
 CARDS = [
     SourceCard("docs", "documents", "how things work"),

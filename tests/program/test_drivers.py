@@ -9,9 +9,9 @@ import pytest
 from staged import Decider, Shelf, Writer, staged
 
 from program.answer import Answer, Outcome, StoppedBy
-from program.budget import Budget, Meter
-from program.drivers import Progress, Token
-from program.knowledge.source import NO_FILTERS
+from program.loop.budget import Budget, Meter
+from program.loop.drivers import Progress, Token
+from program.passage import NO_FILTERS
 
 HURRY = Budget(max_seconds=1.5)
 QUESTION = "What is it?"

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.evidence import interleave, keep, rank
-from program.knobs import Policy
-from program.knowledge.source import Passage
+from program.loop.evidence import interleave, keep, rank
+from program.loop.knobs import Policy
+from program.passage import Passage
 
 TUNING = Policy().tuning()
 

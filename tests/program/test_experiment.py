@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
-from optimize.online import look, report, start, stop
+from optimize.abtest.online import look, report, start, stop
 from program import Experiment, load
-from program.design import DESIGN, Assignment
 from program.errors import ExperimentError, IntegrityError
-from program.exposures import log_files, read_rows
+from program.serve.design import DESIGN, Assignment
+from program.serve.exposures import log_files, read_rows
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -292,7 +292,7 @@ def test_models_of_loaded_arms_answer_from_no_cache(compiled, monkeypatch):
         loaded.append(load(*args, **settings))
         return loaded[-1]
 
-    monkeypatch.setattr("program.experiment.load", kept)
+    monkeypatch.setattr("program.serve.experiment.load", kept)
     Experiment.open("cached", artifacts=artifacts)
     assert [program.runtime.models.write.cache for program in loaded] == [False, False]
 

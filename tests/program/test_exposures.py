@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from program.errors import ExperimentError
-from program.exposures import ExposureLog, log_files, pseudonym, read_rows, unit_key
+from program.serve.exposures import ExposureLog, log_files, pseudonym, read_rows, unit_key
 from tests.experiments import KEY, NAME
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None

@@ -5,12 +5,12 @@ import logging
 
 import pytest
 
-from optimize import registry
-from optimize.doctor import examine
+from optimize.registry import versions as registry
+from optimize.report.doctor import examine
 from program import load
 from program.errors import IntegrityError, KnowledgeError, ModelError, SettingsError
-from program.manifest import read
-from program.presets import PLAIN
+from program.loop.presets import PLAIN
+from program.serve.manifest import read
 from tests.support.provider import serve
 
 QUESTION = "How many watts does the Wren draw?"

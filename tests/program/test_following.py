@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from optimize.aliases import promote, rollback
-from program import Answer, following, load
+from optimize.registry.aliases import promote, rollback
+from program import Answer, load
 from program.errors import VersionError
+from program.serve import follow as following
 
 QUESTION = "How many watts does the Wren draw?"
 
@@ -62,7 +63,7 @@ def test_latest_is_followed_too(compiled, root):
 def test_a_version_that_does_not_load_is_told_once_and_the_old_one_goes_on(rag, root, caplog):
     promote("shop@v2", "production", root=root)
     damage(root, 2)
-    with caplog.at_level(logging.WARNING, logger="program.following"):
+    with caplog.at_level(logging.WARNING, logger="program.serve.follow"):
         versions = [rag(QUESTION).version for _ in range(3)]
     assert versions == ["shop@v1"] * 3
     (told,) = caplog.messages

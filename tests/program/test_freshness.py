@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import passage
 
-from program.freshness import Need, freshness, is_stale, need, newest_of, youth
+from program.loop.freshness import Need, freshness, is_stale, need, newest_of, youth
 
 NEWEST = date(2026, 11, 1)
 dated = st.builds(

@@ -8,11 +8,11 @@ import pytest
 
 from program import load, open_program
 from program.errors import KnowledgeError
-from program.indexing import index_project
 from program.knowledge.bases import BaseSpec
-from program.knowledge.footprint import footprint
-from program.opening import open_library
-from program.presets import PLAIN
+from program.knowledge.index.build import index_project
+from program.knowledge.ingest.footprint import footprint
+from program.loop.opening import open_library
+from program.loop.presets import PLAIN
 from program.settings import Project
 
 KETTLES = "knowledge/product/kettles.md"

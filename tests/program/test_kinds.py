@@ -13,9 +13,9 @@ sys.path.append(str(Path(__file__).parent / "knowledge"))  # the servers that th
 
 from web_server import Reply, WebServer, web_server
 
-from optimize.doctor import examine
+from optimize.report.doctor import examine
 from program.errors import KnowledgeError, SettingsError
-from program.opening import open_library, open_program
+from program.loop.opening import open_library, open_program
 from program.settings import Project
 
 Add = Callable[[str], Project]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from program.errors import IntegrityError
-from program.knobs import Knob, Policy
-from program.presets import PLAIN
+from program.loop.knobs import Knob, Policy
+from program.loop.presets import PLAIN
 
 
 @given(st.floats(0, 1))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from program.language import foreign
+from program.loop.language import foreign
 
 
 @pytest.mark.parametrize(

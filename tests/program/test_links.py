@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from program import open_program
-from program.drivers import Token
+from program.loop.drivers import Token
+from program.loop.state import known_addresses
 from program.settings import FILE, Project
-from program.state import known_addresses
 from tests.program.scripted import Scripted, passage
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

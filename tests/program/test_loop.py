@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from scripted import Scripted, noul, passage, planned, route, scores
 
 from program.answer import Outcome, StoppedBy
-from program.decisions import Decision
-from program.knowledge.source import SourceCard
-from program.loop import Ask
-from program.presets import PLAIN, PRESETS
+from program.loop.decisions import Decision
+from program.loop.presets import PLAIN, PRESETS
+from program.loop.state import FOUND_NOTHING
+from program.loop.steps import Ask
+from program.passage import SourceCard
 from program.signatures import Detail
-from program.state import FOUND_NOTHING
 
 
 def test_a_simple_question_is_classified_judged_written_and_grounded():

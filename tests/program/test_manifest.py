@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from program.errors import IntegrityError
-from program.manifest import differences, read, seal, verify
+from program.serve.manifest import differences, read, seal, verify
 
 FILES = {"program.json": b'{"k": 8}', "scores.jsonl": b'{"id": "q1"}\n'}
 FIELDS = {"name": "helpdesk", "version": "v1", "points": {"balanced": {"k": 8}}}

@@ -8,11 +8,11 @@ from dspy.adapters.types.decision import Score
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.decisions import Requests, decode
-from program.knobs import Knob
-from program.knowledge.source import SourceCard
-from program.modules import Classifier, Judge
-from program.parameters import apply, read, space
+from program.loop.decisions import Requests, decode
+from program.loop.knobs import Knob
+from program.loop.modules import Classifier, Judge
+from program.loop.parameters import apply, read, space
+from program.passage import SourceCard
 
 
 class Grade(dspy.Signature):

@@ -6,8 +6,8 @@ import pytest
 
 from program import open_program
 from program.errors import SettingsError
-from program.knobs import Policy
-from program.presets import PRESETS
+from program.loop.knobs import Policy
+from program.loop.presets import PRESETS
 from program.settings import LoopSettings, Project
 
 

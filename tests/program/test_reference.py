@@ -5,8 +5,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from program.errors import IntegrityError, RagcError, VersionError
-from program.manifest import seal
-from program.reference import Reference, artifacts_root, is_name, name_from, names, parse, resolve
+from program.serve.manifest import seal
+from program.serve.reference import Reference, artifacts_root, is_name, name_from, names, parse, resolve
 
 
 def add(root, name, number, text="{}"):

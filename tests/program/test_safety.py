@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimize.dataset import read_labelled
+from optimize.labelled.dataset import read_labelled
 from program import open_program
-from program.artifact import load
-from program.drivers import run
 from program.errors import RagcError, SettingsError
+from program.loop.drivers import run
 from program.models.catalog import open_models
 from program.models.provider import key_variable
+from program.serve.artifact import load
 from program.settings import FILE, ModelSettings, Project
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from optimize import registry
-from optimize.comparison import compare_versions
-from optimize.diff import diff
+from optimize.evaluation.comparison import compare_versions
+from optimize.registry import versions as registry
+from optimize.registry.diff import diff
 from program import load
 from program.errors import IntegrityError
-from program.manifest import SCHEMA
+from program.serve.manifest import SCHEMA
 
 SCHEMAS = sorted(Path(__file__).parent.glob("schema*"))
 QUESTION = "How many watts does the Wren draw?"

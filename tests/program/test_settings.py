@@ -3,7 +3,7 @@
 import pytest
 
 from program.errors import SettingsError
-from program.reference import artifacts_root
+from program.serve.reference import artifacts_root
 from program.settings import Project
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from program.knowledge.contextual import ANYWHERE, Tokens, alike, max_sim, rarity
-from program.knowledge.embedder import Embedder, shared_embedder
+from program.knowledge.index.contextual import ANYWHERE, Tokens, alike, max_sim, rarity
+from program.models.encoder import Embedder, shared_embedder
 
 PIECES = ("It lasts nine months.", "It lasts nine months.")
 
@@ -69,7 +69,7 @@ def test_what_was_read_is_kept_for_another_process(tmp_path: Path, monkeypatch: 
     first.remember_in(tmp_path)
     (found,) = first.read([("Title", PIECES)])
     later.remember_in(tmp_path)
-    monkeypatch.setattr("program.knowledge.embedder.read", None)
+    monkeypatch.setattr("program.models.encoder.read", None)
     assert same(later.read([("Title", PIECES)])[0], found)
 
 

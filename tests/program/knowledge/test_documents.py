@@ -8,9 +8,9 @@ from word_embedder import WordEmbedder
 from program.errors import KnowledgeError
 from program.knowledge.bases import BaseSpec
 from program.knowledge.documents import Documents
-from program.knowledge.index import build_index, open_index
-from program.knowledge.source import Source, SourceCard
+from program.knowledge.index.store import build_index, open_index
 from program.knowledge.testing import SourceConformance
+from program.passage import Source, SourceCard
 
 
 @pytest.fixture

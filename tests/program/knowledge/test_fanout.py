@@ -13,8 +13,8 @@ from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.bases import BaseSpec
-from program.knowledge.fanout import over_ray
-from program.knowledge.index import build_index, open_index
+from program.knowledge.index.fanout import over_ray
+from program.knowledge.index.store import build_index, open_index
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
@@ -63,7 +63,7 @@ def test_workers_that_fail_leave_the_last_index(
 
 
 def test_an_unknown_engine_is_an_error(own_shop: Path) -> None:
-    from program.indexing import index_project
+    from program.knowledge.index.build import index_project
     from program.settings import Project
 
     with pytest.raises(SettingsError, match=r"no engine 'spark'.*local, ray"):

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from office_files import docx, pdf
 
 from program.errors import KnowledgeError
-from program.knowledge import ingest
-from program.knowledge.chunks import TABLE, TOKENS, tokens
-from program.knowledge.formats import Unreadable
-from program.knowledge.ingest import read_base
-from program.knowledge.markdown import sections
-from program.knowledge.parse import READ, parse
-from program.knowledge.parsedfile import ParsedFiles
+from program.knowledge.ingest import folder as ingest
+from program.knowledge.ingest.chunks import TABLE, TOKENS, tokens
+from program.knowledge.ingest.convert import Unreadable
+from program.knowledge.ingest.folder import read_base
+from program.knowledge.ingest.markdown import sections
+from program.knowledge.ingest.parsedfile import ParsedFiles
+from program.knowledge.ingest.sections import READ, parse
 
 Write = Callable[[str, str | bytes], Path]
 PAGE = """<html><head><title>Kettles | Shop</title>
@@ -176,7 +176,7 @@ def test_only_files_whose_bytes_changed_are_parsed_again(
     first = read_base("x", folder, kept=ParsedFiles(tmp_path / "kept"))
     asked: list[str] = []
     monkeypatch.setattr(
-        "program.knowledge.parsedfile.parse", lambda path, *rest: asked.append(path) or parse(path, *rest)
+        "program.knowledge.ingest.parsedfile.parse", lambda path, *rest: asked.append(path) or parse(path, *rest)
     )
     again = read_base("x", folder, kept=ParsedFiles(tmp_path / "kept"))
     assert (again.documents, again.skipped, asked) == (first.documents, first.skipped, [])

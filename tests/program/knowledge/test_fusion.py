@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.fusion import Method, fuse, ranking
-from program.knowledge.source import Passage
+from program.knowledge.index.fusion import Method, fuse, ranking
+from program.passage import Passage
 
 PART = st.floats(-1, 1, allow_subnormal=False)
 SCORES = st.fixed_dictionaries({}, optional={"dense": PART, "keyword": st.floats(0, 40, allow_subnormal=False)})

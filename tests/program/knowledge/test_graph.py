@@ -12,11 +12,11 @@ from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.knowledge.bases import BaseSpec
-from program.knowledge.fusion import STRATEGIES
-from program.knowledge.generation import GRAPH
-from program.knowledge.index import build_index, open_index
+from program.knowledge.index.fusion import STRATEGIES
+from program.knowledge.index.generation import GRAPH
+from program.knowledge.index.store import build_index, open_index
 from program.knowledge.library import Library
-from program.knowledge.source import Filters
+from program.passage import Filters
 
 FILLER = [f"# Hall {n}\n\nA hall of {n} rooms stands by a lake and was painted grey." for n in range(30)]
 FILES = {

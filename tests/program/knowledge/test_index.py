@@ -10,9 +10,9 @@ from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.knowledge.bases import BaseSpec
-from program.knowledge.generation import VECTORS
-from program.knowledge.index import build_index, open_index
-from program.knowledge.source import embedding_text
+from program.knowledge.index.generation import VECTORS
+from program.knowledge.index.store import build_index, open_index
+from program.passage import embedding_text
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from program.errors import KnowledgeError
-from program.knowledge.ingest import Reading, link_superseded, read_base
-from program.knowledge.source import AUTHORITY, Passage
+from program.knowledge.ingest.folder import Reading, link_superseded, read_base
+from program.passage import AUTHORITY, Passage
 
 Write = Callable[[str, str | bytes], Path]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
-from program.knowledge.keywords import Keywords, words
+from program.knowledge.index.keywords import Keywords, words
 
 TERM = st.sampled_from([*"abcdefgh", "é", "日本"])
 CORPUS = st.lists(st.lists(TERM, max_size=12), min_size=1, max_size=20).filter(any)

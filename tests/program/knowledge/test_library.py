@@ -9,9 +9,9 @@ from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.knowledge.bases import BaseSpec
-from program.knowledge.index import build_index
+from program.knowledge.index.store import build_index
 from program.knowledge.library import Library
-from program.knowledge.source import NO_FILTERS, Filters, Passage, SourceCard
+from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 
 QUESTION = "how many days until a yearly plan is refunded"
 

@@ -17,9 +17,9 @@ from program.errors import KnowledgeError
 from program.kindsettings import HttpSettings, WebSettings
 from program.knowledge.api import JsonApi
 from program.knowledge.guard import Guard
-from program.knowledge.source import AUTHORITY, Filters, Source, SourceCard
 from program.knowledge.testing import SourceConformance
 from program.knowledge.web import WebSearch, provider_of
+from program.passage import AUTHORITY, Filters, Source, SourceCard
 
 QUERY = "when was the remote unlock outage"
 ITEMS = [

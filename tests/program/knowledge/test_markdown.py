@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.chunks import TOKENS, tokens
-from program.knowledge.markdown import Slugger, paragraphs, sections
+from program.knowledge.ingest.chunks import TOKENS, tokens
+from program.knowledge.ingest.markdown import Slugger, paragraphs, sections
 
 
 def slugs(text: str) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.mentions import Key, Lexicon, aliases, key, shared
+from program.knowledge.index.mentions import Key, Lexicon, aliases, key, shared
 
 
 def names(text: str) -> set[Key]:

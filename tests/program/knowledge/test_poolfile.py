@@ -13,11 +13,11 @@ from word_embedder import WordEmbedder
 
 from program.knowledge.bases import BaseSpec
 from program.knowledge.documents import Documents
-from program.knowledge.index import build_index
+from program.knowledge.index.poolfile import PoolFile
+from program.knowledge.index.store import build_index
 from program.knowledge.library import Library
-from program.knowledge.poolfile import PoolFile
-from program.knowledge.source import Filters, SourceCard
 from program.knowledge.tables import Tables
+from program.passage import Filters, SourceCard
 
 QUESTION = "how many days until a yearly plan is refunded"
 ORDERS = "How many orders are there?"

@@ -14,7 +14,7 @@ import pytest
 from word_embedder import WordEmbedder
 
 from program.knowledge.bases import BaseSpec
-from program.knowledge.index import build_index, open_index
+from program.knowledge.index.store import build_index, open_index
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -11,11 +11,11 @@ from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.knowledge.bases import BaseSpec
-from program.knowledge.index import build_index
-from program.knowledge.keywords import QdrantKeywords
+from program.knowledge.index.keywords import QdrantKeywords
+from program.knowledge.index.store import build_index
+from program.knowledge.index.vectors import QdrantVectors
 from program.knowledge.library import Library
-from program.knowledge.source import Filters, keyword_text
-from program.knowledge.vectors import QdrantVectors
+from program.passage import Filters, keyword_text
 
 QUESTION = "how many days until a yearly plan is refunded"
 K1, B = 1.5, 0.75

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from word_embedder import WordEmbedder
 
 from program.knowledge.bases import BaseSpec
-from program.knowledge.generation import FILES, KEYWORDS, MANIFEST
-from program.knowledge.index import build_index
+from program.knowledge.index.generation import FILES, KEYWORDS, MANIFEST
+from program.knowledge.index.store import build_index
 from program.knowledge.library import Library
 
 # Few words, so that names come and go, contain each other, and are written small elsewhere.

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from program.errors import ModelError
-from program.knowledge.fusion import fuse
-from program.knowledge.rerank import READ, Reranker
-from program.knowledge.source import Passage
+from program.knowledge.index.fusion import fuse
+from program.knowledge.index.rerank import READ, Reranker
+from program.passage import Passage
 
 
 @pytest.fixture(scope="module")

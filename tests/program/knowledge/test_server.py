@@ -11,11 +11,11 @@ from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.knowledge.bases import BaseSpec
-from program.knowledge.index import build_index
-from program.knowledge.keywords import QdrantKeywords
+from program.knowledge.index.keywords import QdrantKeywords
+from program.knowledge.index.store import build_index
+from program.knowledge.index.vectors import QdrantVectors, connect
 from program.knowledge.library import Library
-from program.knowledge.source import Filters
-from program.knowledge.vectors import QdrantVectors, connect
+from program.passage import Filters
 
 URL = os.environ.get("QDRANT_URL", "")
 QUESTION = "how many days until a yearly plan is refunded"

@@ -14,14 +14,14 @@ from tables_examples import place
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.embedder import shared_embedder
-from program.knowledge.slots import fill
-from program.knowledge.source import Source, SourceCard
+from program.knowledge.sql_gate import MOST_ROWS
 from program.knowledge.tables import Tables, checked
-from program.knowledge.tables_gate import MOST_ROWS
-from program.knowledge.tables_query import statement
-from program.knowledge.tables_say import shown
 from program.knowledge.testing import SourceConformance
+from program.models.encoder import shared_embedder
+from program.models.rules.slots import fill
+from program.models.rules.tables_query import statement
+from program.models.rules.tables_say import shown
+from program.passage import Source, SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
 NAMES = ("CLINIC", "LIBRARY", "BIKES", "PAYROLL", "SUPPORT", "GALLERY")

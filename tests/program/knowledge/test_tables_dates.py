@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.tables_dates import spans
+from program.models.rules.tables_dates import spans
 
 TODAY = date(2026, 11, 14)
 

@@ -8,8 +8,8 @@ from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.knowledge import tables
-from program.knowledge.source import SourceCard
 from program.knowledge.tables import Tables, checked
+from program.passage import SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
 

@@ -8,8 +8,8 @@ from tables_examples import CLINIC, LIBRARY, place
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.source import SourceCard
 from program.knowledge.tables import Tables
+from program.passage import SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from program.knowledge.vectorfile import VectorFile
+from program.knowledge.index.vectorfile import VectorFile
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from program.errors import KnowledgeError
-from program.knowledge.selection import Selection, best
-from program.knowledge.source import NO_FILTERS, Filters, Passage
-from program.knowledge.vectors import ArrayVectors, QdrantVectors, VectorStore, connect, open_qdrant
+from program.knowledge.index.selection import Selection, best
+from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, VectorStore, connect, open_qdrant
+from program.passage import NO_FILTERS, Filters, Passage
 
 DAYS = [None, date(2024, 5, 1), date(2025, 6, 30), date(2026, 11, 3)]
 PASSAGES = [

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from program.knowledge.embedder import Embedder
-from program.knowledge.keywords import words
+from program.knowledge.index.keywords import words
+from program.models.encoder import Embedder
 
 SIZE = 64
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.dataset import read_labelled
-from optimize.evaluation import evaluate
-from optimize.replay import Record, Replay
+from optimize.compiler.replay import Record, Replay
+from optimize.evaluation.evaluate import evaluate
+from optimize.labelled.dataset import read_labelled
 from program import open_program
+from program.loop.parameters import space
 from program.models.cascade import certainty, consult, settled
-from program.parameters import space
 from program.settings import FILE
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging, wanted

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from program.models import conversion
-from program.models.conversion import _OF_NO_UNIT, convert, no_unit
+from program.models.rules import conversion
+from program.models.rules.conversion import _OF_NO_UNIT, convert, no_unit
 
 UNITS = "metre kilometres km mile inch ft hours s kg lb litres °C °f k stone acre µm watt 1".split()
 BETWEEN = [*"per square cubic sq squared cubed in as at a us / // ° µ".split(), *sorted(_OF_NO_UNIT)]

@@ -23,9 +23,9 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from program.errors import IntegrityError
-from program.knowledge.embedder import shared_embedder
 from program.models.decider import LocalDecider
 from program.models.demonstrations import Question
+from program.models.encoder import shared_embedder
 from program.models.labels import label_of
 from program.models.onevsrest import fit_decision
 from program.signatures import Sufficiency

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from program import Outcome
-from program.drivers import Progress
 from program.errors import BudgetError, ModelError
+from program.loop.drivers import Progress
 from program.settings import ProviderSettings
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
@@ -125,7 +125,7 @@ def test_a_fallback_that_no_model_may_be_is_refused(second, tmp_path):
 
 
 def test_doctor_asks_the_fallback_too(second, own_shop):
-    from optimize.doctor import examine
+    from optimize.report.doctor import examine
 
     terms = f'[provider]\nfallback = "{SECOND}"\n[provider.model."{SECOND}"]\napi_base = "{second.url}"\n'
     (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + terms)

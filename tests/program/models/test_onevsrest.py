@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from program.errors import IntegrityError
-from program.knowledge.embedder import shared_embedder
 from program.models.decider import LocalDecider
+from program.models.encoder import shared_embedder
 from program.models.features import BLOCKS, Case, Space
 from program.models.onevsrest import Fitted, OneVsRest, fit_decision, from_arrays
 from program.models.trees import Trees

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.embedder import shared_embedder
-from program.models.gaps import clarify
+from program.models.encoder import shared_embedder
+from program.models.rules.gaps import clarify
 from program.signatures import Excerpt
 
 PLANS = "| Plan | A month |\n|---|---|\n| Basic | GBP 4 |\n| Plus | GBP 9 |\n| Business | GBP 30 |\n"

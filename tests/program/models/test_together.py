@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.replay import Record, Replay
+from optimize.compiler.replay import Record, Replay
 from program import open_program
 from program.answer import StoppedBy
-from program.consulting import MOST, grouped
-from program.decisions import Decision, decode
+from program.loop.consulting import MOST, grouped
+from program.loop.decisions import Decision, decode
+from program.loop.requests import Ask, Find
 from program.models.cascade import settled
 from program.models.together import Part, composed, read_parts
-from program.requests import Ask, Find
 from program.settings import FILE
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

@@ -11,7 +11,7 @@ from dspy.utils.exceptions import LMUnexpectedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from program.knowledge.embedder import shared_embedder
+from program.models.encoder import shared_embedder
 from program.models.prompt import Prompt, reply
 from program.models.writer import WriterEngine, local_writer
 from program.signatures import Clarify, Decompose, Excerpt, FollowUp, Generate, Missing

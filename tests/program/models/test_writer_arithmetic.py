@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.embedder import shared_embedder
+from program.models.encoder import shared_embedder
 from program.models.writer import local_writer
 from program.signatures import AnswerDirectly
 
@@ -86,7 +86,7 @@ def test_what_is_not_a_certain_sum_gets_an_empty_answer(question: str) -> None:
 
 @given(st.integers(-9999, 9999), st.integers(1, 9999), st.sampled_from(["plus", "minus", "times", "+", "*"]))
 def test_two_whole_numbers_are_combined_exactly(a: int, b: int, word: str) -> None:
-    from program.models.arithmetic import solve
+    from program.models.rules.arithmetic import solve
 
     sums = {"plus": a + b, "+": a + b, "minus": a - b, "times": a * b, "*": a * b}
     assert solve(f"What is {a} {word} {b}?").endswith(f"= {sums[word]:,}.")
@@ -94,6 +94,6 @@ def test_two_whole_numbers_are_combined_exactly(a: int, b: int, word: str) -> No
 
 @given(st.text(max_size=120))
 def test_no_question_makes_it_raise(question: str) -> None:
-    from program.models.arithmetic import solve
+    from program.models.rules.arithmetic import solve
 
     assert isinstance(solve(question), str)

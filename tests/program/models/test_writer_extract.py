@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from program.knowledge.embedder import Embedder, shared_embedder
-from program.models.extract import NOTHING, extract
-from program.models.units import plain
+from program.models.encoder import Embedder, shared_embedder
+from program.models.rules.extract import NOTHING, extract
+from program.models.rules.units import plain
 from program.signatures import Excerpt
 
 PRICES = """The list below is what a new customer pays.

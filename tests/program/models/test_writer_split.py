@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.embedder import shared_embedder
-from program.models.split import MOST, split
+from program.models.encoder import shared_embedder
+from program.models.rules.split import MOST, split
 from program.models.writer import local_writer
 from program.signatures import Decompose
 

@@ -1,0 +1,231 @@
+"""What a database holds, read from the database itself: tables, columns, values, ranges, keys, links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from program.models.rules.tables_words import DIMENSIONS, name_words, stem
+
+Kind = Literal["integer", "real", "date", "text", "boolean"]
+DISTINCT_KEPT = 500
+LONGEST_VALUE = 120
+TABLES_READ = 100
+_YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
+_EMPTY = "id at on is has the of no code date time type name per to from"
+_EMPTY_WORDS = frozenset(_EMPTY.split())
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `values` holds every distinct value of a text column that has at most 500 of them.
+
+    `low` and `high` are the extremes of a number or date column (dates as ISO text). `shapes` are regular
+    expressions that every value of an identifier column fits; empty for other columns.
+    """
+
+    table: str
+    name: str
+    kind: Kind
+    unique: bool = False
+    blanks: bool = False
+    values: tuple[str, ...] = ()
+    low: Any = None
+    high: Any = None
+    shapes: tuple[str, ...] = ()
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The words of its name, lower case: `unit_price_gbp` is unit, price, gbp."""
+        return name_words(self.name)
+
+    @cached_property
+    def stems(self) -> tuple[str, ...]:
+        """The stems of its name's telling words; of all its words when none is telling."""
+        telling = [w for w in self.words if w not in _EMPTY_WORDS]
+        return tuple(stem(w) for w in telling or self.words)
+
+    @cached_property
+    def dimension(self) -> str:
+        """What it measures, read from its name (`money`, `duration`, ...), or empty."""
+        if self.kind not in ("integer", "real"):
+            return ""
+        return next((name for name, d in DIMENSIONS.items() if not d.columns.isdisjoint(self.words)), "")
+
+    @property
+    def number(self) -> bool:
+        """True for a quantity that can be added up: a number that is no key."""
+        return self.kind in ("integer", "real") and not self.key and not self.year
+
+    @property
+    def key(self) -> bool:
+        """True for an identifier by its name or the shape of its values."""
+        return bool(self.shapes) or (self.words[-1] in ("id", "key", "number", "ref") and self.kind != "date")
+
+    @property
+    def year(self) -> bool:
+        """True for a number column that holds years."""
+        return self.kind == "integer" and "year" in self.words and 1000 <= (self.low or 0) <= (self.high or 0) < 2200
+
+    @cached_property
+    def prose(self) -> bool:
+        """True when its values are phrases rather than names."""
+        return bool(self.values) and sum(v.count(" ") + 1 for v in self.values) >= 3 * len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A foreign key: `column` of this table holds values of `to_column` of `to_table`."""
+
+    column: str
+    to_table: str
+    to_column: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table or view, its row count, and the tables it points at."""
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: int
+    links: tuple[Link, ...] = ()
+
+    @cached_property
+    def stems(self) -> tuple[str, ...]:
+        """The stems of its name's words."""
+        return tuple(stem(w) for w in name_words(self.name))
+
+    @property
+    def label(self) -> Column:
+        """The column that names a row: a name or title, else an identifier, else the first."""
+        named = [c for c in self.columns if c.kind == "text" and c.words[-1] in ("name", "title")]
+        return (named or [c for c in self.columns if c.key and c.unique] or list(self.columns))[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Every table of a database, and the SQL dialect it speaks (sqlglot's name)."""
+
+    tables: tuple[Table, ...]
+    dialect: str
+
+    def table(self, name: str) -> Table:
+        """The table of that name; `KeyError` when there is none."""
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise KeyError(name)
+
+    def reachable(self, table: Table) -> Iterator[Column]:
+        """The columns of a table, then those of the tables it points at, keys of the latter left out."""
+        yield from table.columns
+        for link in table.links:
+            yield from (c for c in self.table(link.to_table).columns if c.name != link.to_column)
+
+    def describe(self) -> str:
+        """The schema card: one line a column, with its type, its values or its range."""
+        lines = []
+        for table in self.tables:
+            lines.append(f"{table.name} ({table.rows} rows)")
+            for c in table.columns:
+                shown = ", ".join(c.values[:20]) if c.values else "" if c.low is None else f"{c.low} to {c.high}"
+                lines.append(f"  {c.name} {c.kind}{' unique' if c.unique else ''}{': ' + shown if shown else ''}")
+            lines += [f"  {link.column} -> {link.to_table}.{link.to_column}" for link in table.links]
+        return "\n".join(lines)
+
+
+def read_schema(connection: sa.Connection) -> Schema:
+    """The schema of a database, from its catalogue and a few aggregates a column."""
+    inspector = sa.inspect(connection)
+    names = sorted([*inspector.get_table_names(), *inspector.get_view_names()])[:TABLES_READ]
+    tables = []
+    for name in names:
+        described = inspector.get_columns(name)
+        rows = int(connection.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())
+        columns = tuple(_column(connection, name, d["name"], d["type"], rows) for d in described)
+        links = tuple(
+            Link(key["constrained_columns"][0], key["referred_table"], key["referred_columns"][0])
+            for key in inspector.get_foreign_keys(name)
+            if len(key["constrained_columns"]) == 1
+            and len(key["referred_columns"]) == 1
+            and key["referred_table"] in names
+        )
+        tables.append(Table(name, columns, rows, tuple(k for k in links if k.to_table != name)))
+    dialect = {"postgresql": "postgres", "mssql": "tsql"}.get(connection.dialect.name, connection.dialect.name)
+    return Schema(tuple(_linked(table, tables) for table in tables), dialect)
+
+
+def _linked(table: Table, tables: Sequence[Table]) -> Table:
+    """The table with the links its column names imply, when it declares none (CSV files cannot)."""
+    if table.links:
+        return table
+    links = tuple(
+        Link(mine.name, other.name, theirs.name)
+        for mine in table.columns
+        for other in tables
+        for theirs in other.columns
+        if other.name != table.name and mine.name == theirs.name and mine.kind == theirs.kind
+        if theirs.unique and theirs.key and not mine.unique
+    )
+    return Table(table.name, table.columns, table.rows, links)
+
+
+def _column(connection: sa.Connection, table: str, name: str, type_: Any, rows: int) -> Column:
+    column: sa.ColumnClause[Any] = sa.column(name)
+    source = sa.table(table, column)
+    counts = sa.select(sa.func.count(column), sa.func.count(sa.distinct(column))).select_from(source)
+    filled, different = connection.execute(counts).one()
+    unique = different == rows and rows > 1
+    kind: Kind = (
+        "boolean" if isinstance(type_, sa.Boolean)
+        else "date" if isinstance(type_, sa.Date | sa.DateTime)
+        else "integer" if isinstance(type_, sa.Integer)
+        else "real" if isinstance(type_, sa.Numeric | sa.Float)
+        else "text"
+    )  # fmt: skip
+    values: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    if kind == "text" and not isinstance(type_, sa.LargeBinary):
+        kept = sa.select(column).distinct().select_from(source).where(column.is_not(None)).limit(DISTINCT_KEPT + 1)
+        sample = sorted(str(v) for v in connection.execute(kept).scalars())
+        if sample and all(_ISO.fullmatch(v) for v in sample):
+            kind = "date"
+        elif sample and len(sample) <= 2 and {v.lower() for v in sample} <= _YES_NO:
+            kind, values = "boolean", tuple(sample)
+        else:
+            shapes = _shapes(sample) if unique or len(sample) > 20 else ()
+            if len(sample) <= DISTINCT_KEPT and not shapes:
+                values = tuple(v for v in sample if 0 < len(v) <= LONGEST_VALUE)
+    low = high = None
+    if kind in ("integer", "real", "date"):
+        low, high = connection.execute(sa.select(sa.func.min(column), sa.func.max(column)).select_from(source)).one()
+        low, high = (str(v) if kind == "date" and v is not None else v for v in (low, high))
+        # SQLite keeps whatever it is given, so a column may not hold what it was declared to.
+        if any(not _fits(kind, v) for v in (low, high) if v is not None):
+            kind, low, high = "text", None, None
+    return Column(table, name, kind, unique, filled < rows, values, low, high, shapes)
+
+
+def _fits(kind: Kind, value: Any) -> bool:
+    if kind != "date":
+        return not isinstance(value, str | bytes)
+    try:
+        return bool(date.fromisoformat(str(value)[:10]))
+    except ValueError:
+        return False
+
+
+def _shapes(sample: Sequence[str]) -> tuple[str, ...]:
+    """Patterns such as `TG-\\d+`: at most three that together fit every value, each with a digit."""
+    if any(not re.search(r"\d", v) or re.search(r"\s", v) or len(v) < 3 for v in sample):
+        return ()
+    found = {re.sub(r"\d+", "0", v) for v in sample}
+    return tuple(sorted(re.escape(f).replace("0", r"\d+") for f in found)) if len(found) <= 3 else ()

@@ -1,0 +1,256 @@
+"""An online A/B test inside a service: which version answers this user, and a log of what came of it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+from program.answer import Answer, Outcome, StoppedBy
+from program.errors import ExperimentError, IntegrityError
+from program.serve.artifact import load
+from program.serve.design import ArmDesign, Assignment, Design, State, read_design, read_state
+from program.serve.exposures import ExposureLog, pseudonym, unit_key
+from program.serve.reference import resolve
+
+STATE_SECONDS = 1.0
+"""How old the state of an experiment may be before it is read from disk again."""
+REMEMBERED = 10_000
+"""How many answers outside the experiment are kept in mind, so that no outcome of theirs is logged."""
+FAILED = {"error": 1.0}
+_LOG = logging.getLogger("ragc.experiment")
+
+
+class Program(Protocol):
+    """What an experiment needs of a program; `AgenticRAG` has it."""
+
+    def __call__(self, question: str) -> Answer: ...
+
+    async def aask(self, question: str) -> Answer: ...
+
+    def stream(self, question: str) -> AsyncIterator[Any]: ...
+
+
+class Served:
+    """A program that logs its exposure before it answers, and what the answer took after.
+
+    `expose` returns the new request's id, or "" when nothing is logged: then `control` answers. `finish` is given
+    the id and the answer. `request_id` is that of the last question.
+    """
+
+    def __init__(
+        self, program: Program, control: Program, expose: Callable[[], str], finish: Callable[[str, Answer], None]
+    ) -> None:
+        self._program = program
+        self._control = control
+        self._expose = expose
+        self._finish = finish
+        self.request_id = ""
+
+    def __call__(self, question: str) -> Answer:
+        answer = self._begin()(question)
+        self._finish(self.request_id, answer)
+        return answer
+
+    async def aask(self, question: str) -> Answer:
+        """Answer a question asynchronously."""
+        answer = await self._begin().aask(question)
+        self._finish(self.request_id, answer)
+        return answer
+
+    async def stream(self, question: str) -> AsyncIterator[Any]:
+        """Yield the program's events; the answer comes last."""
+        async for event in self._begin().stream(question):
+            if isinstance(event, Answer):
+                self._finish(self.request_id, event)
+            yield event
+
+    def _begin(self) -> Program:
+        self.request_id = self._expose()
+        return self._program if self.request_id else self._control
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """What one unit gets: the arm's `name`, the `version` that answers, and `why` it is that one.
+
+    `why` is "assigned", "not included", or how the experiment ended; only the first is logged.
+    Ask `program` as any program: `program(q)`, `await program.aask(q)`, `program.stream(q)`.
+    """
+
+    name: str
+    version: str
+    why: str
+    program: Served
+
+    @property
+    def request_id(self) -> str:
+        """The id to record a later outcome by; empty before the question, and outside the experiment."""
+        return self.program.request_id
+
+
+class Experiment:
+    """A running experiment, as one service sees it. Safe from many threads, and across a fork."""
+
+    def __init__(self, folder: Path, design: Design, programs: Mapping[str, Program]) -> None:
+        self.design = design
+        self._folder = folder
+        self._programs = programs
+        self._control = programs[design.control.name]
+        self._assignment = Assignment(design.id, design.weights, design.include)
+        self._key = unit_key()
+        self._log = self._new_log()
+        self._state = State()
+        self._read_at = -math.inf
+        self._outside: OrderedDict[str, None] = OrderedDict()
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        *,
+        artifacts: str | Path | None = None,
+        project: str | Path | None = None,
+        programs: Mapping[str, Program] | None = None,
+    ) -> Experiment:
+        """Open the experiment that `ragc ab start` began, and load its versions.
+
+        The response caches of their models are off: a cached answer would make the version that is asked second look
+        fast and cheap. `artifacts` and `project` are those of `load`; `programs` gives arms that are loaded already
+        (at another operating point, say). Raises `ExperimentError` when there is no such experiment or no key for
+        pseudonyms, `IntegrityError` when its design or a version changed since the start.
+        """
+        folder, design = read_design(name, artifacts)
+        unit_key()
+        given = programs or {}
+        if surplus := given.keys() - {arm.name for arm in design.arms}:
+            known = ", ".join(arm.name for arm in design.arms)
+            raise ExperimentError(f"{design.id} has no arm {', '.join(sorted(surplus))}.", f"Its arms are {known}.")
+        loaded = {arm.name: _loaded(arm, artifacts, project) for arm in design.arms if arm.name not in given}
+        return cls(folder, design, {**given, **loaded})
+
+    @contextmanager
+    def assign(self, unit: str) -> Iterator[Arm]:
+        """Give a unit its arm: always the same one while the experiment runs.
+
+        An exception in the block counts as an error of its request. Raises `ExperimentError` for an empty unit.
+        """
+        if not unit:
+            raise ExperimentError("The unit is empty.", "Assign by what a user keeps between visits, such as an id.")
+        state = self.state()
+        arm, why, expose = self.design.control, "not included", _unlogged
+        if not state.running:
+            why = f"{state.status}: {state.reason}"
+        elif self._assignment.includes(unit):
+            arm, why = self.design.arms[self._assignment.arm(unit)], "assigned"
+            expose = partial(self._expose, arm, unit)
+        found = Arm(arm.name, arm.version, why, Served(self._programs[arm.name], self._control, expose, self._finish))
+        try:
+            yield found
+        except Exception:
+            if found.request_id:
+                self._write("measured", request=found.request_id, values=FAILED)
+            raise
+
+    def record(self, answer: Answer | str, outcome: Mapping[str, float]) -> None:
+        """Write down what came of an answer, now or days later, in this process or another.
+
+        `answer` is the answer, its trace id, or the arm's request id; `outcome` names numbers (True is 1). The last
+        value of a name counts. What was answered outside the experiment is not written. Raises `ExperimentError`
+        for an outcome that is not a number: text could say who the user is.
+        """
+        key = answer.trace.id if isinstance(answer, Answer) else answer
+        values = {name: _number(name, value) for name, value in outcome.items()}
+        if key and values and key not in self._outside:
+            self._write("outcome", request=key, values=values)
+
+    def state(self) -> State:
+        """Tell whether the experiment runs, read from disk at most once a second.
+
+        A state that cannot be read counts as halted.
+        """
+        now = time.monotonic()
+        if now - self._read_at >= STATE_SECONDS:
+            try:
+                self._state = read_state(self._folder)
+            except (OSError, IntegrityError) as error:
+                self._state = State("halted", str(error))
+            self._read_at = now
+        return self._state
+
+    def _expose(self, arm: ArmDesign, unit: str) -> str:
+        request = uuid4().hex
+        unit_hash = pseudonym(self._key, self.design.id, unit)
+        logged = self._write("exposure", unit=unit_hash, arm=arm.name, digest=arm.digest, request=request)
+        return request if logged else ""
+
+    def _finish(self, request: str, answer: Answer) -> None:
+        if request:
+            self._write("measured", request=request, trace=answer.trace.id, values=measured(answer))
+            return
+        self._outside[answer.trace.id] = None
+        if len(self._outside) > REMEMBERED:
+            self._outside.popitem(last=False)
+
+    def _write(self, kind: str, **fields: object) -> bool:
+        """False when the disk does not take it: a full disk must not keep a user from an answer."""
+        if self._log.pid != os.getpid():  # forked: the file and its lock are the parent's
+            self._log = self._new_log()
+        try:
+            self._log.append(kind, **fields)
+        except OSError as error:
+            _LOG.warning("a row of %s was not logged: %s", self.design.id, error)
+            return False
+        return True
+
+    def _new_log(self) -> ExposureLog:
+        return ExposureLog(self._folder, self.design.id, self.design.seal, self._key)
+
+
+def measured(answer: Answer) -> dict[str, float]:
+    """Return what an answer took and how it ended, under the names that guards and reports use."""
+    usage = answer.usage
+    return {
+        "error": 0.0,
+        "latency_s": round(usage.seconds, 4),
+        "calls": float(usage.calls),
+        "tokens": float(usage.tokens_in + usage.tokens_out),
+        "usd": usage.usd,
+        "fallback": float(answer.stopped_by is StoppedBy.FALLBACK),
+        **{outcome.value: float(answer.outcome is outcome) for outcome in Outcome},
+    }
+
+
+def _unlogged() -> str:
+    return ""
+
+
+def _loaded(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> Program:
+    found = resolve(arm.version, artifacts)
+    if found.digest != arm.digest:
+        raise IntegrityError(
+            f"Arm {arm.name} began as {arm.version} with {arm.digest}, but that is now {found.digest}.",
+            "Restore the version, or stop the experiment and start another.",
+        )
+    program = load(arm.version, artifacts=artifacts, project=project)
+    for model in (program.runtime.models.decide, program.runtime.models.write):
+        model.cache = False
+    program.runtime.models.embedder.encode([arm.version])  # loads it now, not in the first user's latency
+    return program
+
+
+def _number(name: str, value: float) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ExperimentError(
+            f"The outcome {name}={str(value)[:40]!r} is not a number.", "Record numbers, or True and False."
+        )
+    return float(value)
