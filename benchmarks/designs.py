@@ -24,10 +24,10 @@ from optimize.evaluation.evaluate import Evaluation, Grader
 from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from program.answer import Answer
 from program.errors import RagcError
-from program.loop.opening import open_program
 from program.loop.presets import PRESETS
 from program.loop.rag import AgenticRAG
 from program.serve.artifact import load
+from program.serve.opening import open_program
 from program.serve.tracing import UNRETRIEVED
 from program.settings import Project
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from program.answer import Answer, Citation, Outcome, StoppedBy, Usage
     from program.errors import RagcError
-    from program.loop.opening import open_program
     from program.loop.rag import AgenticRAG
     from program.serve.artifact import load
     from program.serve.experiment import Experiment
+    from program.serve.opening import open_program
 
 _HOME = {
     "Answer": "program.answer",
@@ -22,7 +22,7 @@ _HOME = {
     "StoppedBy": "program.answer",
     "Usage": "program.answer",
     "load": "program.serve.artifact",
-    "open_program": "program.loop.opening",
+    "open_program": "program.serve.opening",
     "RagcError": "program.errors",
     "Experiment": "program.serve.experiment",
     "AgenticRAG": "program.loop.rag",

@@ -47,6 +47,7 @@ from program.serve.design import (
     read_state,
 )
 from program.serve.exposures import log_files, read_rows
+from program.storage import write_whole
 
 Verdict = Literal["better", "worse", "halted", "no_detectable_difference", "undecided"]
 ALPHA = 0.05
@@ -97,7 +98,7 @@ def start(
                 f"There is an experiment {design.id} already.", "A design never changes: choose another name."
             )
         folder.mkdir(exist_ok=True)
-        manifest.write_whole(folder / DESIGN, design.content())
+        write_whole(folder / DESIGN, design.content())
     return read_design(name, artifacts)[1]
 
 
@@ -225,7 +226,7 @@ def report(name: str, artifacts: str | Path | None = None, logs: Sequence[str | 
         files=seen.files,
         proposal=_proposal(design, contrasts) if verdict == "better" else "",
     )
-    manifest.write_whole(seen.folder / REPORT, orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
+    write_whole(seen.folder / REPORT, orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
     return found
 
 

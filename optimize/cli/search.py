@@ -42,8 +42,8 @@ def search(
 ) -> None:
     """Retrieval only: the best passages for a question, and the way to those that the graph reached."""
     weight, graph = shares(strategy)
-    from program.loop.opening import open_library
     from program.loop.rag import asked
+    from program.serve.opening import open_library
     from program.settings import Project
 
     question = asked(question)
@@ -96,7 +96,7 @@ def evaluate_search(
     shares(strategy)
     from optimize.evaluation import retrieval as se
     from program.errors import SettingsError
-    from program.loop.opening import open_library
+    from program.serve.opening import open_library
     from program.settings import Project
 
     try:

@@ -32,11 +32,11 @@ from optimize.labelled.split import spread_out
 from program.errors import DataError
 from program.knowledge.index.build import Advance, index_project
 from program.loop.deciding import tiers
-from program.loop.opening import open_program
 from program.loop.parameters import Setting, apply, is_candidate, read, space
 from program.loop.rag import AgenticRAG
 from program.serve.artifact import load
 from program.serve.fitting import ROLES, require_keys
+from program.serve.opening import open_program
 from program.settings import Project
 
 FOLDS = 4

@@ -14,9 +14,10 @@ import orjson
 
 from optimize.registry.aliases import previous
 from optimize.registry.versions import locked, read_while_there
+from program import storage
 from program.errors import IntegrityError, VersionError
 from program.serve import manifest, reference
-from program.serve.manifest import ASIDE
+from program.storage import ASIDE
 
 EXPERIMENTS = "experiments"
 
@@ -64,7 +65,7 @@ def gc(keep: int, name: str = "", *, force: bool = False, root: Path | str | Non
                 aside = folder / f"{ASIDE}gone-{fate.version}"
                 (folder / fate.version).rename(aside)
                 shutil.rmtree(aside)
-            manifest.sync_folder(folder)
+            storage.sync_folder(folder)
         found += fates
     return found
 

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from program import storage
 from program.errors import IntegrityError, RagcError, SettingsError, VersionError
 from program.serve import manifest, reference
-from program.serve.manifest import ASIDE
+from program.storage import ASIDE
 
 LOCK = ".lock"
 LOCK_SECONDS = 60.0
@@ -85,7 +86,7 @@ def publish(name: str, fields: Mapping[str, Any], files: Mapping[str, bytes], ro
         aside = folder / f"{ASIDE}{os.getpid()}"
         sealed = manifest.seal(aside, {**fields, "name": name, "version": f"v{number}"}, files)
         aside.rename(folder / f"v{number}-{sealed.digest[7:15]}")
-        manifest.sync_folder(folder)
+        storage.sync_folder(folder)
     return f"{name}@v{number}"
 
 
@@ -217,7 +218,7 @@ def locked(base: Path, name: str) -> Iterator[None]:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a small file whole: a reader sees the old bytes or the new ones, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    manifest.write_whole(path, content)
+    storage.write_whole(path, content)
 
 
 def clear_leftovers(folder: Path) -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from program.errors import ModelError
-from program.knowledge.index.contextual import Passage, Tokens, alike, read
-from program.knowledge.index.vectorfile import VectorFile
+from program.models.contextual import Passage, Tokens, alike, read
 from program.models.minilm import DIMENSION, MiniLM
 from program.models.sentencemodel import SentenceModel
+from program.storage import VectorFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from program.knowledge.index.vectorfile import VectorFile
+from program.storage import VectorFile
 
 
 class HeadFile:

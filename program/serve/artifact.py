@@ -14,12 +14,12 @@ import orjson
 
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.knowledge.index.build import Advance
-from program.loop.opening import open_program
 from program.loop.parameters import apply
 from program.loop.rag import AgenticRAG
 from program.serve.fitting import check_fit, check_knowledge, check_models
 from program.serve.follow import Followed
 from program.serve.manifest import Manifest, readable, verify
+from program.serve.opening import open_program
 from program.serve.reference import artifacts_root, names, resolve
 from program.settings import Project
 

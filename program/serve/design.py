@@ -16,8 +16,9 @@ from typing import Literal, get_args
 import orjson
 
 from program.errors import ExperimentError, IntegrityError
-from program.serve.manifest import digest_of, write_whole
+from program.serve.manifest import digest_of
 from program.serve.reference import artifacts_root, is_name
+from program.storage import write_whole
 
 DESIGN = "experiment.json"
 STATE = "state.json"

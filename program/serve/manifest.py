@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ import orjson
 
 from program.errors import IntegrityError, RagcError
 from program.serve.reference import MANIFEST, VERSION, is_name, number
+from program.storage import sync_folder
 
-ASIDE = ".tmp-"
 """What the name of a file or folder begins with until it is whole."""
 
 SCHEMA = {"major": 1, "minor": 0}
@@ -215,28 +214,6 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
     sync_folder(folder)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that a reader sees the old bytes or the new ones, also after a power cut."""
-    aside = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the system put a folder's entries on disk, where it can (Windows cannot)."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _view(folder: Path, content: bytes) -> Manifest:

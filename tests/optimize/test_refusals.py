@@ -7,8 +7,8 @@ import pytest
 from optimize.compiler.calls import ATTEMPTS
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
-from program.loop.opening import open_program
 from program.loop.parameters import apply, read
+from program.serve.opening import open_program
 
 QUESTION = "How much water does the Merle hold?"
 

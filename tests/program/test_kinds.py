@@ -15,7 +15,7 @@ from web_server import Reply, WebServer, web_server
 
 from optimize.report.doctor import examine
 from program.errors import KnowledgeError, SettingsError
-from program.loop.opening import open_library, open_program
+from program.serve.opening import open_library, open_program
 from program.settings import Project
 
 Add = Callable[[str], Project]

@@ -19,8 +19,8 @@ from program.knowledge.kinds import folders
 from program.knowledge.library import Library
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import Source
-from program.serve.manifest import write_whole
 from program.settings import Project
+from program.storage import write_whole
 
 if TYPE_CHECKING:
     from program.knowledge.index.fanout import Fan

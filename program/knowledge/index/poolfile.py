@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from program.knowledge.index.generation import Index
-from program.knowledge.index.vectorfile import VectorFile
 from program.passage import Passage
+from program.storage import VectorFile
 
 MOST = 200_000_000  # bytes of a file, about; what a search found takes 10 to 20 kB
 

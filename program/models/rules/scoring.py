@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from program.knowledge.index.contextual import Passage, max_sim
-from program.knowledge.index.contextual import rarity as token_rarity
+from program.models.contextual import Passage, max_sim
+from program.models.contextual import rarity as token_rarity
 from program.models.encoder import Embedder
 from program.models.rules.units import Unit, split_sentences
 from program.models.rules.words import expected, kinds, quantities, stems

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from program.knowledge.index.contextual import ANYWHERE, Tokens, alike, max_sim, rarity
+from program.models.contextual import ANYWHERE, Tokens, alike, max_sim, rarity
 from program.models.encoder import Embedder, shared_embedder
 
 PIECES = ("It lasts nine months.", "It lasts nine months.")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from program.knowledge.index.vectorfile import VectorFile
+from program.storage import VectorFile
 
 
 @pytest.fixture

@@ -1,12 +1,15 @@
-"""What was computed of texts earlier, on disk by the digest of each text: a cache that may be deleted at any time."""
+"""Files on disk: a small file written whole, and a cache of what was computed of texts."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+ASIDE = ".tmp-"  # how the name of a file that is being written begins
 MOST = 1_000_000_000  # bytes of a file, about: past them, the older half makes room
 _TABLE = "CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL)"
 _OLDER = "DELETE FROM vectors WHERE rowid <= (SELECT (min(rowid) + max(rowid)) / 2 FROM vectors)"
@@ -86,3 +89,25 @@ def _used(db: sqlite3.Connection) -> int:
 
 def _key(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file so that a reader sees the old bytes or the new ones, also after a power cut."""
+    aside = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the system put a folder's entries on disk, where it can (Windows cannot)."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
