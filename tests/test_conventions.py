@@ -1,0 +1,147 @@
+"""What the two packages promise of themselves: their size, their names, their prose, their doors."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("program", "optimize")
+RULES = ROOT / "program" / "models" / "rules"
+MOST_LINES, MOST_ENTRIES, MOST_DOUBLED = 400, 12, 8
+ONE_WORD, FIRST_LINE = 0.35, 80
+NO_VERB = re.compile(
+    r"(?:A|All|An|And|As|At|By|Each|Every|For|From|How|In|It|Its|No|Nothing|Of|On|One|So|Such|That|The|This|Those|To|What"
+    r"|When|Where|Whether|Which|Who|Why|With)\b"
+)
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def modules() -> dict[str, tuple[Path, ast.Module]]:
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name] = (path, ast.parse(path.read_text()))
+    return found
+
+
+def functions() -> Iterator[tuple[str, Function]]:
+    for name, (_, tree) in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, Function) and not (node.name.startswith("__") and node.name.endswith("__")):
+                yield name, node
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """The modules that a module imports, in functions and for types only as well."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name for name in inner if name in modules())
+            if any(name not in modules() for name in inner):
+                yield node.module
+
+
+def test_no_file_is_longer_than_four_hundred_lines() -> None:
+    sizes = {name: len(path.read_text().splitlines()) for name, (path, _) in modules().items()}
+    assert {name: size for name, size in sizes.items() if size > MOST_LINES} == {}
+
+
+def test_no_folder_holds_more_than_twelve_things() -> None:
+    folders = {path.parent for path, _ in modules().values()} - {RULES}
+    sizes = {str(folder): sum(one.name != "__pycache__" for one in folder.iterdir()) for folder in folders}
+    assert {folder: size for folder, size in sizes.items() if size > MOST_ENTRIES} == {}
+
+
+def test_no_module_reaches_itself_through_its_imports() -> None:
+    edges = {name: {other for other in imported(tree) if other in modules()} for name, (_, tree) in modules().items()}
+    while leaves := {name for name, others in edges.items() if not others & edges.keys()}:
+        edges = {name: others for name, others in edges.items() if name not in leaves}
+    assert sorted(edges) == []
+
+
+def test_the_word_rules_are_imported_by_the_models_alone() -> None:
+    rules = "program.models.rules"
+    users = {name for name, (_, tree) in modules().items() if any(one.startswith(rules) for one in imported(tree))}
+    assert {name for name in users if not name.startswith("program.models.")} == set()
+
+
+def test_a_public_name_is_defined_in_one_file() -> None:
+    homes = defaultdict(set)
+    for name, (_, tree) in modules().items():
+        for node in tree.body:
+            if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(name)
+    doubled = {name: sorted(places) for name, places in homes.items() if len(places) > 1}
+    assert len(doubled) <= MOST_DOUBLED, doubled
+
+
+def test_most_functions_are_named_by_more_than_one_word() -> None:
+    names = [node.name.strip("_") for _, node in functions()]
+    assert sum("_" not in name for name in names) <= ONE_WORD * len(names)
+
+
+def test_the_docstring_of_a_public_function_is_one_short_line_that_begins_with_a_verb() -> None:
+    found = {
+        f"{name}.{node.name}": text.splitlines()[0]
+        for name, node in functions()
+        if not node.name.startswith("_") and not _is_property(node) and (text := ast.get_docstring(node))
+    }
+    wanting = {name: line for name, line in found.items() if NO_VERB.match(line) or len(line) >= FIRST_LINE}
+    assert len(wanting) <= 0.02 * len(found), wanting
+
+
+def _is_property(node: Function) -> bool:
+    return any(isinstance(one, ast.Name) and "property" in one.id for one in node.decorator_list)
+
+
+@pytest.mark.parametrize("module", ["program.answer", "program.passage", "program.settings", "program.serve.manifest"])
+def test_every_field_that_a_user_meets_has_a_sentence(module: str) -> None:
+    _, tree = modules()[module]
+    bare = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for field, after in zip(node.body, [*node.body[1:], None], strict=True):
+                if isinstance(field, ast.AnnAssign) and not _is_text(after) and "ClassVar" not in ast.unparse(field):
+                    bare.append(f"{node.name}.{ast.unparse(field.target)}")
+    assert bare == []
+
+
+def _is_text(node: ast.stmt | None) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def test_every_required_package_is_imported_and_every_imported_package_is_required() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {_plain(line) for line in project["dependencies"]}
+    optional = {_plain(line) for lines in project["optional-dependencies"].values() for line in lines}
+    homes = packages_distributions()
+    used = set()
+    for _, tree in modules().values():
+        for name in imported(tree):
+            root = name.partition(".")[0]
+            if root not in sys.stdlib_module_names and root not in PACKAGES:
+                used |= {_plain(one) for one in homes.get(root, [root])}
+    assert required - used == set()
+    assert used - required - optional == set()
+    assert len(required) <= 32
+
+
+def _plain(requirement: str) -> str:
+    """The name of a package as the index writes it, without extras and versions."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0]).lower()
