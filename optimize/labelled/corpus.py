@@ -12,13 +12,13 @@ from program.passage import Flaw, Passage
 from program.settings import Project
 
 if TYPE_CHECKING:
-    from program.knowledge.tables import Tables
+    from program.knowledge.tables import TableSource
 
 
 class ProjectTables:
     """Every table of the project's bases of kind "tables", to read from only."""
 
-    def __init__(self, bases: Sequence[Tables]) -> None:
+    def __init__(self, bases: Sequence[TableSource]) -> None:
         self._bases = tuple(bases)
 
     @property
@@ -31,12 +31,10 @@ class ProjectTables:
 
         Raises `KnowledgeError` when there is none, or it is anything but a SELECT.
         """
-        from program.knowledge.tables import checked
-
         problem = KnowledgeError("The project has no tables.", 'Add a knowledge base of kind "tables".')
         for base in self._bases:
             try:
-                names, rows = base.rows(checked(sql, base.schema))
+                names, rows = base.rows(sql)
                 return _lines([names, *rows])
             except KnowledgeError as error:
                 problem = error
@@ -77,11 +75,11 @@ def read_corpus(project: Project) -> Corpus:
     return Corpus(passages, ProjectTables(tables), (*unread, *whole.flaws))
 
 
-def _tables(project: Project, name: str, base: TablesSettings) -> Tables:
+def _tables(project: Project, name: str, base: TablesSettings) -> TableSource:
     """A base of tables; what reads it takes long to import, and many projects have none."""
-    from program.knowledge.tables import Tables
+    from program.knowledge.tables import TableSource
     from program.models.encoder import shared_embedder
     from program.passage import SourceCard
 
     # The embedder loads its model at the first question asked in words, and none is asked here.
-    return Tables(name, SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
+    return TableSource(name, SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())

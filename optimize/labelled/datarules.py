@@ -11,7 +11,7 @@ from typing import Protocol
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import is_bare_numeral, normal, pieces_of, spans_a_boundary, states
 from program.errors import RagcError
-from program.models.rules.words import stems
+from program.models.rules.words import content_stems
 from program.passage import Passage
 
 SHARED_STEMS = 2
@@ -248,8 +248,8 @@ def _sub_queries_help(question: LabelledQuestion, knowledge: Knowledge) -> Itera
 
 def _missed(sub_queries: Iterable[str], texts: Mapping[str, str], shared: int) -> list[str]:
     """The ids of the texts with which no sub-query has so many content words in common."""
-    asked = [set(stems(query)) for query in sub_queries]
-    told = {id_: set(stems(text)) for id_, text in texts.items()}
+    asked = [set(content_stems(query)) for query in sub_queries]
+    told = {id_: set(content_stems(text)) for id_, text in texts.items()}
     return [id_ for id_, words in told.items() if not any(len(words & query) >= shared for query in asked)]
 
 

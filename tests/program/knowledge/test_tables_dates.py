@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.models.rules.tables_dates import spans
+from program.models.rules.table_bounds import date_spans
 
 TODAY = date(2026, 11, 14)
 
@@ -35,17 +35,17 @@ TODAY = date(2026, 11, 14)
     ],
 )
 def test_dates_in_words_are_ranges_of_days(text: str, first: str | None, stop: str | None) -> None:
-    (found,) = spans(text, TODAY)
+    (found,) = date_spans(text, TODAY)
     assert (found.first and found.first.isoformat(), found.stop and found.stop.isoformat()) == (first, stop)
 
 
 @pytest.mark.parametrize("text", ["may I march in?", "on 2026-02-30", "31 June", "the 2nd place", "room 2050b"])
 def test_what_is_no_date_is_none(text: str) -> None:
-    assert spans(text, TODAY) == []
+    assert date_spans(text, TODAY) == []
 
 
 @given(st.text(max_size=100))
 def test_any_text_has_ranges_that_run_forward(text: str) -> None:
-    for span in spans(text, TODAY):
+    for span in date_spans(text, TODAY):
         assert span.first or span.stop
         assert not (span.first and span.stop) or span.first < span.stop

@@ -8,15 +8,16 @@ from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.knowledge import tables
-from program.knowledge.tables import Tables, checked
+from program.knowledge.sql_gate import check_sql
+from program.knowledge.tables import TableSource
 from program.passage import SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
 
 
 @pytest.fixture(scope="module")
-def clinic(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return Tables("records", CARD, place(CLINIC, tmp_path_factory.mktemp("clinic")), WordEmbedder())
+def clinic(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
+    return TableSource("records", CARD, place(CLINIC, tmp_path_factory.mktemp("clinic")), WordEmbedder())
 
 
 ATTACKS = [
@@ -58,7 +59,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("sql", ATTACKS)
-def test_the_gate_refuses_all_but_one_select_over_known_tables(clinic: Tables, sql: str) -> None:
+def test_the_gate_refuses_all_but_one_select_over_known_tables(clinic: TableSource, sql: str) -> None:
     with pytest.raises(KnowledgeError) as refused:
         clinic.rows(sql)
     assert refused.value.mend
@@ -78,14 +79,14 @@ def test_the_gate_refuses_all_but_one_select_over_known_tables(clinic: Tables, s
         ),
     ],
 )
-def test_the_gate_writes_a_good_statement_afresh(clinic: Tables, sql: str, written: str) -> None:
-    assert checked(sql, clinic.schema) == written
+def test_the_gate_writes_a_good_statement_afresh(clinic: TableSource, sql: str, written: str) -> None:
+    assert check_sql(sql, clinic.schema) == written
     assert clinic.rows(sql)[1]
 
 
 def test_a_statement_that_takes_too_long_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "n.csv").write_text("i\n" + "\n".join(map(str, range(2000))), encoding="utf-8")
-    source = Tables("n", CARD, tmp_path, WordEmbedder())
+    source = TableSource("n", CARD, tmp_path, WordEmbedder())
     monkeypatch.setattr(tables, "SECONDS", 0.2)
     with pytest.raises(KnowledgeError, match="took longer"):
         source.rows("SELECT COUNT(*) FROM n a, n b, n c WHERE a.i + b.i + c.i = 7")

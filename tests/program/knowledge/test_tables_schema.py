@@ -8,20 +8,20 @@ from tables_examples import CLINIC, LIBRARY, place
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.tables import Tables
+from program.knowledge.tables import TableSource
 from program.passage import SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
 
 
 @pytest.fixture(scope="module")
-def clinic(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return Tables("records", CARD, place(CLINIC, tmp_path_factory.mktemp("clinic")), WordEmbedder())
+def clinic(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
+    return TableSource("records", CARD, place(CLINIC, tmp_path_factory.mktemp("clinic")), WordEmbedder())
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return Tables("records", CARD, place(LIBRARY, tmp_path_factory.mktemp("library")), WordEmbedder())
+def library(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
+    return TableSource("records", CARD, place(LIBRARY, tmp_path_factory.mktemp("library")), WordEmbedder())
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_csv_file_that_is_no_table_is_refused_with_a_remedy(
     write: Callable[[str, str | bytes], Path], content: str | bytes, what: str
 ) -> None:
     with pytest.raises(KnowledgeError, match=what) as refused:
-        Tables("t", CARD, write("t.csv", content), WordEmbedder())
+        TableSource("t", CARD, write("t.csv", content), WordEmbedder())
     assert refused.value.mend
 
 
@@ -52,7 +52,7 @@ def test_a_folder_without_usable_tables_is_refused(write: Callable[[str, str | b
     for name in names:
         folder = write(name, "a,b\n1,2\n")
     with pytest.raises(KnowledgeError) as refused:
-        Tables("t", CARD, folder, WordEmbedder())
+        TableSource("t", CARD, folder, WordEmbedder())
     assert refused.value.mend
 
 
@@ -61,7 +61,7 @@ def test_a_folder_without_usable_tables_is_refused(write: Callable[[str, str | b
 )
 def test_a_place_that_is_no_database_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(KnowledgeError) as refused:
-        Tables("t", CARD, url, WordEmbedder())
+        TableSource("t", CARD, url, WordEmbedder())
     assert refused.value.mend
     assert "secret" not in str(refused.value)
 
@@ -69,17 +69,17 @@ def test_a_place_that_is_no_database_is_refused_without_its_password(url: str) -
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"no database at all" * 100)
     with pytest.raises(KnowledgeError, match="cannot be read"):
-        Tables("t", CARD, f"sqlite:///{tmp_path / 'x.db'}", WordEmbedder())
+        TableSource("t", CARD, f"sqlite:///{tmp_path / 'x.db'}", WordEmbedder())
 
 
 def test_the_types_of_csv_columns_are_read_from_their_cells(write: Callable[[str, str | bytes], Path]) -> None:
     folder = write("t.csv", "﻿id,code,n,share,day,word,open\n1,007,5,0.5,2025-01-02,x,yes\n2,010,,2,2025-01-03,y,no\n")
-    columns = Tables("t", CARD, folder, WordEmbedder()).schema.table("t").columns
+    columns = TableSource("t", CARD, folder, WordEmbedder()).schema.table("t").columns
     assert [c.kind for c in columns] == ["integer", "text", "integer", "real", "date", "text", "boolean"]
     assert [c.name for c in columns if c.blanks] == ["n"]
 
 
-def test_the_schema_names_tables_columns_values_ranges_and_links(clinic: Tables, library: Tables) -> None:
+def test_the_schema_names_tables_columns_values_ranges_and_links(clinic: TableSource, library: TableSource) -> None:
     assert "department text: Cardiology, Dermatology, Paediatrics" in clinic.schema.describe()
     assert "wait_minutes integer unique: 9 to 75" in clinic.schema.describe()
     assert "visited_on date unique: 2025-01-08 to 2025-06-21" in clinic.schema.describe()
@@ -88,5 +88,5 @@ def test_the_schema_names_tables_columns_values_ranges_and_links(clinic: Tables,
 
 def test_a_column_that_breaks_its_declared_type_is_read_as_text(tmp_path: Path) -> None:
     opened = place("CREATE TABLE t (d DATE, n INTEGER); INSERT INTO t VALUES ('3/4/25','many'),('x',2)", tmp_path)
-    source = Tables("t", CARD, opened, WordEmbedder())
+    source = TableSource("t", CARD, opened, WordEmbedder())
     assert [c.kind for c in source.schema.tables[0].columns] == ["text", "text"]

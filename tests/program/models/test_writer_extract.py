@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from program.models.encoder import Embedder, shared_embedder
-from program.models.rules.extract import NOTHING, extract
-from program.models.rules.units import plain
+from program.models.rules.quoting import NOTHING, quote_answer
+from program.models.rules.sentences import strip_markdown
 from program.signatures import Excerpt
 
 PRICES = """The list below is what a new customer pays.
@@ -43,7 +43,7 @@ def passage(n: int, text: str, title: str = "Guide", as_of: str = "2026-01-01", 
 def told(
     question: str, *passages: Excerpt, sub_queries: Sequence[str] = (), most: int = 2, strict: bool = False
 ) -> str:
-    return extract(question, sub_queries, passages, shared_embedder(), most=most, strict=strict)
+    return quote_answer(question, sub_queries, passages, shared_embedder(), most=most, strict=strict)
 
 
 def claims(answer: str) -> list[tuple[str, int]]:
@@ -71,17 +71,19 @@ def test_every_claim_occurs_in_the_passage_that_it_cites(
     texts: list[str], question: str, most: int, strict: bool
 ) -> None:
     passages = [passage(n, text) for n, text in enumerate(texts, 1)]
-    answer = extract(question, (), passages, WordVectors(), most=most, strict=strict)
+    answer = quote_answer(question, (), passages, WordVectors(), most=most, strict=strict)
     if answer == NOTHING:
         return
-    held = {p.n: plain(" ".join(re.sub(r"(?m)^\s*>", "", p.text).split())) for p in passages}
-    cells = {p.n: {plain(cell) for line in p.text.splitlines() for cell in line.split("|")} for p in passages}
+    held = {p.n: strip_markdown(" ".join(re.sub(r"(?m)^\s*>", "", p.text).split())) for p in passages}
+    cells = {p.n: {strip_markdown(cell) for line in p.text.splitlines() for cell in line.split("|")} for p in passages}
     found = claims(answer)
     assert 1 <= len(found) <= most
     for text, n in found:
         bare = text.removesuffix(".")
         pairs = [pair.rpartition(": ")[2].strip() for pair in bare.split("; ")]
-        lines = [plain(re.sub(r"^\s*(?:[-*+•]|\d{1,2}[.)]|>)\s*", "", line)) for line in texts[n - 1].splitlines()]
+        lines = [
+            strip_markdown(re.sub(r"^\s*(?:[-*+•]|\d{1,2}[.)]|>)\s*", "", line)) for line in texts[n - 1].splitlines()
+        ]
         whole = bare in held[n] or any(bare in line for line in lines) or bare in " ".join(lines)
         assert whole or all(part in cells[n] or part in held[n] for part in pairs), (text, texts[n - 1])
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from program.models.encoder import shared_embedder
-from program.models.rules.split import MOST, split
+from program.models.rules.splitting import MOST, split_question
 from program.models.writer import local_writer
 from program.signatures import Decompose, Excerpt, FollowUp
 
@@ -87,6 +87,6 @@ def test_whatever_is_asked_there_are_at_most_four_look_ups_and_each_waits_for_an
     question = f"who heads the team that runs {text}"
     queries, after = plan(writer, question)
     assert len(queries) <= MOST
-    assert set(queries) == set(split(question.strip()))
+    assert set(queries) == set(split_question(question.strip()))
     assert all(parent < n <= len(queries) for n, parents in after.items() for parent in parents)
     assert follow(writer, question, PAYROLL)

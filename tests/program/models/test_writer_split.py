@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from program.models.encoder import shared_embedder
-from program.models.rules.split import MOST, split
+from program.models.rules.splitting import MOST, split_question
 from program.models.writer import local_writer
 from program.signatures import Decompose
 
@@ -66,17 +66,17 @@ SEVERAL = [
 
 @pytest.mark.parametrize("question", ONE)
 def test_a_question_for_one_thing_comes_back_alone(question: str) -> None:
-    assert split(question) == (question,)
+    assert split_question(question) == (question,)
 
 
 @pytest.mark.parametrize(("question", "look_ups"), SEVERAL)
 def test_a_compound_question_becomes_its_look_ups(question: str, look_ups: list[str]) -> None:
-    assert list(split(question)) == look_ups
+    assert list(split_question(question)) == look_ups
 
 
 def test_a_long_story_around_one_question_is_left_out() -> None:
     story = "We moved house in the spring, and it rained, and nobody could find the boxes for weeks on end. " * 3
-    assert split(f"{story}How long is the guarantee on the Merle keypad by the garden gate?") == (
+    assert split_question(f"{story}How long is the guarantee on the Merle keypad by the garden gate?") == (
         "How long is the guarantee on the Merle keypad by the garden gate?",
     )
 
@@ -89,7 +89,7 @@ def test_predict_gets_the_look_ups_as_a_list() -> None:
 
 @given(st.text(max_size=300))
 def test_any_text_gives_one_to_four_look_ups(question: str) -> None:
-    assert 1 <= len(split(question)) <= MOST
+    assert 1 <= len(split_question(question)) <= MOST
 
 
 @pytest.mark.parametrize(
@@ -97,5 +97,5 @@ def test_any_text_gives_one_to_four_look_ups(question: str) -> None:
 )
 def test_a_hostile_question_is_split_within_seconds(pattern: str) -> None:
     start = time.process_time()
-    split("Who leads the " + pattern * 400)
+    split_question("Who leads the " + pattern * 400)
     assert time.process_time() - start < 5
