@@ -1,17 +1,16 @@
+"""Questions about databases of several subjects get the values that their statements give."""
+
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tables_examples
-import tables_examples_more
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from program.models.rules.slots import fill
-from program.models.rules.tables_query import statement
 from tables_examples import place
 from word_embedder import WordEmbedder
 
@@ -20,12 +19,12 @@ from program.knowledge.sql_gate import MOST_ROWS, check_sql
 from program.knowledge.tables import TableSource
 from program.knowledge.testing import SourceConformance
 from program.models.encoder import shared_embedder
-from program.models.table_query import show_value
+from program.models.table_query import show_value, write_table_query
 from program.passage import Source, SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
-NAMES = ("CLINIC", "LIBRARY", "BIKES", "PAYROLL", "SUPPORT", "GALLERY")
-EXAMPLES = {**vars(tables_examples), **vars(tables_examples_more)}
+NAMES = ("CLINIC", "LIBRARY", "SUPPORT", "GALLERY")
+EXAMPLES = vars(tables_examples)
 
 
 @pytest.fixture(scope="module")
@@ -41,44 +40,27 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
     return TableSource("records", CARD, place(EXAMPLES["CLINIC"], tmp_path_factory.mktemp("clinic")), WordEmbedder())
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
-    return TableSource("records", CARD, place(EXAMPLES["LIBRARY"], tmp_path_factory.mktemp("library")), WordEmbedder())
-
-
 class TestConformance(SourceConformance):
     @pytest.fixture
-    def source(self, library: TableSource) -> Source:
-        return library
+    def source(self, databases: dict[str, TableSource]) -> Source:
+        return databases["LIBRARY"]
 
     @pytest.fixture
     def query(self) -> str:
         return "How many members live in York?"
 
 
-@pytest.mark.parametrize(
-    ("name", "question", "gold"),
-    [(name, question, gold) for name in NAMES for question, gold in EXAMPLES[f"{name}_QUESTIONS"]],
-)
-def test_a_question_gets_the_values_its_statement_gives(
-    databases: dict[str, TableSource], tmp_path: Path, name: str, question: str, gold: str
-) -> None:
-    found = databases[name].search(question, 3)
-    assert len(found) == 1
-    said, _, sql = found[0].text.rpartition("\nSQL: ")
-    assert sql.startswith("SELECT ")
-    expected = _rows(EXAMPLES[name], gold, tmp_path)
-    assert all(show_value(value) in said for row in expected for value in row), found[0].text
+@pytest.mark.parametrize("name", NAMES)
+def test_a_question_gets_the_values_its_statement_gives(databases: dict[str, TableSource], name: str) -> None:
+    for question, gold in EXAMPLES[f"{name}_QUESTIONS"]:
+        (found,) = databases[name].search(question, 3)
+        said, _, sql = found.text.rpartition("\nSQL: ")
+        assert sql.startswith("SELECT ")
+        assert all(show_value(value) in said for row in databases[name].rows(gold)[1] for value in row), found.text
 
 
-def _rows(content: str | dict[str, str], sql: str, folder: Path) -> list[tuple[Any, ...]]:
-    source = TableSource("gold", CARD, place(content, folder), WordEmbedder())
-    return [tuple(row) for row in source._engine.connect().exec_driver_sql(sql)]
-
-
-@pytest.mark.parametrize("question", EXAMPLES["ELSEWHERE"])
-def test_a_question_about_something_else_gets_nothing(databases: dict[str, TableSource], question: str) -> None:
-    assert all(source.search(question, 3) == [] for source in databases.values())
+def test_a_question_about_something_else_gets_nothing(databases: dict[str, TableSource]) -> None:
+    assert [q for q in EXAMPLES["ELSEWHERE"] for source in databases.values() if source.search(q, 3)] == []
 
 
 def test_a_result_says_in_words_what_was_computed_and_ends_with_its_sql(clinic: TableSource) -> None:
@@ -131,24 +113,52 @@ WORDS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.one_of(st.text(max_size=200), st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join)))
 def test_whatever_is_asked_the_statement_passes_the_gate_and_ends(clinic: TableSource, question: str) -> None:
-    query = fill(question, clinic.schema, WordEmbedder())
-    if query is not None:
-        assert 0 < query.confidence <= 1
-        sql = check_sql(statement(query, clinic.schema), clinic.schema)
-        assert sql.startswith("SELECT ") and check_sql(sql, clinic.schema) == sql
-        assert len(clinic.rows(sql)[1]) <= MOST_ROWS
+    columns = {table.name: [column.name for column in table.columns] for table in clinic.schema.tables}
+    for dialect in ("sqlite", "postgres"):
+        query = write_table_query(question, replace(clinic.schema, dialect=dialect), WordEmbedder())
+        if query is not None:
+            assert 0 < query.confidence <= 1
+            sql = check_sql(query.sql, columns, dialect)
+            assert sql.startswith("SELECT ") and check_sql(sql, columns, dialect) == sql
+            assert dialect == "postgres" or len(clinic.rows(sql)[1]) <= MOST_ROWS
     assert len(clinic.search(question, 5)) <= 1
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join))
-def test_a_filled_question_passes_the_gate_of_another_dialect(clinic: TableSource, question: str) -> None:
-    schema = replace(clinic.schema, dialect="postgres")
-    query = fill(question, schema, WordEmbedder())
-    assert query is None or check_sql(statement(query, schema), schema)
+@pytest.fixture(scope="module")
+def sales(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
+    """One sale a day, from the first of 2024 to 14 November 2026."""
+    folder = tmp_path_factory.mktemp("sales")
+    days = [date(2024, 1, 1) + timedelta(days=n) for n in range((date(2026, 11, 14) - date(2024, 1, 1)).days + 1)]
+    rows = "\n".join(f"S-{n:04},{day}" for n, day in enumerate(days))
+    (folder / "sales.csv").write_text(f"sale_ref,sold_on\n{rows}\n", encoding="utf-8")
+    return TableSource("records", CARD, folder, WordEmbedder())
+
+
+@pytest.mark.parametrize(
+    ("when", "first", "last"),
+    [
+        ("in October", "2026-10-01", "2026-10-31"),
+        ("in December", "2025-12-01", "2025-12-31"),
+        ("since August", "2026-08-01", "2026-11-14"),
+        ("after August 2025", "2025-09-01", "2026-11-14"),
+        ("before 3 May 2024", "2024-01-01", "2024-05-02"),
+        ("until the end of June 2024", "2024-01-01", "2024-06-30"),
+        ("in Q3 2025", "2025-07-01", "2025-09-30"),
+        ("in the second half of 2025", "2025-07-01", "2025-12-31"),
+        ("between March and May 2025", "2025-03-01", "2025-05-31"),
+        ("from 1 May to 14 May", "2026-05-01", "2026-05-14"),
+        ("on May 4th, 2024", "2024-05-04", "2024-05-04"),
+        ("last month", "2026-10-01", "2026-10-31"),
+        ("in the last 30 days", "2026-10-16", "2026-11-14"),
+    ],
+)
+def test_dates_in_words_are_ranges_of_days(sales: TableSource, when: str, first: str, last: str) -> None:
+    (found,) = sales.search(f"How many sales were there {when}?", 1)
+    days = (date.fromisoformat(last) - date.fromisoformat(first)).days + 1
+    assert f": count {days}.\n" in found.text
 
 
 def test_a_question_leaves_the_database_file_as_it_was(tmp_path: Path) -> None:

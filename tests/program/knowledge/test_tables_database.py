@@ -1,9 +1,12 @@
+"""What is read of a database, and which statements and files are refused."""
+
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tables_examples import CLINIC, place
+from tables_examples import CLINIC, LIBRARY, place
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
@@ -80,7 +83,7 @@ def test_the_gate_refuses_all_but_one_select_over_known_tables(clinic: TableSour
     ],
 )
 def test_the_gate_writes_a_good_statement_afresh(clinic: TableSource, sql: str, written: str) -> None:
-    assert check_sql(sql, clinic.schema) == written
+    assert check_sql(sql, clinic._columns, "sqlite") == written
     assert clinic.rows(sql)[1]
 
 
@@ -91,3 +94,72 @@ def test_a_statement_that_takes_too_long_is_interrupted(tmp_path: Path, monkeypa
     with pytest.raises(KnowledgeError, match="took longer"):
         source.rows("SELECT COUNT(*) FROM n a, n b, n c WHERE a.i + b.i + c.i = 7")
     assert source.rows("SELECT COUNT(*) FROM n")[1] == [(2000,)]
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("a,b\n1,2\n3\n", "line 3 has 1 cells"),
+        ("a,b\n1,2,3\n", "line 2 has 3 cells"),
+        ("a,A\n1,2\n", "two columns named A"),
+        ("a,\n1,2\n", "without a name"),
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("1,2\n3,4\n", "no header"),
+        ("name\ncaf\xe9\n".encode("latin-1"), "not UTF-8"),
+        (b"\xff\xfea\x00,\x00b\x00", "not UTF-8"),
+        ('a,b\n"1,2\n', "cannot be read"),
+    ],
+)
+def test_a_csv_file_that_is_no_table_is_refused_with_a_remedy(
+    write: Callable[[str, str | bytes], Path], content: str | bytes, what: str
+) -> None:
+    with pytest.raises(KnowledgeError, match=what) as refused:
+        TableSource("t", CARD, write("t.csv", content), WordEmbedder())
+    assert refused.value.mend
+
+
+@pytest.mark.parametrize("names", [["a-b.csv", "a_b.csv"], ["notes.txt"], ["sqlite_x.csv"]])
+def test_a_folder_without_usable_tables_is_refused(write: Callable[[str, str | bytes], Path], names: list[str]) -> None:
+    for name in names:
+        folder = write(name, "a,b\n1,2\n")
+    with pytest.raises(KnowledgeError) as refused:
+        TableSource("t", CARD, folder, WordEmbedder())
+    assert refused.value.mend
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///absent.db", "nonsense://x", "postgresql+nothing://u:secret@h/d", "://", "absent-folder"]
+)
+def test_a_place_that_is_no_database_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(KnowledgeError) as refused:
+        TableSource("t", CARD, url, WordEmbedder())
+    assert refused.value.mend
+    assert "secret" not in str(refused.value)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.db").write_bytes(b"no database at all" * 100)
+    with pytest.raises(KnowledgeError, match="cannot be read"):
+        TableSource("t", CARD, f"sqlite:///{tmp_path / 'x.db'}", WordEmbedder())
+
+
+def test_the_types_of_csv_columns_are_read_from_their_cells(write: Callable[[str, str | bytes], Path]) -> None:
+    folder = write("t.csv", "﻿id,code,n,share,day,word,open\n1,007,5,0.5,2025-01-02,x,yes\n2,010,,2,2025-01-03,y,no\n")
+    columns = TableSource("t", CARD, folder, WordEmbedder()).schema.table("t").columns
+    assert [c.kind for c in columns] == ["integer", "text", "integer", "real", "date", "text", "boolean"]
+    assert [c.name for c in columns if c.blanks] == ["n"]
+
+
+def test_the_schema_names_tables_columns_values_ranges_and_links(clinic: TableSource, tmp_path: Path) -> None:
+    library = TableSource("records", CARD, place(LIBRARY, tmp_path), WordEmbedder())
+    assert "department text: Cardiology, Dermatology, Paediatrics" in clinic.schema.describe()
+    assert "wait_minutes integer unique: 9 to 75" in clinic.schema.describe()
+    assert "visited_on date unique: 2025-01-08 to 2025-06-21" in clinic.schema.describe()
+    assert "member_id -> members.id" in library.schema.describe()
+
+
+def test_a_column_that_breaks_its_declared_type_is_read_as_text(tmp_path: Path) -> None:
+    opened = place("CREATE TABLE t (d DATE, n INTEGER); INSERT INTO t VALUES ('3/4/25','many'),('x',2)", tmp_path)
+    source = TableSource("t", CARD, opened, WordEmbedder())
+    assert [c.kind for c in source.schema.tables[0].columns] == ["text", "text"]
