@@ -10,7 +10,7 @@ import pytest
 from program import Outcome, load, open_program
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.loop.parameters import read
-from program.serve.fitting import structure_of
+from program.serve.artifact import describe_structure
 
 QUESTION = "How many days do I have to get my money back?"
 
@@ -39,7 +39,7 @@ def test_two_loads_give_the_same_answer_byte_for_byte(compiled):
 def test_an_uncompiled_and_a_compiled_version_differ_only_by_what_they_hold(compiled):
     before = load("shop@v1", artifacts=compiled / "artifacts")
     after = load("shop@v2", artifacts=compiled / "artifacts")
-    assert structure_of(before) == structure_of(after)
+    assert describe_structure(before) == describe_structure(after)
     assert not before.classifier.route.demos
     assert after.classifier.route.demos
 
@@ -126,9 +126,9 @@ def test_nothing_on_disk_is_a_pickle(compiled):
 
 
 def test_a_program_marked_as_compiled_is_not_saved_half(shop):
-    from program.serve.artifact import files_of
+    from program.serve.artifact import export_files
 
     rag = open_program(shop)
     rag.judge._compiled = True
     with pytest.raises(IntegrityError, match="_compiled"):
-        files_of(rag)
+        export_files(rag)

@@ -13,7 +13,7 @@ import pytest
 from optimize.abtest.online import look, report, start, stop
 from program import Experiment, load
 from program.errors import ExperimentError, IntegrityError
-from program.serve.design import DESIGN, Assignment
+from program.serve.experiment_design import DESIGN, Assignment
 from program.serve.exposures import log_files, read_rows
 from tests.experiments import KEY, NAME, Echo, begin
 

@@ -10,7 +10,7 @@ from optimize.report.doctor import examine
 from program import load
 from program.errors import IntegrityError, KnowledgeError, ModelError, SettingsError
 from program.loop.presets import PLAIN
-from program.serve.manifest import read
+from program.serve.manifest import read_manifest
 from tests.support.provider import serve
 
 QUESTION = "How many watts does the Wren draw?"
@@ -23,12 +23,12 @@ def changed(compiled, tmp_path):
     def publish(manifest=lambda fields: None, state=lambda parts: None):
         (folder,) = (compiled / "artifacts/shop/versions").glob("v2-*")
         fields = json.loads((folder / "manifest.json").read_bytes())
-        files = {file.path: (folder / file.path).read_bytes() for file in read(folder).files}
+        files = {file.path: (folder / file.path).read_bytes() for file in read_manifest(folder).files}
         parts = json.loads(files["program.json"])
         manifest(fields)
         state(parts)
         files["program.json"] = json.dumps(parts).encode()
-        ref = registry.publish("shop", fields, files, tmp_path / "artifacts")
+        ref = registry.publish_version("shop", fields, files, tmp_path / "artifacts")
         return load(ref, artifacts=tmp_path / "artifacts", project=compiled)
 
     return publish
@@ -206,8 +206,8 @@ def test_verify_tells_what_keeps_a_version_from_loading(changed, compiled, tmp_p
     checked = registry.verify_by_loading("shop@v1", tmp_path / "artifacts", compiled)
     assert "policy.k is 99 at economy" in checked.problems[0]
     assert "ragc compile" in checked.mend
-    assert registry.verify("shop@v1", tmp_path / "artifacts").sound, "its bytes are as they were sealed"
-    assert registry.verify_by_loading("shop@v2", compiled / "artifacts") == registry.verify(
+    assert registry.verify_version("shop@v1", tmp_path / "artifacts").sound, "its bytes are as they were sealed"
+    assert registry.verify_by_loading("shop@v2", compiled / "artifacts") == registry.verify_version(
         "shop@v2", compiled / "artifacts"
     )
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from optimize.registry.aliases import promote, rollback
+from optimize.registry.aliases import promote_version, roll_back
 from program import Answer, load
 from program.errors import VersionError
 from program.serve import follow as following
@@ -19,7 +19,7 @@ QUESTION = "How many watts does the Wren draw?"
 def root(compiled, tmp_path):
     """The compiled project's versions; production is v1."""
     shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
-    promote("shop@v1", "production", root=tmp_path / "artifacts")
+    promote_version("shop@v1", "production", root=tmp_path / "artifacts")
     return tmp_path / "artifacts"
 
 
@@ -38,9 +38,9 @@ def damage(root, number):
 
 def test_the_next_question_after_a_move_is_answered_by_the_new_version(rag, root):
     versions = [rag(QUESTION).version]
-    promote("shop@v2", "production", root=root)
+    promote_version("shop@v2", "production", root=root)
     versions.append(rag(QUESTION).version)
-    rollback("shop", root=root)
+    roll_back("shop", root=root)
     versions.append(rag(QUESTION).version)
     assert versions == ["shop@v1", "shop@v2", "shop@v1"]
 
@@ -61,7 +61,7 @@ def test_latest_is_followed_too(compiled, root):
 
 
 def test_a_version_that_does_not_load_is_told_once_and_the_old_one_goes_on(rag, root, caplog):
-    promote("shop@v2", "production", root=root)
+    promote_version("shop@v2", "production", root=root)
     damage(root, 2)
     with caplog.at_level(logging.WARNING, logger="program.serve.follow"):
         versions = [rag(QUESTION).version for _ in range(3)]
@@ -72,7 +72,7 @@ def test_a_version_that_does_not_load_is_told_once_and_the_old_one_goes_on(rag, 
 
 
 def test_a_version_that_is_mended_is_taken_up_when_it_is_tried_again(rag, root, caplog, monkeypatch):
-    promote("shop@v2", "production", root=root)
+    promote_version("shop@v2", "production", root=root)
     mend = damage(root, 2)
     monkeypatch.setattr(following, "RETRY_SECONDS", 0.0)
     assert [rag(QUESTION).version for _ in range(2)] == ["shop@v1"] * 2
@@ -102,7 +102,7 @@ def test_many_threads_asking_while_the_alias_moves_get_whole_answers_of_one_vers
 
     def ask(n):
         if n == 10:
-            promote("shop@v2", "production", root=root)
+            promote_version("shop@v2", "production", root=root)
         return rag(QUESTION)
 
     with ThreadPoolExecutor(8) as pool:
@@ -114,7 +114,7 @@ def test_many_threads_asking_while_the_alias_moves_get_whole_answers_of_one_vers
 
 async def test_tasks_on_one_event_loop_switch_between_questions(rag, root):
     first = await rag.aask(QUESTION)
-    promote("shop@v2", "production", root=root)
+    promote_version("shop@v2", "production", root=root)
     answers = await asyncio.gather(*(rag.aask(QUESTION) for _ in range(8)))
     assert first.version == "shop@v1"
     assert {answer.version for answer in answers} <= {"shop@v1", "shop@v2"}
@@ -125,7 +125,7 @@ async def test_a_stream_ends_on_the_version_it_began_with(rag, root):
     answers = []
     async for event in rag.stream(QUESTION):
         if not answers:
-            promote("shop@v2", "production", root=root)
+            promote_version("shop@v2", "production", root=root)
         answers.append(event)
     assert isinstance(answers[-1], Answer)
     assert answers[-1].version == "shop@v1"

@@ -5,13 +5,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from program.errors import IntegrityError, RagcError, VersionError
-from program.serve.manifest import seal
-from program.serve.reference import Reference, artifacts_root, is_name, name_from, names, parse, resolve
+from program.serve.manifest import seal_folder
+from program.serve.reference import Reference, find_names, is_name, name_from, parse_reference, resolve
+from program.settings import artifacts_root
 
 
 def add(root, name, number, text="{}"):
     """A sealed version; returns its folder name."""
-    sealed = seal(root / "aside", {"name": name, "version": f"v{number}"}, {"program.json": text.encode()})
+    sealed = seal_folder(root / "aside", {"name": name, "version": f"v{number}"}, {"program.json": text.encode()})
     version = f"v{number}-{sealed.digest[7:15]}"
     (root / name / "versions").mkdir(parents=True, exist_ok=True)
     sealed.folder.rename(root / name / "versions" / version)
@@ -80,7 +81,7 @@ def test_an_unknown_name_is_told_with_the_folder_that_was_looked_in(root, known)
 
 
 def test_a_folder_outside_the_root_is_a_version_without_a_name(root, known, tmp_path):
-    seal(tmp_path / "copied", {"name": "helpdesk", "version": "v1"}, {})
+    seal_folder(tmp_path / "copied", {"name": "helpdesk", "version": "v1"}, {})
     assert resolve(str(tmp_path / "copied"), root).version == ""
 
 
@@ -132,7 +133,7 @@ def test_without_any_version_the_error_says_how_to_make_one(root):
 )  # fmt: skip
 def test_what_is_not_a_reference_is_refused(root, text):
     with pytest.raises(VersionError, match="is not a reference"):
-        parse(text)
+        parse_reference(text)
     with pytest.raises(VersionError):
         resolve(text, root)
 
@@ -152,7 +153,7 @@ def test_links_are_refused_wherever_they_are(root, known, tmp_path):
 
 def test_a_name_whose_first_version_is_still_being_written_is_not_there_yet(root, known):
     (root / "shop/versions/.tmp-1").mkdir(parents=True)
-    assert names(root) == ["helpdesk"]
+    assert find_names(root) == ["helpdesk"]
 
 
 def test_an_alias_of_a_changed_version_is_an_error(root, known):
@@ -213,8 +214,8 @@ def test_no_reference_leaves_the_root(guarded, text):
 @given(st.from_regex(r"[a-z0-9@:.\-v]{1,20}", fullmatch=True))
 def test_what_parses_reads_the_same_again(text):
     try:
-        found = parse(text)
+        found = parse_reference(text)
     except VersionError:
         return
-    assert parse(str(found)) == found
+    assert parse_reference(str(found)) == found
     assert isinstance(found, Reference) and is_name(found.name)

@@ -8,7 +8,7 @@ import pytest
 
 from optimize.evaluation.comparison import compare_versions
 from optimize.registry import versions as registry
-from optimize.registry.diff import diff
+from optimize.registry.diff import diff_versions
 from program import load
 from program.errors import IntegrityError
 from program.serve.manifest import SCHEMA
@@ -33,11 +33,11 @@ def test_a_version_of_an_old_schema_answers_or_says_how_to_upgrade_it(folder, sh
 
 @pytest.mark.parametrize("folder", SCHEMAS, ids=lambda folder: folder.name)
 def test_a_version_of_an_old_schema_is_listed_verified_and_compared(folder):
-    assert [(v.version, v.aliases) for v in registry.ls("shop", folder)] == [
+    assert [(v.version, v.aliases) for v in registry.list_versions("shop", folder)] == [
         ("v1-bfdda811", ()), ("v2-cfbabc6b", ("production",))
     ]  # fmt: skip
     assert all(checked.sound for checked in registry.verify_all(folder))
-    assert diff("shop@v1", "shop@v2", root=folder).demonstrations
+    assert diff_versions("shop@v1", "shop@v2", root=folder).demonstrations
     assert compare_versions("shop@v1", "shop@v2", root=folder).test.n == 1
 
 
@@ -49,5 +49,5 @@ def test_a_foreign_schema_is_refused_with_what_to_do(tmp_path, major, mend):
     with pytest.raises(IntegrityError, match=f"its schema is {major}, this program reads 1") as error:
         load("shop@v2", artifacts=tmp_path / "artifacts")
     assert mend in error.value.mend
-    checked = registry.verify("shop@v2", tmp_path / "artifacts")
+    checked = registry.verify_version("shop@v2", tmp_path / "artifacts")
     assert (checked.sound, checked.mend) == (False, error.value.mend)

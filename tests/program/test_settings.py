@@ -3,8 +3,8 @@
 import pytest
 
 from program.errors import SettingsError
-from program.serve.reference import artifacts_root
-from program.settings import Project
+from program.project import Project
+from program.settings import artifacts_root
 
 
 def test_a_project_knows_the_places_its_settings_name(shop):

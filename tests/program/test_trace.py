@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from staged import Decider, Writer, staged
 
-from program.trace import LineLog
+from program.serve.trace import LineLog
 
 WRITE = """
 import sys
