@@ -123,7 +123,7 @@ def offline(tmp_path):
         publish("helpdesk", {}, {"scores.jsonl": lines.encode()}, tmp_path)
     publish("helpdesk", {}, {"program.json": b"{}"}, tmp_path)
     app = typer.Typer()
-    ab.register(app)
+    ab.add_ab_verbs(app)
     return lambda *args: CliRunner().invoke(app, ["ab", "offline", *args, "--artifacts", str(tmp_path)])
 
 

@@ -216,7 +216,7 @@ def test_a_project_is_read_without_an_index(tmp_path: Path) -> None:
 def test_the_command_runs_the_select_and_fails_when_labels_do(tmp_path: Path, quantity: str, code: int) -> None:
     folder = project(tmp_path, evidence=["records/orders"], sql=f"SELECT {quantity} FROM orders")
     app = typer.Typer()
-    data.register(app)
+    data.add_data_verbs(app)
     result = CliRunner().invoke(app, ["data", "check", str(folder), "--json"])
     assert result.exit_code == code
     shown = json.loads(result.stdout)
@@ -226,7 +226,7 @@ def test_the_command_runs_the_select_and_fails_when_labels_do(tmp_path: Path, qu
 
 def checked(folder: Path, *options: str) -> Any:
     app = typer.Typer()
-    data.register(app)
+    data.add_data_verbs(app)
     return CliRunner().invoke(app, ["data", "check", str(folder), *options])
 
 

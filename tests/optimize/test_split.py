@@ -121,7 +121,7 @@ def run(*arguments: str) -> tuple[int, str]:
     import typer
 
     app = typer.Typer()
-    data.register(app)
+    data.add_data_verbs(app)
     result = CliRunner().invoke(app, list(arguments))
     return result.exit_code, result.stdout if result.exception is None else str(result.exception)
 
