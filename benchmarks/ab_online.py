@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from optimize.abtest.arm_statistics import MISMATCH, merge_rows
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
-from program.serve.design import ArmDesign, Assignment, Design
+from program.serve.experiment_design import ArmDesign, Assignment, Design
 from program.serve.exposures import ExposureLog, read_rows
 
 Floats = NDArray[np.float64]

@@ -11,8 +11,8 @@ from typing import Literal
 
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
 from optimize.evaluation.comparison import LOWER_IS_BETTER
-from program.serve.design import ArmDesign, Design, Guard
-from program.serve.exposures import Row
+from program.serve.experiment_design import ArmDesign, Design, MetricGuard
+from program.serve.exposures import ExposureRow
 
 Values = Mapping[str, float]
 COSTS = LOWER_IS_BETTER | {"latency_s", "error", "fallback", "clarify", "abstain"}
@@ -76,7 +76,7 @@ class MergedLogs:
         return Counter(unit.arm for unit in self.units.values() if any("error" not in v for v in unit.requests))
 
 
-def merge_rows(design: Design, rows: Iterable[Row | None]) -> MergedLogs:
+def merge_rows(design: Design, rows: Iterable[ExposureRow | None]) -> MergedLogs:
     """Join rows to units; the result is the same whatever the order of the rows.
 
     A unit counts once; one seen in two arms does not count. A row that is not of this experiment, not well formed, or
@@ -100,7 +100,7 @@ class _Tally:
         self._counts: Counter[str] = Counter()
         self._keys: set[str] = set()
 
-    def add_row(self, row: Row | None) -> None:
+    def add_row(self, row: ExposureRow | None) -> None:
         self._counts["torn" if row is None else "rows"] += 1
         if row is None:
             return
@@ -137,7 +137,7 @@ class _Tally:
         )
         return MergedLogs(units, accounting)
 
-    def _read_row(self, row: Row) -> None:
+    def _read_row(self, row: ExposureRow) -> None:
         kind, at = row["kind"], float(row["ts"])
         if kind == "opened":
             if row["design"] != self._design.seal:
@@ -200,7 +200,7 @@ class SizeMismatch:
 class GuardCheck:
     """A challenger against the control on one guard."""
 
-    guard: Guard
+    guard: MetricGuard
     """What every answer should keep to."""
     arm: str
     """The challenger."""
@@ -273,7 +273,7 @@ def check_guards(design: Design, merged: MergedLogs) -> list[GuardCheck]:
     return found
 
 
-def count_breaches(guard: Guard, merged: MergedLogs, arm: str) -> tuple[int, int]:
+def count_breaches(guard: MetricGuard, merged: MergedLogs, arm: str) -> tuple[int, int]:
     """Count an arm's units that breach a guard in some request, and those that were measured and never do."""
     failed = fine = 0
     for unit in (unit for unit in merged.units.values() if unit.arm == arm):

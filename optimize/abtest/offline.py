@@ -14,11 +14,11 @@ from optimize.evaluation.guardrails import DEFAULT_MARGINS, Margin
 from optimize.evaluation.stats import PairedResult, holm, questions_needed
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.overlap import overlap_warning
-from optimize.registry.looks import look
+from optimize.registry.versions import note_test_use
 from program.errors import DataError
 from program.loop.rag import AgenticRAG
 from program.serve import manifest, reference
-from program.settings import UtilitySettings
+from program.settings import UtilitySettings, artifacts_root
 
 SEALED_POINT = "balanced"
 """The operating point that `scores.jsonl` was scored at."""
@@ -112,13 +112,13 @@ def compare_offline(
     if len(refs) < 2:
         raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
     found = [reference.resolve(ref, root) for ref in refs]
-    sealed = [manifest.verify(one.path, one.digest) for one in found]
+    sealed = [manifest.verify_folder(one.path, one.digest) for one in found]
     names = _name_versions(sealed)
     rows: Sequence[Sequence[Row]]
     if data is not None or point != SEALED_POINT or repeats > 1:
-        from program.serve.artifact import load, project_of
+        from program.serve.opening import find_project, load
 
-        opened = project_of(refs[0], root, project)
+        opened = find_project(refs[0], root, project)
         questions = (
             read_labelled(data) if data else _read_scored_questions(refs[0], opened.labelled, opened.folder, root)
         )
@@ -131,7 +131,7 @@ def compare_offline(
         )
     else:
         rows = [read_scores(ref, root) for ref in refs]
-    with manifest.readable("What one of the versions was scored"):
+    with manifest.refuse_unreadable("What one of the versions was scored"):
         comparisons = [compare(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
     if margins:
         _require_measured(comparisons)
@@ -142,7 +142,7 @@ def compare_offline(
     )
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
     for name in {one.name for one in sealed}:
-        look(reference.artifacts_root(root), name, "ab offline", texts)
+        note_test_use(artifacts_root(root), name, "ab offline", texts)
     warnings = [warning for one in sealed if (warning := overlap_warning(one, texts))]
     warnings += _warn_of_arms(arms)
     return OfflineTest(names[0], metric, arms, tuple(dict.fromkeys(warnings)), effect, bool(margins))

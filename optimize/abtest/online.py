@@ -29,22 +29,23 @@ from optimize.abtest.arm_statistics import (
     merge_rows,
     warn_of_missing,
 )
-from optimize.registry.versions import locked
+from optimize.registry.versions import hold_lock
 from program.errors import ExperimentError
 from program.serve import manifest, reference
-from program.serve.design import (
+from program.serve.experiment_design import (
     DESIGN,
     EXPERIMENTS,
     ArmDesign,
     Design,
-    Guard,
-    State,
-    end,
+    ExperimentState,
+    MetricGuard,
+    end_experiment,
     experiment_folder,
     read_design,
     read_state,
 )
 from program.serve.exposures import log_files, read_rows
+from program.settings import artifacts_root
 from program.storage import write_whole
 
 OnlineVerdict = Literal["better", "worse", "halted", "no_detectable_difference", "undecided"]
@@ -84,13 +85,13 @@ def start_experiment(
         id=folder.name,
         arms=tuple(_design_arm(n, ref, w, artifacts) for (n, ref), w in zip(arms.items(), weights, strict=True)),
         primary=primary,
-        guards=tuple(Guard.parse(text) for text in guards),
+        guards=tuple(MetricGuard.parse(text) for text in guards),
         include=include,
         max_units=max_units,
         alpha=ALPHA,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    with locked(reference.artifacts_root(artifacts), EXPERIMENTS):
+    with hold_lock(artifacts_root(artifacts), EXPERIMENTS):
         if (folder / DESIGN).exists():
             raise ExperimentError(
                 f"There is an experiment {design.id} already.", "A design never changes: choose another name."
@@ -100,10 +101,10 @@ def start_experiment(
     return read_design(name, artifacts)[1]
 
 
-def stop_experiment(name: str, reason: str = "", artifacts: str | Path | None = None) -> State:
+def stop_experiment(name: str, reason: str = "", artifacts: str | Path | None = None) -> ExperimentState:
     """Send everyone to the control, for good; one that has ended stays as it ended."""
     folder, _ = read_design(name, artifacts)
-    return end(folder, "stopped", reason or "stopped by hand")
+    return end_experiment(folder, "stopped", reason or "stopped by hand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class OnlineReport:
     """The experiment's folder."""
     design: Design
     """The design as it was sealed."""
-    state: State
+    state: ExperimentState
     """Whether it still runs; if not, why."""
     verdict: OnlineVerdict
     """What is known of the challengers."""
@@ -204,9 +205,9 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
     sizes, guards = compare_sizes(design, merged), tuple(check_guards(design, merged))
     state = read_state(folder)
     if state.running and (reason := _find_halt_reason(merged.accounting, sizes, guards)):
-        state = end(folder, "halted", reason)
+        state = end_experiment(folder, "halted", reason)
     if state.running and len(merged.units) >= design.max_units:
-        state = end(folder, "complete", f"{len(merged.units)} units were seen")
+        state = end_experiment(folder, "complete", f"{len(merged.units)} units were seen")
     arms, contrasts = compare_arms(design, merged)
     warnings = tuple(warn_of_missing(design, merged))
     verdict, reason = _decide_verdict(state, contrasts, warnings)
@@ -229,7 +230,7 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
 
 def look_at_experiments(artifacts: str | Path | None = None) -> list[OnlineReport]:
     """Look at every experiment below the artifacts folder, by name."""
-    found = sorted((reference.artifacts_root(artifacts) / EXPERIMENTS).glob(f"*/{DESIGN}"))
+    found = sorted((artifacts_root(artifacts) / EXPERIMENTS).glob(f"*/{DESIGN}"))
     return [look_at_experiment(path.parent.name, artifacts) for path in found]
 
 
@@ -252,7 +253,9 @@ def _find_halt_reason(accounting: LogAccounting, sizes: SizeMismatch, guards: Se
     )
 
 
-def _decide_verdict(state: State, contrasts: Sequence[Contrast], warnings: Sequence[str]) -> tuple[OnlineVerdict, str]:
+def _decide_verdict(
+    state: ExperimentState, contrasts: Sequence[Contrast], warnings: Sequence[str]
+) -> tuple[OnlineVerdict, str]:
     """Return the verdict and its reason."""
     if state.status == "halted":
         return "halted", state.reason
@@ -272,7 +275,7 @@ def _design_arm(name: str, ref: str, weight: float, artifacts: str | Path | None
         raise ExperimentError(
             f"{ref} is a folder outside the registry.", "Name a published version, such as support@v8."
         )
-    manifest.verify(found.path, found.digest)
+    manifest.verify_folder(found.path, found.digest)
     return ArmDesign(name, str(found), found.digest, weight)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from optimize.labelled.dataset import LabelledQuestion
     from program.answer import Answer
     from program.loop.rag import AgenticRAG
-    from program.settings import Project
+    from program.project import Project
 
 NO_SHARES = {"utility", "model_calls", "tokens", "usd", "seconds_p50", "seconds_p95", "answer_relevancy"}
 Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
@@ -50,7 +50,7 @@ def open_target(target: str, artifacts: str, project: Path | None, quiet: bool, 
 
     `wishes` choose the operating point, as in `program.load`.
     """
-    from program.serve.artifact import load, open_latest
+    from program.serve.opening import load, open_latest
 
     place = Path(target)
     is_project = (
@@ -164,11 +164,11 @@ def run_eval(
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled, splits
     from optimize.labelled.overlap import places
-    from optimize.registry.looks import look
-    from program.serve.artifact import project_of
+    from optimize.registry.versions import note_test_use
+    from program.serve.opening import find_project
 
     rag = open_target(target, artifacts, moved, json, point=point or None)
-    project = project_of(target, artifacts or None, moved)
+    project = find_project(target, artifacts or None, moved)
     if questions is not None:
         asked, split = read_labelled(questions), questions.name
     else:
@@ -177,7 +177,7 @@ def run_eval(
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
         asked = parts[split]
-    looks = look(project.artifacts, project.name, "eval", [question.question for question in asked])
+    looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
     with show_progress("asking", json) as advance:
         found = evaluate(rag, asked, project.settings.utility, advance)
         plain = evaluate(rag.plain(), asked, project.settings.utility, advance)
@@ -204,8 +204,8 @@ def run_search(
 ) -> None:
     """Find the best passages for a question, and the way to those that the graph reached."""
     from program.loop.rag import asked
+    from program.project import Project
     from program.serve.opening import open_library
-    from program.settings import Project
 
     weight, graph = find_strategy(strategy)
     question = asked(question)
@@ -266,8 +266,8 @@ def run_eval_search(
 ) -> None:
     """Measure recall, all gold found, and nDCG on a labelled set, under the project's settings."""
     from optimize.evaluation import retrieval
+    from program.project import Project
     from program.serve.opening import open_library
-    from program.settings import Project
 
     find_strategy(strategy)
     depths = _parse_depths(k)
@@ -312,7 +312,7 @@ def _parse_depths(k: str) -> list[int]:
 def _read_own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
     """Read the labelled questions of the splits that are named; test counts as looked at."""
     from optimize.labelled.dataset import read_labelled, splits
-    from optimize.registry.looks import look
+    from optimize.registry.versions import note_test_use
 
     parts = splits(read_labelled(project.labelled, project.folder))
     names = [name.strip() for name in wanted.split(",")]
@@ -322,5 +322,5 @@ def _read_own_questions(project: Project, wanted: str) -> list[LabelledQuestion]
     if not found:
         raise DataError(f"No question is in {wanted}.", "Name another --split, or label more questions.")
     if "test" in names:
-        look(project.artifacts, project.name, "eval-search", [question.question for question in parts["test"]])
+        note_test_use(project.artifacts, project.name, "eval-search", [question.question for question in parts["test"]])
     return found

@@ -37,7 +37,7 @@ def run_check(folder: ProjectFolder, json: Json = False) -> None:
     from optimize.labelled.check import check
     from optimize.labelled.corpus import read_corpus
     from optimize.labelled.dataset import read_lines
-    from program.settings import Project
+    from program.project import Project
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
@@ -92,13 +92,13 @@ def run_stats(folder: ProjectFolder, json: Json = False) -> None:
     """Count the questions by label and split, and the looks at the test split."""
     from optimize.labelled.dataset import read_labelled, splits
     from optimize.labelled.datastats import count
-    from optimize.registry.looks import looks_at
-    from program.settings import Project
+    from optimize.registry.versions import count_test_uses
+    from program.project import Project
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)
     counts = count(questions)
-    looks = looks_at(project.artifacts, project.name, [q.question for q in splits(questions)["test"]])
+    looks = count_test_uses(project.artifacts, project.name, [q.question for q in splits(questions)["test"]])
     if json:
         print_json({**counts, "test_looks": looks})
         return
@@ -118,7 +118,7 @@ def run_split(
     """Write a `split` into every question that has none: topics stay whole, about 50/20/30."""
     from optimize.labelled.dataset import read_labelled, splits
     from optimize.labelled.splitfile import write_splits
-    from program.settings import Project
+    from program.project import Project
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)

@@ -34,7 +34,7 @@ def print_error(error: RagcError, json: bool) -> None:
     """Print an error on stderr: in two sentences, or as one line of JSON."""
     import orjson
 
-    line = orjson.dumps({"what": error.what, "mend": error.mend}).decode() if json else f"error: {error}"
+    line = orjson.dumps(error.as_dict(), default=str).decode() if json else f"error: {error}"
     typer.echo(line, err=True)
 
 

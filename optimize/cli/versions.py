@@ -27,7 +27,7 @@ from program.errors import IntegrityError, RagcError
 if TYPE_CHECKING:
     from optimize.compiler.lineage import Line
     from optimize.evaluation.comparison import Comparison
-    from optimize.registry.aliases import Move
+    from optimize.registry.aliases import AliasMove
     from optimize.registry.diff import Difference, Edit
 
 HEADLINE = ("utility", "correct", "wrong")
@@ -59,7 +59,7 @@ def run_ls(
     """List the versions, oldest first; what cannot be read is named as broken."""
     from optimize.registry import versions as registry
 
-    found = registry.ls(name, artifacts)
+    found = registry.list_versions(name, artifacts)
     if json:
         print_json([v.as_dict() for v in found])
         return
@@ -83,7 +83,7 @@ def run_show(ref: Ref, artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = Fa
     """Show one version's manifest, after checking every byte of it."""
     from optimize.registry import versions as registry
 
-    found = registry.show(ref, artifacts)
+    found = registry.open_version(ref, artifacts)
     fields = {**found.fields, "digest": found.digest}
     if json:
         print_json(fields)
@@ -135,10 +135,10 @@ def run_promote(
     json: Json = False,
 ) -> None:
     """Point an alias at a version."""
-    from optimize.registry.aliases import promote
+    from optimize.registry.aliases import promote_version
 
     _print_move(
-        promote(ref, to, require=require, min_gain=min_gain, expect=expect, reason=reason, root=artifacts), json
+        promote_version(ref, to, require=require, min_gain=min_gain, expect=expect, reason=reason, root=artifacts), json
     )
 
 
@@ -150,9 +150,9 @@ def run_rollback(
     json: Json = False,
 ) -> None:
     """Point an alias back at the version it had before."""
-    from optimize.registry.aliases import rollback
+    from optimize.registry.aliases import roll_back
 
-    _print_move(rollback(name, alias, reason=reason, root=artifacts), json)
+    _print_move(roll_back(name, alias, reason=reason, root=artifacts), json)
 
 
 def run_diff(
@@ -164,11 +164,11 @@ def run_diff(
     json: Json = False,
 ) -> None:
     """Show what changed from A to B: wording, demonstrations, thresholds, data, models, scores."""
-    from optimize.registry.diff import diff
+    from optimize.registry.diff import diff_versions
 
     if md and json:
         raise RagcError("Both --md and --json were given.", "Give one of them.")
-    found = diff(a, b, point, artifacts)
+    found = diff_versions(a, b, point, artifacts)
     if json:
         print_json(found.as_dict())
     elif md:
@@ -184,10 +184,10 @@ def run_log(
 ) -> None:
     """Draw which version was compiled from which, and list the moves of the aliases."""
     from optimize.compiler.lineage import lineage
-    from optimize.registry.aliases import history
+    from optimize.registry.aliases import read_history
 
     lines = lineage(name, artifacts)
-    moves = history(name, artifacts)
+    moves = read_history(name, artifacts)
     if json:
         print_json({"lineage": [_nest_line(line) for line in lines], "moves": moves})
         return
@@ -213,11 +213,11 @@ def run_gc(
     One with an alias, one to roll back to, a parent, and one in an experiment stay. One that cannot be read is named,
     and stays: exit code 4.
     """
-    from optimize.registry.retention import gc
+    from optimize.registry.retention import collect_garbage
 
     if dry_run and force:
         raise RagcError("Both --dry-run and --force were given.", "Give one of them.")
-    fates = gc(keep, name, force=force, root=artifacts)
+    fates = collect_garbage(keep, name, force=force, root=artifacts)
     if json:
         kept = [{key: value for key, value in asdict(f).items() if key != "broken" or value} for f in fates]
         print_json([{**k, "goes": f.goes, "removed": f.goes and force} for k, f in zip(kept, fates, strict=True)])
@@ -237,7 +237,7 @@ def run_gc(
         raise typer.Exit(IntegrityError.exit_code)
 
 
-def _print_move(move: Move, json: bool) -> None:
+def _print_move(move: AliasMove, json: bool) -> None:
     if json:
         print_json(move.as_dict())
         return
@@ -246,7 +246,7 @@ def _print_move(move: Move, json: bool) -> None:
 
 
 def _say_none(artifacts: Path) -> None:
-    from program.serve.reference import artifacts_root
+    from program.settings import artifacts_root
 
     where = artifacts_root(artifacts)
     typer.echo(f"There is no version in {where}. Name another folder with --artifacts, or compile.", err=True)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from program.errors import RagcError
 
 if TYPE_CHECKING:
-    from program.kindsettings import KnowledgeSettings
     from program.models.lane import Lane
-    from program.settings import Project, ProviderSettings
+    from program.project import Project
+    from program.settings import KnowledgeSettings, ProviderSettings
 
 INSTALL = "python -m pip install -c constraints.txt"
 ROLES = ("decide", "write", "judge", "propose")
@@ -64,7 +64,7 @@ def _check_packages() -> Iterator[SetupFinding]:
 
 def _check_project(folder: Path) -> Iterator[SetupFinding]:
     from program.models.catalog import listed
-    from program.settings import Project
+    from program.project import Project
 
     try:
         project = Project.open(folder)
@@ -88,8 +88,8 @@ def _check_project(folder: Path) -> Iterator[SetupFinding]:
 
 
 def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> SetupFinding:
-    from program.kindsettings import HttpSettings, PackageSettings, WebSettings
     from program.knowledge.web import KEYS
+    from program.settings import HttpSettings, PackageSettings, WebSettings
 
     if isinstance(base, HttpSettings | PackageSettings):
         return SetupFinding(True, f"knowledge base {name}: {base.kind}")

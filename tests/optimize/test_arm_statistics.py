@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimize.abtest.arm_statistics import check_guards, merge_rows
-from program.serve.design import ArmDesign, Design, Guard
+from program.serve.experiment_design import ArmDesign, Design, MetricGuard
 
 DESIGN = Design(
     id="exp-a",
     arms=(ArmDesign("A", "support@v1-00000001", "sha256:1", 1), ArmDesign("B", "support@v2-00000002", "sha256:2", 1)),
     primary="resolved",
-    guards=(Guard.parse("latency_s<=3"),),
+    guards=(MetricGuard.parse("latency_s<=3"),),
     include=1,
     max_units=100,
     alpha=0.05,
@@ -122,7 +122,7 @@ def test_a_guard_is_read_as_it_is_written():
         ("score>=0.5", 0.5, 0.4),
         ("score > 0.5", 0.6, 0.5),
     ):
-        guard = Guard.parse(text)
+        guard = MetricGuard.parse(text)
         assert not guard.breached(kept) and guard.breached(broken)
 
 
