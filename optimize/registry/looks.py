@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import orjson
 
-from optimize.labelled.overlap import question_digest
+from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from program.errors import IntegrityError
 from program.serve.manifest import Manifest
