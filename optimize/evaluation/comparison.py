@@ -61,7 +61,7 @@ DEFAULT_MARGINS = (Margin("wrong", 0.02), Margin("model_calls", 0.25), Margin("s
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """A test of non-inferiority: that B is at most so much worse, shown rather than assumed."""
+    """A test of non-inferiority: that B is at most so much worse than A."""
 
     margin: Margin
     """What must not suffer, and how much it may."""
@@ -111,7 +111,7 @@ class Comparison:
         return judge_difference(self.metric, self.test)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the shape of `ragc ab offline --json`; what cannot be said (an infinite end) is None."""
+        """Return the shape of `ragc ab offline --json`, infinite ends as None."""
         others = self.others.items()
         return {
             "verdict": self.verdict,
@@ -129,7 +129,7 @@ class Comparison:
         }
 
     def text(self) -> str:
-        """Return the verdict in one line, with what could have been seen when nothing was."""
+        """Return the verdict in one line, with the difference that could be seen."""
         test = self.test
         figures = (
             f"{self.metric} {test.difference:+.3f} [{test.ci[0]:+.3f}, {test.ci[1]:+.3f}], p {format_p(test.p)}, "
@@ -142,7 +142,7 @@ class Comparison:
 
 
 def judge_difference(metric: str, test: PairedResult) -> Direction:
-    """Judge whether B is better on a metric, in the direction that is good for it, at p < .05."""
+    """Judge whether B is better or worse on a metric, at p < .05."""
     if test.p >= ALPHA or test.difference == 0:
         return "no_detectable_difference"
     return "better" if (test.difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
@@ -190,13 +190,13 @@ def compare_rows(
 
 @manifest.readable("What one of the versions was scored")
 def compare_versions(a: str, b: str, metric: str = PRIMARY, root: Path | str | None = None) -> Comparison:
-    """Compare two versions by the scores sealed in them; both folders are verified first."""
+    """Compare two versions by the scores sealed in them, once verified."""
     return compare_rows(read_scores(a, root), read_scores(b, root), metric)
 
 
 @manifest.readable("What a version was scored")
 def read_scores(ref: str, root: Path | str | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a version's `scores.jsonl`; raise `DataError` when it was never scored."""
+    """Return the rows of a version's `scores.jsonl`, or raise `DataError`."""
     found = reference.resolve(ref, root)
     sealed = manifest.verify(found.path, found.digest)
     if SCORES not in {file.path for file in sealed.files}:
@@ -205,7 +205,7 @@ def read_scores(ref: str, root: Path | str | None = None) -> list[dict[str, Any]
 
 
 def parse_margin(text: str) -> Margin:
-    """Parse `wrong:0.02` (in the metric's unit) or `seconds:25%` (of what it was), else raise `DataError`."""
+    """Parse `wrong:0.02` (in the metric's unit) or `seconds:25%` (a share)."""
     found = re.fullmatch(r"([a-z][a-z0-9_]*):([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(%?)", text.strip())
     if found is None:
         raise DataError(f"{text[:80]!r} is not a guardrail.", "Write METRIC:0.02, or METRIC:25% of what it was.")
@@ -236,7 +236,7 @@ def check_guardrail(
 
 
 def _merge_repeats(rows: Sequence[Row], side: str) -> dict[str, Row]:
-    """Return the rows by question, repeats averaged: they are no independent questions."""
+    """Return the rows by question, the repeats of one averaged."""
     grouped: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         grouped[str(row["id"])].append(row)
@@ -265,7 +265,7 @@ Pairs = Sequence[tuple[Row, Row]]
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """A's values of a metric, B's, and the topics, over the questions for which both have it."""
+    """A's and B's values of a metric, and the topics, where both have it."""
 
     a: tuple[float, ...] = ()
     b: tuple[float, ...] = ()
@@ -306,7 +306,7 @@ def _find_flipped(rows: Pairs) -> list[dict[str, str]]:
 
 
 def _find_word(row: Row) -> str:
-    """Return which of WORDS an answer was, of repeats the most frequent, of equals the worst; or nothing."""
+    """Return the most frequent of WORDS, of equals the worst, or nothing."""
     shares = {word: float(row.get(word) or 0.0) for word in WORDS}
     most = max(shares.values())
     return next((word for word in reversed(WORDS) if shares[word] == most), "") if most else ""

@@ -52,7 +52,7 @@ class Evaluation:
     """The most utility that an answer can have."""
 
     def measure(self, metric: str, of: Iterable[Grade] | None = None) -> MetricEstimate | None:
-        """Return the mean of a metric over the questions whose labels tell it, or None when none do."""
+        """Return the mean of a metric over the questions that have it, if any."""
         grades = self.grades if of is None else of
         pairs = [(value, g.topic) for g in grades if (value := g.read_metric(metric)) is not None]
         if not pairs:
@@ -72,14 +72,14 @@ class Evaluation:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the lines of `scores.jsonl`: each graded answer, its seconds among the metrics."""
+        """Return the lines of `scores.jsonl`, the seconds among the metrics."""
         found = [g.as_row() for g in self.grades]
         for row, seconds in zip(found, self.seconds, strict=False):
             row["metrics"]["seconds"] = round(seconds, 6)
         return found
 
     def by_tag(self) -> dict[str, dict[str, Any]]:
-        """Return the main metrics over the questions of each tag; small numbers, not for proof."""
+        """Return the main metrics over the questions of each tag."""
         names = ("correct", "wrong", "outcome_accuracy", "routing_accuracy", "retrieval_recall")
         table = {}
         for tag in sorted({tag for g in self.grades for tag in g.tags}):
@@ -104,7 +104,7 @@ def evaluate(
     weights: UtilitySettings | None = None,
     progress: Advance = lambda done, of: None,
 ) -> Evaluation:
-    """Ask every question and grade the answers; raise `DataError` when there is no question."""
+    """Ask every question and grade the answers."""
     return evaluate_side_by_side([EvaluatedProgram(program, program)], questions, weights, progress)[0]
 
 
@@ -114,7 +114,7 @@ def evaluate_side_by_side(
     weights: UtilitySettings | None = None,
     progress: Advance = lambda done, of: None,
 ) -> list[Evaluation]:
-    """Ask several programs the same questions, one after the other; return one evaluation each.
+    """Ask several programs the same questions; return one evaluation each.
 
     A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
     questions not answered by all. No model's reply is remembered from one program for the next: each pays for its own.
@@ -159,6 +159,6 @@ class Grader:
         return grade_answer(question, answer, self._weights, text_of, similarity, self._cascade)
 
     def _measure_similarity(self, question: str, answer: str) -> float:
-        """Return the cosine of question and answer, a stand-in for a judge's opinion of relevancy."""
+        """Return the cosine of question and answer, which stands for relevancy."""
         a, b = self._embedder.encode([question, answer])
         return float(a @ b)

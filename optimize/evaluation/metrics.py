@@ -176,7 +176,7 @@ def grade_answer(
 
 
 def score_routing(question: LabelledQuestion, answer: Answer) -> float | None:
-    """Return 1 for the right route and, for a question that is looked up, exactly the labelled bases."""
+    """Return 1 for the right route and, where one looks up, the right bases."""
     if question.route is None:
         return None
     if answer.route != question.route:
@@ -187,7 +187,7 @@ def score_routing(question: LabelledQuestion, answer: Answer) -> float | None:
 
 
 def score_support(answer: Answer, text_of: Callable[[str], str]) -> float | None:
-    """Return the share of an answer's claims whose numbers and names all stand in the passages they cite.
+    """Return the share of claims whose numbers and names are in what they cite.
 
     A claim that cites a passage without a text (computed or fetched for this answer) is not counted; None when there
     is none to count, or the answer is from no passage. One that was written from passages and cites none has no share.

@@ -50,7 +50,7 @@ class Ranked:
 
 
 def read_beir(folder: Path, split: str = "test") -> SearchSet:
-    """Read corpus.jsonl, queries.jsonl and qrels/<split>.tsv, without the questions that are not judged.
+    """Read a set in BEIR's layout, without the questions that are not judged.
 
     Raises `DataError` for a file that is absent or malformed, or when nothing is judged.
     """
@@ -75,7 +75,7 @@ def read_beir(folder: Path, split: str = "test") -> SearchSet:
 
 
 def build_search_set(questions: Sequence[LabelledQuestion], passages: Iterable[str]) -> SearchSet:
-    """Return the questions whose evidence is all among the ids of passages, without tables and live sources.
+    """Return the questions whose evidence is all among the ids of passages.
 
     Raises `DataError` when there is none.
     """
@@ -90,7 +90,7 @@ def build_search_set(questions: Sequence[LabelledQuestion], passages: Iterable[s
 
 
 def open_beir(project: Project, corpus: Path, progress: Advance | None = None) -> Library:
-    """Index a set's corpus under the project's settings, once, and open it from the `.ragc` folder.
+    """Open a set's corpus under the project's settings, indexed once.
 
     Raises `KnowledgeError` when the corpus cannot be read.
     """
@@ -103,7 +103,7 @@ def open_beir(project: Project, corpus: Path, progress: Advance | None = None) -
 def rank_questions(
     library: Library, labelled: SearchSet, strategy: str = "auto", k: int = max(DEPTHS), progress: Advance | None = None
 ) -> list[Ranked]:
-    """Return the best `k` passages of every question, searched one after the other in the document bases."""
+    """Return the best `k` passages of every question in the document bases."""
     weight, graph = STRATEGIES[strategy]
     prefix = f"{BASE}/{labelled.corpus.name}#" if labelled.corpus else ""
     sources = list(dict.fromkeys(passage.source for passage in library.passages()))
@@ -120,7 +120,7 @@ def rank_questions(
 
 
 def measure_rankings(ranked: Sequence[Ranked], strategy: str, depths: Sequence[int] = DEPTHS) -> dict[str, Any]:
-    """Return the stable shape of `ragc eval-search --json`; depths beyond DEPTHS add `R@k` and `all@k`."""
+    """Return the shape of `ragc eval-search --json`, further depths added."""
 
     def mean_recall(k: int) -> float:
         return _round_mean([recall_at_k(r, k) for r in ranked])
@@ -143,7 +143,7 @@ def recall_at_k(ranked: Ranked, k: int) -> float:
 
 
 def ndcg_at_k(ranked: Ranked, k: int) -> float:
-    """Return the normalised discounted cumulated gain in [0, 1] (Järvelin and Kekäläinen 2002, eq. 2)."""
+    """Return nDCG in [0, 1] (Järvelin and Kekäläinen 2002, eq. 2)."""
     gains = [ranked.judged.get(id_, 0.0) for id_ in ranked.ids[:k]]
     ideal = sorted(ranked.judged.values(), reverse=True)[:k]
     return _discount_gains(gains) / _discount_gains(ideal)

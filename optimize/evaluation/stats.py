@@ -70,7 +70,7 @@ class PairedResult:
 
 
 def format_p(p: float) -> str:
-    """Return a p-value as it is printed: `= 0.042`, or `< 0.001`, for no chance is nought."""
+    """Return a p-value as it is printed: `= 0.042`, or `< 0.001`."""
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
@@ -109,7 +109,7 @@ def paired_test(
     seed: int = 0,
     within: tuple[float, float] = ANY,
 ) -> PairedResult:
-    """Test B against A, value by value, with a cluster sign-flip test of the mean difference.
+    """Test B against A, value by value, with a cluster sign-flip test.
 
     Under "no difference" a topic's summed difference is as likely to be negative as positive; p is the share of sign
     patterns with a mean at least as far from zero (exact up to 13 topics that differ, else 9,999 seeded patterns).
@@ -137,7 +137,7 @@ def paired_test(
 
 
 def one_sided_limits(values: Sequence[float], groups: Sequence[Hashable] | None = None) -> tuple[float, float]:
-    """Return the lower and the upper 95 % limit of the mean, each on its own, clustered on `groups`.
+    """Return the lower and the upper 95 % limit of the mean, each on its own.
 
     When no two values differ there is no spread to go by: then the limits lie as far off as a share of values
     that were never seen in n may reach, 1 - .05**(1/n) (the "rule of three"), times the larger of 1 and the mean.
@@ -151,7 +151,7 @@ def one_sided_limits(values: Sequence[float], groups: Sequence[Hashable] | None 
 
 
 def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Return the p-values corrected for their number (Holm 1979), under the same names."""
+    """Return the p-values corrected for their number (Holm 1979)."""
     corrected, least = {}, 0.0
     for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         least = min(1.0, max(least, (len(p_values) - place) * p_values[name]))
@@ -160,7 +160,7 @@ def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def questions_needed(effect: float, spread: float, per_unit: float = 1.0) -> int:
-    """Return how many questions show a true difference of `effect` with a chance of 80 %.
+    """Return how many questions show a true difference with a chance of 80 %.
 
     `spread` is the standard deviation of the differences between independent units (topics, or questions), of
     `per_unit` questions each; for a proportion it is sqrt(discordance - effect**2). At least MIN_UNITS
@@ -182,7 +182,7 @@ def questions_needed(effect: float, spread: float, per_unit: float = 1.0) -> int
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """The standard error of a mean, its degrees of freedom, and the sum of each independent unit."""
+    """The standard error of a mean, and the sums of the independent units."""
 
     error: float
     freedom: int
@@ -197,7 +197,7 @@ def _require_finite(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 def _measure_spread(data: NDArray[np.float64], groups: Sequence[Hashable] | None) -> _Spread:
-    """Return the cluster-robust spread (Liang and Zeger 1986), with the correction for few groups."""
+    """Return the cluster-robust spread (Liang and Zeger 1986)."""
     n = len(data)
     alone = float(data.std(ddof=1)) / math.sqrt(n) if n > 1 and np.ptp(data) > 0 else 0.0
     named: dict[Hashable, int] = {}
@@ -214,7 +214,7 @@ def _measure_spread(data: NDArray[np.float64], groups: Sequence[Hashable] | None
 
 
 def _flip_signs(sums: NDArray[np.float64], seed: int) -> float:
-    """Return the two-sided p of the mean of `sums`, one of each independent unit, under random signs.
+    """Return the two-sided p of a mean under random signs of the units' sums.
 
     Exact when there are no more than RESAMPLES patterns, else from so many seeded ones; units that do not differ have
     no sign to flip. It is the p of `scipy.stats.permutation_test(..., permutation_type="samples")`, which draws its
@@ -243,7 +243,7 @@ def _flip_signs(sums: NDArray[np.float64], seed: int) -> float:
 
 
 def _t_quantile(share: float, freedom: float) -> float:
-    """Return a quantile of Student's t, not by `scipy.stats`, which takes a second to import."""
+    """Return a quantile of Student's t without `scipy.stats`, slow to import."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, share))
@@ -262,7 +262,7 @@ def _clopper_pearson(mean: float, n: int, spread: _Spread) -> tuple[float, float
 
 
 def _detectable_difference(error: float, units: int, n: int) -> float:
-    """Return the smallest difference seen with 80 % power by the sign-flip test on independent units.
+    """Return the smallest difference that the sign-flip test sees with 80 % power.
 
     The standard deviation of few units is too small on average; c4 corrects that (Holtzman 1950). When no two values
     differ there is no spread to go by: then it is the fewest questions that must change before the test can speak, one
@@ -287,7 +287,7 @@ def _detectable_size(units: int) -> float:
 
 
 def _t_test_power(shift: float, units: float) -> float:
-    """Return the power of a two-sided t-test at ALPHA for a true mean of so many standard errors."""
+    """Return the power of a two-sided t-test for a mean of `shift` errors."""
     from scipy.special import nctdtr
 
     reach = _t_quantile(1 - ALPHA / 2, units - 1)

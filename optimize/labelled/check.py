@@ -68,7 +68,7 @@ class CheckReport:
 
     @property
     def shortcut_warnings(self) -> list[DataFinding]:
-        """A warning for the strongest shortcut of each label of each split, where it is worth one."""
+        """A warning for the strongest shortcut of each label of each split."""
         strongest: dict[tuple[str, str, str], Shortcut] = {}
         for one in self.shortcuts:
             strongest.setdefault((one.split, one.label, one.value), one)
@@ -123,7 +123,7 @@ def check_questions(
 def require_sound_labels(
     project: Project, questions: Sequence[LabelledQuestion], parts: Parts | None = None
 ) -> CheckReport:
-    """Check the questions before a compile, which would learn the wrong thing from labels in error.
+    """Return the check of the questions that a compile is to learn from.
 
     Raises `DataError`, with the first findings, when labels contradict the knowledge or each other.
     """
@@ -137,7 +137,7 @@ def require_sound_labels(
 
 
 def find_empty_split(parts: Parts) -> tuple[str, str] | None:
-    """Return why a compile cannot begin on these splits, and the way out; None when it can."""
+    """Return why a compile cannot begin, and the way out; None when it can."""
     uses = {"train": "learn from", "test": "test on"}
     empty = [use for name, use in uses.items() if not parts[name]]
     if not empty:
@@ -210,7 +210,7 @@ def _find_shortages(parts: Parts) -> Iterator[DataFinding]:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two questions, the earlier one first, of which the words of one are nearly all among the other's."""
+    """Two questions, the words of one nearly all among the other's."""
 
     first: LabelledQuestion
     other: LabelledQuestion
@@ -219,7 +219,7 @@ class _Pair:
 
 
 def _find_leaks(questions: Sequence[LabelledQuestion], pairs: Iterable[_Pair]) -> Iterator[DataFinding]:
-    """Yield one error a topic, passage or pair of questions that is in two splits by its `split` fields."""
+    """Yield each topic, passage and pair of questions that is in two splits."""
     split = [q for q in questions if q.split]
     yield from _find_shared(split, "the topic", lambda q: (q.topic,) if q.topic else ())
     yield from _find_shared(split, "the evidence", lambda q: tuple(i for i in q.evidence if "#" in i))
@@ -246,7 +246,7 @@ def _find_shared(
 
 
 def _find_repeats(pairs: Iterable[_Pair]) -> Iterator[DataFinding]:
-    """Yield questions in nearly the words of another of their split, with its labels: they add nothing."""
+    """Yield questions in the words, and with the labels, of another of their split."""
     told = set()
     for pair in pairs:
         (split, labels), (other_split, other_labels) = (
@@ -271,7 +271,7 @@ def _find_near_duplicates(questions: Sequence[LabelledQuestion]) -> list[_Pair]:
 
 
 def _pair_alike(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of texts of enough words whose shared words make up half of the shorter one's letters.
+    """Yield pairs of texts that share words of half the shorter one's letters.
 
     All pairs of thousands of questions are too many to compare letter by letter; a sparse product counts what each
     pair shares.

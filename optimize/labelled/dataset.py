@@ -42,7 +42,7 @@ Fact = Text | tuple[Text, ...]
 
 
 class LabelledQuestion(BaseModel):
-    """One question and what is known of its right answer; an empty field is a label nobody gave."""
+    """One question and its labels; an empty field is a label nobody gave."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -96,7 +96,7 @@ class LabelledQuestion(BaseModel):
 
     @property
     def cluster(self) -> str:
-        """The topic, or the id of a question without one: the unit that statistics take as independent."""
+        """The unit that statistics take as independent: the topic, else the id."""
         return self.topic or self.id
 
 
@@ -116,7 +116,7 @@ class Unread:
 
 
 def read_labelled(path: str | Path, project: Path | None = None) -> list[LabelledQuestion]:
-    """Return the questions of a JSON Lines file in their order, without its blank lines.
+    """Return the questions of a JSON Lines file, blank lines passed over.
 
     Raises `DataError` for the first line that is no labelled question. With the folder of the `project` that the file
     belongs to, the error names the command that lists all such lines.
@@ -130,7 +130,7 @@ def read_labelled(path: str | Path, project: Path | None = None) -> list[Labelle
 
 
 def read_lines(path: str | Path) -> tuple[list[LabelledQuestion], list[Unread]]:
-    """Return the questions of a file and the lines that are none; raise `DataError` for a file without lines."""
+    """Return the questions of a file, and the lines that are none."""
     path = Path(path)
     questions: list[LabelledQuestion] = []
     unread: list[Unread] = []

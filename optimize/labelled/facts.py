@@ -59,7 +59,7 @@ _TOKEN = re.compile(
 
 
 def states(text: str, fact: str | Sequence[str]) -> bool:
-    """Tell whether a text states a fact, or one of its alternatives where `fact` is a sequence.
+    """Tell whether a text states a fact, or any of several alternatives.
 
     Equal are: upper and lower case, any white space, "1,000" and 1000, "4.50" and 4.5, "thirty" and 30, "14-day" and
     "14 days", "£45", "GBP 45" and "45 pounds", "15 per cent" and "15%", "10 m" and "10 metres". A number is matched
@@ -88,20 +88,20 @@ def spans_boundary(text: str, fact: str) -> bool:
 
 @lru_cache(maxsize=16_384)
 def is_bare_numeral(fact: str) -> bool:
-    """Tell whether a fact is a number in words with no other word beside it, such as "twenty-five"."""
+    """Tell whether a fact is a number in words and nothing else."""
     return re.fullmatch(rf" {_IN_WORDS}\d+ ", _normalise_worded(fact)) is not None
 
 
 @lru_cache(maxsize=16_384)
 def normalise_text(text: str) -> str:
-    """Return the tokens of a text in their one spelling, a space around each; " " where there is none."""
+    """Return the tokens of a text in their one spelling, a space around each."""
     tokens = _join_tokens(list(_scan_tokens(text)))
     return f" {' '.join(tokens)} " if tokens else " "
 
 
 @lru_cache(maxsize=16_384)
 def _normalise_worded(text: str) -> str:
-    """Return the text as `normalise_text` does, with _IN_WORDS before each number that it has in words."""
+    """Return the normalised text with _IN_WORDS before its numbers in words."""
     return f" {' '.join(_join_tokens(list(_scan_tokens(text)), _IN_WORDS)).strip(f' {STOP}')} "
 
 
@@ -112,7 +112,7 @@ def _normalise_fact(fact: str) -> str:
 
 
 def _scan_tokens(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each token with its kind before it: number, word, joins (a word close to the one before), sign, stop."""
+    """Yield kind and token: number, word, joins (a close word), sign, stop, whole."""
     text = unicodedata.normalize("NFKC", text.translate(_BEFORE_COMPATIBILITY)).translate(_DASHES).casefold()
     end = 0
     for match in _TOKEN.finditer(text):
@@ -130,7 +130,7 @@ def _scan_tokens(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _normalise_number(written: str) -> str:
-    """Return the one spelling of a number: no thousands commas, no idle zeros; a time stays as it is."""
+    """Return a number without thousands commas and idle zeros."""
     if re.fullmatch(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?", written):
         written = written.replace(",", "")
     if re.fullmatch(r"-?\d*\.\d+", written):
@@ -143,7 +143,7 @@ def _normalise_number(written: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def _normalise_word(written: str) -> str:
-    """Return a word without its possessive and, roughly, its plural: both sides of a comparison are cut alike."""
+    """Return a word without its possessive and, roughly, its plural."""
     word = written.removesuffix("'s").replace("'", "")
     if word in _NUMERALS or word in _ABBREVIATIONS or word in _CURRENCY_NAMES:
         return word
@@ -156,7 +156,7 @@ def _normalise_word(written: str) -> str:
 
 
 def _join_tokens(scanned: list[tuple[str, str]], in_words: str = "") -> list[str]:
-    """Write numerals as digits, units in full and a currency before its amount, with one STOP in a row."""
+    """Write numerals as digits, units in full, currencies before their amount."""
     out: list[str] = []
     at = 0
     while at < len(scanned):
@@ -187,7 +187,7 @@ Numeral = tuple[int, int] | None
 
 
 def _read_numeral(scanned: Sequence[tuple[str, str]], at: int) -> Numeral:
-    """Return the number in words that begins at a place: "two hundred and five" is 205."""
+    """Return the number in words at a place: "two hundred and five" is 205."""
 
     def word_at(n: int) -> str:
         """Return the word at `n` where it may continue a numeral, else nothing."""

@@ -50,7 +50,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One question of a set: `answers` are spellings of one answer, `evidence` keys of its passages."""
+    """One question of a set: spellings of its answer, keys of its passages."""
 
     id: str
     question: str
@@ -70,7 +70,7 @@ class _Passages:
         self._keys: dict[tuple[str, str], str] = {}
 
     def add(self, title: str, text: str, key: str = "") -> str:
-        """Return the key of a passage: the one given, or that of the same title and text, or the next."""
+        """Return the key of a passage: given, of the same text, or the next one."""
         title, text = " ".join(title.split()), text.strip()
         key = key or self._keys.setdefault((title, text), f"p{len(self._keys) + 1}")
         if text:  # an empty one can neither be found nor cited
@@ -79,7 +79,7 @@ class _Passages:
 
 
 def import_set(folder: Path, source: Path, format: str = "", base: str = "", limit: int | None = None) -> ImportReport:
-    """Add a public set, or its first `limit` questions, to the project in `folder`, made when there is none.
+    """Add a public set, or its first `limit` questions, to a project, new or old.
 
     Passages go to `knowledge/<base>`, questions to the end of the labelled file. Raises `DataError` for a set that is
     absent, of another format, or imported already.
@@ -167,7 +167,7 @@ def _append_text(file: Path, text: str) -> None:
 
 
 def _label_item(item: _Item, ids: Mapping[str, str], passages: _Passages, topic: str, base: str) -> LabelledQuestion:
-    """Return the question with the labels that hold: an answer that no passage states is no fact."""
+    """Return the labels that hold: an answer that no passage states is no fact."""
     evidence = [key for key in item.evidence if key in ids] if item.answered else []
     text = "\n\n".join("\n\n".join(passages.texts[key]) for key in evidence)
     spellings = tuple(dict.fromkeys(answer for answer in item.answers if answer.strip())) if item.answered else ()
@@ -189,7 +189,7 @@ def _label_item(item: _Item, ids: Mapping[str, str], passages: _Passages, topic:
 
 
 def _name_topics(items: Sequence[_Item], base: str) -> dict[str, str]:
-    """Return a topic for each question: its own, or one for all questions that evidence links to each other."""
+    """Return a topic for each question: its own, or that of its shared evidence."""
     links = [(f"passage {key}", f"question {item.id}") for item in items for key in item.evidence]
     component = link_components([*((f"question {item.id}",) * 2 for item in items), *links])
     names: dict[str, str] = {}
@@ -200,7 +200,7 @@ def _name_topics(items: Sequence[_Item], base: str) -> dict[str, str]:
 
 
 def _detect_format(source: Path) -> str:
-    """Return the format that a file or folder looks like; raise `DataError` when it looks like none."""
+    """Return the format that a file or folder looks like."""
     if source.is_dir() and (source / "corpus.jsonl").is_file():
         return "beir"
     if source.suffix.lower() == ".csv":
@@ -214,7 +214,7 @@ def _detect_format(source: Path) -> str:
 
 
 def _read_beir(source: Path, passages: _Passages) -> Iterator[_Item]:
-    """Read a folder of corpus.jsonl, queries.jsonl and qrels/*.tsv; questions without a qrel are left out."""
+    """Read a folder in BEIR's layout, without the questions that have no qrel."""
     for row in _read_rows(source / "corpus.jsonl"):
         passages.add(str(row.get("title") or ""), str(row["text"]), " ".join(str(row["_id"]).split()))
     relevant: dict[str, list[str]] = {}
@@ -233,7 +233,7 @@ def _read_beir(source: Path, passages: _Passages) -> Iterator[_Item]:
 
 
 def _read_hotpotqa(source: Path, passages: _Passages) -> Iterator[_Item]:
-    """Read HotpotQA's and 2WikiMultihopQA's JSON; contexts as pairs, or as the columns of their copies elsewhere."""
+    """Read HotpotQA's and 2WikiMultihopQA's JSON, contexts as pairs or columns."""
     for row in _read_rows(source):
         context, facts = row["context"], row.get("supporting_facts") or []
         if isinstance(context, Mapping):
@@ -246,7 +246,7 @@ def _read_hotpotqa(source: Path, passages: _Passages) -> Iterator[_Item]:
 
 
 def _read_musique(source: Path, passages: _Passages) -> Iterator[_Item]:
-    """Read MuSiQue's JSON Lines; a hop that names an earlier one (#1) gets its answer put in."""
+    """Read MuSiQue's JSON Lines, hops with the answers of earlier ones put in."""
     for row in _read_rows(source):
         keys = [passages.add(p["title"], p["paragraph_text"]) for p in row["paragraphs"]]
         evidence = (k for k, p in zip(keys, row["paragraphs"], strict=True) if p.get("is_supporting"))
@@ -263,7 +263,7 @@ def _read_musique(source: Path, passages: _Passages) -> Iterator[_Item]:
 
 
 def _read_squad(source: Path, passages: _Passages) -> Iterator[_Item]:
-    """Read SQuAD 1.1's and 2.0's JSON; an article is a topic, an impossible question one to abstain from."""
+    """Read SQuAD 1.1's and 2.0's JSON; an article is a topic."""
     for article in json.loads(source.read_text(encoding="utf-8"))["data"]:
         title = article["title"].replace("_", " ")
         for paragraph in article["paragraphs"]:
@@ -275,7 +275,7 @@ def _read_squad(source: Path, passages: _Passages) -> Iterator[_Item]:
 
 
 def _read_csv(source: Path, passages: _Passages) -> Iterator[_Item]:
-    """Read a table with a column `question` and any of id, answer, title, context, topic, outcome."""
+    """Read a table of question, id, answer, title, context, topic, outcome."""
     with source.open(encoding="utf-8-sig", newline="") as file:
         for number, raw in enumerate(csv.DictReader(file), 1):
             row = {str(key).strip().lower(): str(value or "").strip() for key, value in raw.items()}
@@ -306,7 +306,7 @@ def _read_rows(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _fill_hop(question: str, answers: Sequence[str]) -> str:
-    """Return a hop's question with the answers of earlier hops in the place of #1, #2 and so on."""
+    """Return a hop's question with earlier answers in the place of #1, #2."""
     filled = dict(enumerate(answers, 1))
     return re.sub(r"#(\d)", lambda mark: filled.get(int(mark[1]), mark[0]), question)
 

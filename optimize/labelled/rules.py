@@ -35,7 +35,7 @@ class ProjectTables:
         return {f"{base.name}/{table.name}" for base in self._bases for table in base.schema.tables}
 
     def select_rows(self, sql: str) -> str:
-        """Return the rows of a SELECT on the first base that can run it, a line each, column names first.
+        """Return the rows of a SELECT, a line each, column names first.
 
         Raises `KnowledgeError` when no base can, or it is anything but a SELECT.
         """
@@ -62,7 +62,7 @@ def _format_rows(rows: Sequence[Sequence[Any]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The knowledge of a project as it lies on disk, read without an index or a model."""
+    """The knowledge of a project as it lies on disk, without an index."""
 
     passages: dict[str, Passage]
     """The passages by id."""
@@ -73,7 +73,7 @@ class Corpus:
 
 
 def read_corpus(project: Project) -> Corpus:
-    """Read the passages and tables of every base; raise `KnowledgeError` for one that cannot be read."""
+    """Read the passages and tables of every base, or raise `KnowledgeError`."""
     from program.knowledge.ingest.folder import link_superseded, read_spec
     from program.knowledge.kinds import folders
 
@@ -112,7 +112,7 @@ class Knowledge:
         return states(self._everything, fact)
 
     def find_uncited_answers(self, question: LabelledQuestion) -> list[str]:
-        """Return passages outside the evidence that state all facts and hold as much of the question's words.
+        """Return passages that answer as well as the evidence and are not among it.
 
         Words count by their rarity, log(passages / passages with the word), and half of the question's must be held.
         At most three ids, the nearest first. Passages that another replaced, or that state a not_fact, answer nothing.
@@ -142,7 +142,7 @@ class Knowledge:
 
     @cached_property
     def _ids_by_word(self) -> dict[str, set[str]]:
-        """By word, in the spelling that facts are compared in, the ids of the passages that hold it."""
+        """The ids of the passages that hold a word, by its normalised spelling."""
         found: dict[str, set[str]] = {}
         for id_, text in self._texts.items():
             for word in set(normalise_text(text).split()):
@@ -159,7 +159,7 @@ class Knowledge:
         return [id_ for id_, text in whole.items() if not states(text, question.not_facts)]
 
     def _find_holding(self, spelling: str) -> set[str]:
-        """Return the ids of the passages that hold all words of a fact; none for one without a word."""
+        """Return the ids of the passages that hold all words of a fact."""
         held = [self._ids_by_word.get(word, set()) for word in normalise_text(spelling).split()]
         return set.intersection(*held) if held else set()
 
@@ -257,7 +257,7 @@ def _warn_of_sub_queries(question: LabelledQuestion, knowledge: Knowledge) -> It
 
 
 def _find_missed(sub_queries: Iterable[str], texts: Mapping[str, str], shared: int) -> list[str]:
-    """Return the ids of the texts with which no sub-query shares so many content words."""
+    """Return the ids of texts that share too few words with every sub-query."""
     from program.knowledge.index.keywords import words
 
     asked = [set(words(query)) for query in sub_queries]

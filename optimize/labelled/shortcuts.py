@@ -31,7 +31,7 @@ _COMMON = 3  # a first word or a topic of fewer questions is one of the rare one
 
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """How well one feature alone tells the questions of a split that have a label from those that have not."""
+    """How well one feature predicts one label of a split."""
 
     split: str
     """`train`, `dev` or `test`."""
@@ -62,7 +62,7 @@ class Shortcut:
 
 
 def find_shortcuts(parts: Mapping[str, Sequence[LabelledQuestion]]) -> list[Shortcut]:
-    """Return the AUC of every feature for every label of every split, the strongest first.
+    """Return the AUC of each feature for each label of each split, highest first.
 
     A label with fewer than LEAST questions that have it, or have it not, is left out. `topic` is not held against a
     knowledge base: the questions of a topic share documents, and a document lies in one base.
@@ -110,7 +110,7 @@ def _find_in_split(split: str, questions: Sequence[LabelledQuestion]) -> Iterato
 
 
 def _number_traits(name: str, traits: Sequence[str]) -> list[int]:
-    """Return each question's trait as the number of a category: lengths by quantile, rare ones as one."""
+    """Return traits as category numbers: lengths by quantile, rare ones as one."""
     import numpy as np
 
     if name == "length":
@@ -123,7 +123,7 @@ def _number_traits(name: str, traits: Sequence[str]) -> list[int]:
 
 
 def _measure_aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> dict[str, float]:
-    """Return by feature the AUC of its out-of-fold log-odds; TOGETHER sums the surface features (naive Bayes)."""
+    """Return the AUC of each feature's out-of-fold log-odds, and of their sum."""
     import numpy as np
     from scipy.stats import rankdata
 
@@ -136,7 +136,7 @@ def _measure_aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> 
 
 
 def _predict_log_odds(column: NDArray[np.int64], y: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return log P(category | label) - log P(category | no label) by the other folds, add-one smoothed."""
+    """Return log-odds of the label by category, from the other folds, smoothed."""
     import numpy as np
 
     shuffled = np.random.default_rng(0).permutation(len(y))

@@ -48,7 +48,7 @@ def split_questions(
 
 
 def sample_stratified(questions: Sequence[LabelledQuestion], most: int) -> list[LabelledQuestion]:
-    """Return at most so many questions in their order, of every topic and outcome its share."""
+    """Return so many of the questions, of every topic and outcome its share."""
     if len(questions) <= most:
         return list(questions)
     places = sorted(range(len(questions)), key=lambda n: (questions[n].cluster, questions[n].outcome or "", n))
@@ -74,7 +74,7 @@ def link_components(links: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Questions that stay together; `key` does not depend on their order, `split` is given or None."""
+    """Questions that stay together, in a given split or in any."""
 
     key: str
     questions: tuple[LabelledQuestion, ...]
@@ -99,7 +99,7 @@ def _group_questions(
 
 
 def _place_groups(groups: Sequence[_Group], seed: int) -> list[int]:
-    """Return the index in SPLITS of each group: largest first where it fits best, then moved and swapped."""
+    """Return the index in SPLITS of each group: placed, then moved and swapped."""
     division = _Division(groups)
     free = [n for n, group in enumerate(groups) if not group.split]
     for n, group in enumerate(groups):
@@ -124,7 +124,7 @@ def _list_features(question: LabelledQuestion) -> list[str]:
 
 
 class _Division:
-    """Groups placed in splits, and how far the counts of their features (all, tags, outcomes) are from SHARES."""
+    """Groups placed in splits, and how far their features are from SHARES."""
 
     def __init__(self, groups: Sequence[_Group]) -> None:
         features = [Counter(f for q in group.questions for f in _list_features(q)) for group in groups]
@@ -159,7 +159,7 @@ class _Division:
                 self.put(min(spare, key=lambda n: self.counts[n, 0]), empty)
 
     def move_groups(self, free: Sequence[int]) -> bool:
-        """Move each group to a better split, never the last one out of its own; return whether any moved."""
+        """Move each group to a better split, never the last out of its own."""
         moved = False
         holds = Counter(self.place)
         for n in free:
@@ -181,7 +181,7 @@ class _Division:
         return swapped
 
     def _try_places(self, places: Mapping[int, int]) -> bool:
-        """Place groups anew and keep that only where the weighted squared distance from the target falls."""
+        """Place groups anew where that brings the division nearer to the target."""
         before, old = self._measure_gap(), {n: self.place[n] for n in places}
         for n, split in places.items():
             self.put(n, split)
@@ -196,7 +196,7 @@ class _Division:
 
 
 def write_splits(path: Path, where: Mapping[str, str]) -> int:
-    """Write the split of each question, by id, into a file that reads well; return how many lines changed.
+    """Write the split of each question, by id; return how many lines changed.
 
     Only the value of `split` changes, or is added as the last key: order, spacing and line ends stay. Raises
     `DataError` when the file cannot be written.
@@ -244,12 +244,12 @@ def _set_split(line: str, split: str) -> str:
 
 
 def question_digest(text: str) -> str:
-    """Return 16 hexadecimal digits for a question's words, the same whatever its case and spacing."""
+    """Return 16 hexadecimal digits for a question, whatever its case and spacing."""
     return hashlib.sha256(" ".join(text.casefold().split()).encode()).hexdigest()[:_DIGITS]
 
 
 def find_previous_splits(manifests: Collection[Manifest]) -> dict[str, str]:
-    """Return the split of each question that versions were compiled on, by digest; train before dev before test."""
+    """Return by digest the split of each question that versions were compiled on."""
     found: dict[str, str] = {}
     for part in SPLITS:
         for manifest in manifests:
@@ -259,7 +259,7 @@ def find_previous_splits(manifests: Collection[Manifest]) -> dict[str, str]:
 
 
 def warn_of_overlap(manifest: Manifest, questions: Iterable[str]) -> str:
-    """Return a sentence when a version was compiled on questions of its test, or may have been; else nothing."""
+    """Return a warning when a version may have learnt from its test, else nothing."""
     version = f"{manifest.name}@{manifest.version}"
     if manifest.section("optimizer").get("name", "none") == "none":
         return ""
