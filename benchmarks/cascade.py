@@ -38,7 +38,8 @@ from program.loop.knobs import Knob
 from program.loop.rag import AgenticRAG
 from program.models.asked import LanguageDecider
 from program.models.catalog import open_models
-from program.settings import ModelSettings, Project, ProviderSettings
+from program.project import Project
+from program.settings import ModelSettings, ProviderSettings
 from tests.support.provider import Script, serve
 
 ROOT = Path(__file__).parents[1]

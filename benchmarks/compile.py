@@ -53,7 +53,7 @@ from optimize.labelled.split import split_questions
 from program import load
 from program.loop.parameters import apply, read
 from program.loop.rag import AgenticRAG
-from program.settings import Project
+from program.project import Project
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "tallowgate"
 SEEDS = 5

@@ -13,7 +13,8 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.rules import Corpus, read_corpus
 from optimize.labelled.split import split_questions
 from program import load
-from program.settings import FILE, Project
+from program.project import Project
+from program.settings import FILE
 
 FOLDER = Path(__file__).parents[1] / "data" / "tallowgate"
 SPLIT_SIZES = {"train": 483, "dev": 218, "test": 308}

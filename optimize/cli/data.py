@@ -34,7 +34,7 @@ def check(folder: Folder, json: Json = False) -> None:
     from optimize.labelled.dataset import read_lines
     from optimize.labelled.rules import read_corpus
     from program.errors import DataError
-    from program.settings import Project
+    from program.project import Project
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
@@ -101,13 +101,13 @@ def stats(folder: Folder, json: Json = False) -> None:
     from optimize.labelled.check import count_labels
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions
-    from optimize.registry.looks import looks_at
-    from program.settings import Project
+    from optimize.registry.versions import count_test_uses
+    from program.project import Project
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)
     counts = count_labels(questions)
-    looks = looks_at(project.artifacts, project.name, [q.question for q in split_questions(questions)["test"]])
+    looks = count_test_uses(project.artifacts, project.name, [q.question for q in split_questions(questions)["test"]])
     if json:
         print_json({**counts, "test_looks": looks})
         return
@@ -128,7 +128,7 @@ def split(
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions, write_splits
     from program.errors import DataError
-    from program.settings import Project
+    from program.project import Project
 
     project = Project.open(folder)
     path = project.labelled

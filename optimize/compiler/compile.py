@@ -30,14 +30,14 @@ from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import EvaluatedProgram, evaluate_side_by_side
 from optimize.labelled.check import CheckReport
 from optimize.labelled.shortcuts import find_shortcuts
-from optimize.registry.versions import locked
+from optimize.registry.versions import hold_lock
 from optimize.report.page import Story, render
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.index.build import Advance
 from program.loop.parameters import apply
 from program.models.catalog import require_price
+from program.project import Project
 from program.serve.reference import resolve
-from program.settings import Project
 
 TRIALS = 60
 """Settings that a search proposes by default."""
@@ -145,7 +145,7 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, proce
 
 def _begun(journal: Journal, lead: Lead, ready: Preparation) -> None:
     """Leads a new study, and spends with it, where its version can be sealed."""
-    with locked(ready.project.artifacts, ready.project.name):
+    with hold_lock(ready.project.artifacts, ready.project.name):
         pass
     lead.take(journal)
     ready.begin(journal)
@@ -246,8 +246,8 @@ def _finish(
 
     stage("sealing")
     study = journal.key
-    report = CheckReport(0, shortcuts=find_shortcuts(ready.parts))
-    doubts = [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
+    labels = CheckReport(0, shortcuts=find_shortcuts(ready.parts))
+    doubts = [f"{found.what} {found.mend}" for found in labels.shortcut_warnings]
     plainly, before, after = evaluations
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
     broken = {**search.broken, **bench.broken, **dict.fromkeys(after.failed, "in the test")}

@@ -32,10 +32,9 @@ from program.knowledge.index.build import Advance, index_project
 from program.loop.deciding import tiers
 from program.loop.parameters import Setting, apply, is_candidate, read, space
 from program.loop.rag import AgenticRAG
-from program.serve.artifact import load
-from program.serve.fitting import ROLES, require_keys
-from program.serve.opening import open_program
-from program.settings import Project
+from program.project import Project
+from program.serve.artifact import ROLES, require_keys
+from program.serve.opening import load, open_program
 
 FOLDS = 4
 RECORD = "record.sqlite"

@@ -188,17 +188,17 @@ def compare_rows(
     )
 
 
-@manifest.readable("What one of the versions was scored")
+@manifest.refuse_unreadable("What one of the versions was scored")
 def compare_versions(a: str, b: str, metric: str = PRIMARY, root: Path | str | None = None) -> Comparison:
     """Compare two versions by the scores sealed in them, once verified."""
     return compare_rows(read_scores(a, root), read_scores(b, root), metric)
 
 
-@manifest.readable("What a version was scored")
+@manifest.refuse_unreadable("What a version was scored")
 def read_scores(ref: str, root: Path | str | None = None) -> list[dict[str, Any]]:
     """Return the rows of a version's `scores.jsonl`, or raise `DataError`."""
     found = reference.resolve(ref, root)
-    sealed = manifest.verify(found.path, found.digest)
+    sealed = manifest.verify_folder(found.path, found.digest)
     if SCORES not in {file.path for file in sealed.files}:
         raise DataError(f"{found} holds no {SCORES}.", "Compile a version on labelled questions with a test split.")
     return [orjson.loads(line) for line in (found.path / SCORES).read_bytes().splitlines() if line.strip()]

@@ -15,7 +15,7 @@ from optimize.labelled.shortcuts import Shortcut, find_shortcuts
 from optimize.labelled.split import SPLITS, split_questions
 from program.errors import DataError
 from program.passage import Flaw, Passage
-from program.settings import Project
+from program.project import Project
 
 WIDTH = 0.3
 FEWEST = math.ceil((1.96 / WIDTH) ** 2 - 1.96**2)

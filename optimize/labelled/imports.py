@@ -16,8 +16,9 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.facts import states
 from optimize.labelled.split import link_components
 from program.errors import DataError
+from program.project import Project
 from program.serve.reference import name_from
-from program.settings import BASE_NAME, FILE, Project
+from program.settings import BASE_NAME, FILE
 from program.storage import write_whole
 
 SHARD = 40_000_000

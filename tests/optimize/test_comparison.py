@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from optimize.cli import ab
 from optimize.evaluation.comparison import Margin, check_guardrail, compare_rows, parse_margin
-from optimize.registry.versions import publish
+from optimize.registry.versions import publish_version
 from program.errors import DataError
 
 QUESTIONS = 80
@@ -102,8 +102,8 @@ def test_what_cannot_be_compared_is_an_error(b, metric, complaint):
 def test_the_command_opens_with_the_verdict_and_its_exit_code_tells_it(tmp_path):
     for words in (BAD, GOOD, OTHER):
         lines = "".join(json.dumps(row) + "\n" for row in rows(words))
-        publish("helpdesk", {}, {"scores.jsonl": lines.encode()}, tmp_path)
-    publish("helpdesk", {}, {"program.json": b"{}"}, tmp_path)
+        publish_version("helpdesk", {}, {"scores.jsonl": lines.encode()}, tmp_path)
+    publish_version("helpdesk", {}, {"program.json": b"{}"}, tmp_path)
     app = typer.Typer()
     ab.register(app)
 

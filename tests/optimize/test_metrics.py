@@ -10,7 +10,8 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.answer import Answer, Citation, Outcome, Usage
 from program.errors import DataError
-from program.settings import Project, UtilitySettings
+from program.project import Project
+from program.settings import UtilitySettings
 
 WEIGHTS = UtilitySettings()
 REFUND = LabelledQuestion(

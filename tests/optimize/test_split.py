@@ -24,7 +24,7 @@ from optimize.labelled.split import (
     split_questions,
     write_splits,
 )
-from program.settings import Project
+from program.project import Project
 
 NEW = ("colour", "price", "weight", "noise", "size", "age")
 
