@@ -8,12 +8,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from optimize.evaluation.comparison import PRIMARY, REPEAT, Comparison, Row, compare, read_scores
+from optimize.evaluation.comparison import (
+    DEFAULT_MARGINS,
+    PRIMARY,
+    REPEAT,
+    Comparison,
+    Margin,
+    Row,
+    compare_rows,
+    read_scores,
+)
 from optimize.evaluation.evaluate import Evaluation, Grader
-from optimize.evaluation.guardrails import DEFAULT_MARGINS, Margin
-from optimize.evaluation.stats import PairedResult, holm, questions_needed
+from optimize.evaluation.stats import PairedResult, correct_holm, questions_needed
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.overlap import overlap_warning
+from optimize.labelled.split import warn_of_overlap
 from optimize.registry.versions import note_test_use
 from program.errors import DataError
 from program.loop.rag import AgenticRAG
@@ -132,10 +140,10 @@ def compare_offline(
     else:
         rows = [read_scores(ref, root) for ref in refs]
     with manifest.refuse_unreadable("What one of the versions was scored"):
-        comparisons = [compare(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
+        comparisons = [compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
     if margins:
         _require_measured(comparisons)
-    corrected = holm({name: one.test.p for name, one in zip(names[1:], comparisons, strict=True)})
+    corrected = correct_holm({name: one.test.p for name, one in zip(names[1:], comparisons, strict=True)})
     arms = tuple(
         ArmComparison(name, replace(one, test=replace(one.test, p=corrected[name])), _count_needed(effect, one.test))
         for name, one in zip(names[1:], comparisons, strict=True)
@@ -143,7 +151,7 @@ def compare_offline(
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
     for name in {one.name for one in sealed}:
         note_test_use(artifacts_root(root), name, "ab offline", texts)
-    warnings = [warning for one in sealed if (warning := overlap_warning(one, texts))]
+    warnings = [warning for one in sealed if (warning := warn_of_overlap(one, texts))]
     warnings += _warn_of_arms(arms)
     return OfflineTest(names[0], metric, arms, tuple(dict.fromkeys(warnings)), effect, bool(margins))
 

@@ -67,7 +67,7 @@ def run_offline(
     Exit code 0: one is better. 1: none is and one is worse, or a --guard is breached. 3: no detectable difference.
     """
     from optimize.abtest.offline import compare_offline
-    from optimize.evaluation.guardrails import parse_margin
+    from optimize.evaluation.comparison import parse_margin
 
     margins = [parse_margin(text) for text in guard or ()]
     with show_progress("asking", json) as advance:
@@ -201,8 +201,8 @@ def _write_page(path: Path, found: dict[str, Any]) -> None:
 def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
     """Print the verdict, the other metrics, guardrails, tags, and the answers that changed."""
     from optimize.abtest.offline import SUBGROUPS
-    from optimize.evaluation.comparison import direction
-    from optimize.evaluation.stats import shown_p
+    from optimize.evaluation.comparison import judge_difference
+    from optimize.evaluation.stats import format_p
 
     one = arm.comparison
     typer.echo(one.text() if len(found.arms) == 1 else f"{arm.version}: {one.text()}")
@@ -213,9 +213,9 @@ def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
             name,
             f"{test.difference:+.4g}",
             format_interval(test.ci),
-            shown_p(test.p).removeprefix("= "),
+            format_p(test.p).removeprefix("= "),
             str(test.n),
-            direction(name, test).replace("_", " "),
+            judge_difference(name, test).replace("_", " "),
         )
         for name, test in one.others.items()
     ]

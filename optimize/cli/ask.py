@@ -162,8 +162,9 @@ def run_eval(
     """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
     from optimize.compiler.lineage import forebears
     from optimize.evaluation.evaluate import evaluate
-    from optimize.labelled.dataset import read_labelled, splits
-    from optimize.labelled.overlap import places
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import find_previous_splits
+    from optimize.labelled.split import split_questions as splits
     from optimize.registry.versions import note_test_use
     from program.serve.opening import find_project
 
@@ -173,7 +174,7 @@ def run_eval(
         asked, split = read_labelled(questions), questions.name
     else:
         sealed = forebears(target, artifacts or None) if rag.runtime.version else []
-        parts = splits(read_labelled(project.labelled, project.folder), before=places(sealed))
+        parts = splits(read_labelled(project.labelled, project.folder), before=find_previous_splits(sealed))
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
         asked = parts[split]
@@ -282,11 +283,11 @@ def run_eval_search(
             splits = split or "train,dev"
             name, questions = f"{opened.name} ({splits})", _read_own_questions(opened, splits)
             library = open_library(opened, progress=advance)
-            labelled = retrieval.read_own(questions, (passage.id for passage in library.passages()))
+            labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))
     with show_progress("searching", json) as advance:
         deepest = max(*depths, *retrieval.DEPTHS)
-        ranked = retrieval.evaluate_search(library, labelled, strategy, deepest, advance)
-    found = retrieval.figures(ranked, strategy, depths)
+        ranked = retrieval.rank_questions(library, labelled, strategy, deepest, advance)
+    found = retrieval.measure_rankings(ranked, strategy, depths)
     if json:
         print_json(found)
         return
@@ -311,7 +312,8 @@ def _parse_depths(k: str) -> list[int]:
 
 def _read_own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
     """Read the labelled questions of the splits that are named; test counts as looked at."""
-    from optimize.labelled.dataset import read_labelled, splits
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import split_questions as splits
     from optimize.registry.versions import note_test_use
 
     parts = splits(read_labelled(project.labelled, project.folder))

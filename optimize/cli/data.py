@@ -13,7 +13,7 @@ from optimize.cli.show import Json, ProjectFolder, count_noun, print_json, print
 from program.errors import DataError
 
 if TYPE_CHECKING:
-    from optimize.labelled.check import Finding, Report
+    from optimize.labelled.check import CheckReport, DataFinding
 
 PRINTED = 50
 """Errors, and warnings, that are printed at most; `--json` has all."""
@@ -34,16 +34,16 @@ def run_check(folder: ProjectFolder, json: Json = False) -> None:
 
     Exit code 1 when they do not, 2 when a line cannot be read.
     """
-    from optimize.labelled.check import check
-    from optimize.labelled.corpus import read_corpus
+    from optimize.labelled.check import check_questions
     from optimize.labelled.dataset import read_lines
+    from optimize.labelled.rules import read_corpus
     from program.project import Project
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
     corpus = read_corpus(project)
     bases = project.settings.knowledge
-    report = check(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
+    report = check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
     if json:
         shape = {"passed": report.passed, "questions": report.questions}
         errors, warnings = (list(map(asdict, found)) for found in (report.errors, report.warnings))
@@ -67,7 +67,7 @@ def run_check(folder: ProjectFolder, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _locate_finding(finding: Finding, labelled: str) -> str:
+def _locate_finding(finding: DataFinding, labelled: str) -> str:
     where = finding.file or labelled
     if finding.what.startswith(f"{where} line {finding.line}"):  # of a line that cannot be read it says so itself
         return finding.what
@@ -75,7 +75,7 @@ def _locate_finding(finding: Finding, labelled: str) -> str:
     return f"{where}{line}{f' ({finding.id})' if finding.id else ''}: {finding.what}"
 
 
-def _print_shortcuts(report: Report) -> None:
+def _print_shortcuts(report: CheckReport) -> None:
     """Print for each label the strongest shortcut of each split."""
     from optimize.labelled.split import SPLITS
 
@@ -90,15 +90,16 @@ def _print_shortcuts(report: Report) -> None:
 
 def run_stats(folder: ProjectFolder, json: Json = False) -> None:
     """Count the questions by label and split, and the looks at the test split."""
-    from optimize.labelled.dataset import read_labelled, splits
-    from optimize.labelled.datastats import count
+    from optimize.labelled.check import count_labels
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import split_questions
     from optimize.registry.versions import count_test_uses
     from program.project import Project
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)
-    counts = count(questions)
-    looks = count_test_uses(project.artifacts, project.name, [q.question for q in splits(questions)["test"]])
+    counts = count_labels(questions)
+    looks = count_test_uses(project.artifacts, project.name, [q.question for q in split_questions(questions)["test"]])
     if json:
         print_json({**counts, "test_looks": looks})
         return
@@ -116,15 +117,15 @@ def run_split(
     json: Json = False,
 ) -> None:
     """Write a `split` into every question that has none: topics stay whole, about 50/20/30."""
-    from optimize.labelled.dataset import read_labelled, splits
-    from optimize.labelled.splitfile import write_splits
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import split_questions, write_splits
     from program.project import Project
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)
     if again:
         questions = [question.model_copy(update={"split": None}) for question in questions]
-    parts = splits(questions, seed)
+    parts = split_questions(questions, seed)
     if empty := [name for name, part in parts.items() if not part]:
         raise DataError(f"No question is left for {' and '.join(empty)}.", "Label questions of at least three topics.")
     changed = write_splits(project.labelled, {one.id: name for name, part in parts.items() for one in part})

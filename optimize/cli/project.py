@@ -118,7 +118,7 @@ def run_index(
 
 def _list_titles(project: Project) -> dict[str, str]:
     """Return by id the title of every passage and table, in the order of the documents."""
-    from optimize.labelled.corpus import read_corpus
+    from optimize.labelled.rules import read_corpus
 
     corpus = read_corpus(project)
     return {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")

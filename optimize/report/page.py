@@ -14,7 +14,7 @@ import numpy as np
 
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import METRICS, Grade
-from optimize.evaluation.stats import PairedResult, shown_p
+from optimize.evaluation.stats import PairedResult, format_p
 from optimize.report import charts
 from program.loop.parameters import Setting, is_candidate
 from program.signatures import BASE_PREFIX
@@ -143,8 +143,8 @@ def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str,
     return {
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
-        "p": shown_p(report.gain.p),
-        "p_plain": shown_p(report.over_plain.p),
+        "p": format_p(report.gain.p),
+        "p_plain": format_p(report.over_plain.p),
         "doubts": [_cut(doubt, 2 * longest) for doubt in report.doubts[:listed]],
         "metrics": _list_metrics([report.plain, report.before, report.after]),
         "frontier": _draw_frontier(report),
