@@ -32,9 +32,9 @@ from optimize.compiler.replay import Record, Replay
 from optimize.evaluation.metrics import judge
 from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from program import Answer, load, open_program
-from program.loop.budget import Budget
-from program.loop.knobs import Knob
+from program.loop.policy import Knob
 from program.loop.rag import AgenticRAG
+from program.loop.state import Budget
 from program.models.asked import LanguageDecider
 from program.models.catalog import open_models
 from program.settings import ModelSettings, Project, ProviderSettings

@@ -24,7 +24,7 @@ from optimize.evaluation.evaluate import Evaluation, Grader
 from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from program.answer import Answer
 from program.errors import RagcError
-from program.loop.presets import PRESETS
+from program.loop.policy import PRESETS
 from program.loop.rag import AgenticRAG
 from program.serve.artifact import load
 from program.serve.opening import open_program

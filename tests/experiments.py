@@ -4,8 +4,8 @@ import json
 
 from optimize.abtest.online import start
 from optimize.registry import versions as registry
-from program.answer import Answer, Outcome, Usage
-from program.trace import Trace, new_trace_id
+from program.answer import Answer, Outcome, Trace, Usage
+from program.trace import new_trace_id
 
 KEY = "a secret of the tests, long enough"
 NAME = "exp-2026-11-refunds"

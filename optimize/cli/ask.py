@@ -131,7 +131,7 @@ def _answer(rag: AgenticRAG, question: str, trace: bool, stream: bool, json: boo
 async def _streamed(rag: AgenticRAG, question: str) -> Any:
     """The answer; its drafted text goes to stdout as it comes. A withheld draft is followed by what replaces it."""
     from program.answer import Answer
-    from program.loop.drivers import Progress
+    from program.loop.metering import Progress
 
     drafted = ""
     answer: Answer | None = None

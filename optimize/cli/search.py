@@ -42,11 +42,11 @@ def search(
 ) -> None:
     """Retrieval only: the best passages for a question, and the way to those that the graph reached."""
     weight, graph = shares(strategy)
-    from program.loop.rag import asked
+    from program.loop.rag import check_question
     from program.serve.opening import open_library
     from program.settings import Project
 
-    question = asked(question)
+    question = check_question(question)
     library = open_library(Project.open(project))
     names = [card.name for card in library.describe()]
     missed: dict[str, str] = {}

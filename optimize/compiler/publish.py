@@ -21,7 +21,7 @@ from optimize.labelled.dataset import LabelledQuestion, content_digest
 from optimize.labelled.overlap import question_digest
 from optimize.registry import versions as registry
 from optimize.registry.looks import look, sealed
-from program.loop.parameters import read
+from program.loop.policy import read_setting
 from program.loop.rag import AgenticRAG
 from program.serve.artifact import FRONTIER, files_of
 from program.serve.fitting import structure_of
@@ -57,7 +57,7 @@ class Sealing:
         with registry.locked(self.project.artifacts, self.project.name):  # two compiles at once publish it once
             if (found := self._already(program, len(scores.grades))) is not None:
                 return found
-            as_it_is = Choice({"balanced": read(program)}, [], (), 0.0)
+            as_it_is = Choice({"balanced": read_setting(program)}, [], (), 0.0)
             return self._publish(program, scores, plain, as_it_is, "", {"name": "none"}, {})
 
     def compiled(

@@ -14,7 +14,7 @@ import orjson
 
 from program.errors import IntegrityError, SettingsError, VersionError
 from program.knowledge.index.build import Advance
-from program.loop.parameters import apply
+from program.loop.policy import apply_setting
 from program.loop.rag import AgenticRAG
 from program.serve.fitting import check_fit, check_knowledge, check_models
 from program.serve.follow import Followed
@@ -112,9 +112,9 @@ def load(
         check_fit(manifest, program, orjson.loads((manifest.folder / STATE).read_bytes()))
         _restore(program, manifest)
         if calls_per_question is None and min_utility is None and usd_per_question is None:
-            apply(program, _named(manifest, point or DEFAULT_POINT))
+            apply_setting(program, _named(manifest, point or DEFAULT_POINT))
         elif point is None:
-            apply(program, _wanted(manifest, calls_per_question, min_utility, usd_per_question))
+            apply_setting(program, _wanted(manifest, calls_per_question, min_utility, usd_per_question))
         else:
             raise VersionError("Both a point and a wish were given.", "Give one of them.")
     return program

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 from program.errors import BudgetError
 from program.knowledge.index.build import INDEX, Advance, bring_up_to_date, open_bases
 from program.knowledge.kinds import folders, others
 from program.knowledge.library import Library
-from program.loop.budget import Budget
-from program.loop.presets import PRESETS
-from program.loop.rag import AgenticRAG, Runtime
+from program.loop.policy import PRESETS
+from program.loop.rag import AgenticRAG
+from program.loop.state import Budget, Observer, Runtime
 from program.models.catalog import LOCAL, Models, open_models, require_price
+from program.serve.telemetry import emit
+from program.serve.tracing import log
 from program.settings import Project, Settings
 from program.trace import TraceLog
 
@@ -46,10 +49,12 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     library = open_library(opened, models, progress)
     caps = opened.settings.budget
     traced, preset = opened.settings.trace, opened.settings.loop.preset
-    log = TraceLog(opened.private, traced.review_below) if traced.enabled else None
+    observers: tuple[Observer, ...] = (emit,)
+    if traced.enabled:
+        observers = (partial(log, to=TraceLog(opened.private, traced.review_below)), emit)
     budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
     links = tuple(host.lower() for host in opened.settings.answer.links)
-    runtime = Runtime(library, models, budget, log, version, "" if version else preset, links)
+    runtime = Runtime(library, models, budget, observers, version, "" if version else preset, links)
     program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[preset])
     if not str(models.decide.model).startswith(LOCAL):  # it thinks longer than a search takes: do both at once

@@ -7,13 +7,12 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from program.answer import Answer
-from program.trace import Step
+from program.answer import Answer, Step
 
 NANOSECONDS = 1_000_000_000
 
 
-def emit(answer: Answer) -> None:
+def emit(answer: Answer, question: str = "", preset: str = "") -> None:
     """One span for the question, with one inside for each step; under the caller's span when there is one.
 
     The spans are made once the answer is there, with the times that were measured, so that a question costs

@@ -9,7 +9,7 @@ import pytest
 
 from program import Outcome, load, open_program
 from program.errors import IntegrityError, SettingsError, VersionError
-from program.loop.parameters import read
+from program.loop.policy import read_setting
 from program.serve.fitting import structure_of
 
 QUESTION = "How many days do I have to get my money back?"
@@ -48,7 +48,7 @@ def test_the_operating_points_are_applied(compiled):
     manifest = json.loads((version_folder(compiled, 2) / "manifest.json").read_bytes())
     for point, setting in manifest["points"].items():
         rag = load("shop@v2", artifacts=compiled / "artifacts", point=point)
-        assert {k: pytest.approx(v) for k, v in setting.items()} == read(rag)
+        assert {k: pytest.approx(v) for k, v in setting.items()} == read_setting(rag)
 
 
 def test_an_unknown_point_or_version_names_what_there_is(compiled):

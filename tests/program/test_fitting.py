@@ -9,7 +9,7 @@ from optimize.registry import versions as registry
 from optimize.report.doctor import examine
 from program import load
 from program.errors import IntegrityError, KnowledgeError, ModelError, SettingsError
-from program.loop.presets import PLAIN
+from program.loop.policy import PLAIN
 from program.serve.manifest import read
 from tests.support.provider import serve
 
