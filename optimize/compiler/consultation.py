@@ -61,9 +61,7 @@ def consultation(program: AgenticRAG, requests: Sequence[Request], known: Known)
     puts: list[tuple[list[int], Put]] = []
     doubted: list[list[int]] = []
     for group in [[at] for at in range(len(requests))]:
-        new = []
-        for at in group:
-            new.append(at)
+        new = list(group)
         if not new:
             continue
         models = _models(program, requests[new[0]])

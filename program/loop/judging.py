@@ -57,9 +57,8 @@ def judge_evidence(state: State) -> Part:
             verdict, missing="; ".join(dict.fromkeys(missing)), next_queries=tuple(dict.fromkeys(queries))
         )
     state.verdict = verdict
-    state.missing = verdict.missing
-    if not verdict.sufficient and not verdict.missing:
-        state.missing = " and ".join(f"“{part.strip(' .?')}”" for part in open_parts) or state.missing
+    lacking = " and ".join(f"“{part.strip(' .?')}”" for part in open_parts)
+    state.missing = verdict.missing if verdict.sufficient else verdict.missing or lacking or state.missing
     state.path.append(_note_verdict(verdict))
     counts = verdict.relevance, verdict.completeness, verdict.freshness
     state.rounds.append(Round(verdict.sufficiency, list_ids(state.kept), *counts))
