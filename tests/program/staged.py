@@ -18,6 +18,7 @@ from program.loop.state import Budget, Runtime
 from program.models.catalog import Models
 from program.models.prompt import Prompt, read, reply
 from program.passage import NO_FILTERS, Passage, SourceCard
+from program.serve.telemetry import emit
 from program.serve.tracing import log as write_log
 from program.settings import ModelSettings
 from program.trace import TraceLog
@@ -150,7 +151,7 @@ def staged(
     library = Library([], None, None, [shelf])
     names = ModelSettings(decide="staged/decider", write="local/staged")
     models = Models(decider or Decider(), (writer or Writer()).lm(), None, names)
-    observers = (partial(write_log, to=TraceLog(log, review_below)),) if log else ()
+    observers = (partial(write_log, to=TraceLog(log, review_below)), emit) if log else (emit,)
     program = AgenticRAG([shelf.describe()], Runtime(library, models, budget or Budget(), observers, "staged@v1"))
     program.policy.turn(**knobs)
     return program
