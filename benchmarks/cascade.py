@@ -37,7 +37,8 @@ from program.loop.rag import AgenticRAG
 from program.loop.state import Budget
 from program.models.asked import LanguageDecider
 from program.models.catalog import open_models
-from program.settings import ModelSettings, Project, ProviderSettings
+from program.project import Project
+from program.settings import ModelSettings, ProviderSettings
 from tests.support.provider import Script, serve
 
 ROOT = Path(__file__).parents[1]

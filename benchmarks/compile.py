@@ -52,7 +52,7 @@ from optimize.labelled.dataset import read_labelled, splits
 from program import load
 from program.loop.policy import apply_setting, read_setting
 from program.loop.rag import AgenticRAG
-from program.settings import Project
+from program.project import Project
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "tallowgate"
 SEEDS = 5

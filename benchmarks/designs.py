@@ -26,10 +26,9 @@ from program.answer import Answer
 from program.errors import RagcError
 from program.loop.policy import PRESETS
 from program.loop.rag import AgenticRAG
-from program.serve.artifact import load
-from program.serve.opening import open_program
-from program.serve.tracing import UNRETRIEVED
-from program.settings import Project
+from program.project import Project
+from program.serve.opening import load, open_program
+from program.serve.trace import UNRETRIEVED
 
 Asked = tuple[LabelledQuestion, Answer]
 METRICS = {

@@ -37,7 +37,7 @@ from program.knowledge.index.store import build_index
 from program.knowledge.library import Library
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import Passage, SourceCard, embedding_text, keyword_text
-from program.settings import Project
+from program.project import Project
 
 BARS = {
     "hotpotqa": {"R@5": 0.95, "all@8": 0.95},

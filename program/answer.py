@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
+from uuid import uuid4
 
 
 class Outcome(StrEnum):
@@ -143,6 +144,11 @@ class Trace:
 
     def __str__(self) -> str:
         return " > ".join(self.path)
+
+
+def new_trace_id() -> str:
+    """Return 16 random hexadecimal digits."""
+    return uuid4().hex[:16]
 
 
 @dataclass(frozen=True, slots=True)

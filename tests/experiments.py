@@ -4,8 +4,7 @@ import json
 
 from optimize.abtest.online import start
 from optimize.registry import versions as registry
-from program.answer import Answer, Outcome, Trace, Usage
-from program.trace import new_trace_id
+from program.answer import Answer, Outcome, Trace, Usage, new_trace_id
 
 KEY = "a secret of the tests, long enough"
 NAME = "exp-2026-11-refunds"
@@ -37,7 +36,7 @@ class Echo:
 
 def publish(root, versions=2):
     for number in range(versions):
-        registry.publish("support", {}, {"program.json": json.dumps({"number": number}).encode()}, root)
+        registry.publish_version("support", {}, {"program.json": json.dumps({"number": number}).encode()}, root)
 
 
 def begin(root, *, arms=2, **changes):

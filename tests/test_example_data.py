@@ -12,7 +12,8 @@ from optimize.labelled.check import Report, check
 from optimize.labelled.corpus import Corpus, read_corpus
 from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from program import load
-from program.settings import FILE, Project
+from program.project import Project
+from program.settings import FILE
 
 FOLDER = Path(__file__).parents[1] / "data" / "tallowgate"
 SPLIT_SIZES = {"train": 483, "dev": 218, "test": 308}

@@ -13,9 +13,10 @@ from optimize.evaluation.guardrails import DEFAULT_MARGINS, Margin
 from optimize.evaluation.stats import PairedResult, holm, questions_needed
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.overlap import overlap_warning
-from optimize.registry.looks import look
+from optimize.registry.versions import note_test_use
 from program.errors import DataError
 from program.serve import manifest, reference
+from program.settings import artifacts_root
 
 SEALED_POINT = "balanced"
 """The operating point that `scores.jsonl` was scored at."""
@@ -95,7 +96,7 @@ def compare_offline(
     if len(refs) < 2:
         raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
     found = [reference.resolve(ref, root) for ref in refs]
-    sealed = [manifest.verify(one.path, one.digest) for one in found]
+    sealed = [manifest.verify_folder(one.path, one.digest) for one in found]
     names = _distinct(sealed)
     if data is None and point == SEALED_POINT and repeats == 1:
         if project is not None:
@@ -106,7 +107,7 @@ def compare_offline(
         rows: Sequence[Sequence[Row]] = [read_scores(ref, root) for ref in refs]
     else:
         rows = _asked_anew(refs, data, point, repeats, root, project, progress)
-    with manifest.readable("What one of the versions was scored"):
+    with manifest.refuse_unreadable("What one of the versions was scored"):
         comparisons = [compare(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
     for one in comparisons:
         if margins and (lost := [g.margin.metric for g in one.guardrails if g.state == "not_measured"]):
@@ -121,7 +122,7 @@ def compare_offline(
     ]
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
     for name in {one.name for one in sealed}:
-        look(reference.artifacts_root(root), name, "ab offline", texts)
+        note_test_use(artifacts_root(root), name, "ab offline", texts)
     warnings = [warning for one in sealed if (warning := overlap_warning(one, texts))]
     warnings += _warnings(arms)
     return OfflineTest(names[0], metric, tuple(arms), tuple(dict.fromkeys(warnings)), effect, bool(margins))
@@ -136,9 +137,9 @@ def _asked_anew(
     moved: Path | str | None,
     progress: Callable[[int, int], None],
 ) -> list[list[dict[str, Any]]]:
-    from program.serve.artifact import load, project_of
+    from program.serve.opening import find_project, load
 
-    project = project_of(refs[0], root, moved)
+    project = find_project(refs[0], root, moved)
     if data is not None:
         questions: Sequence[LabelledQuestion] = read_labelled(data)
     else:

@@ -34,7 +34,7 @@ def check(folder: Folder, json: Json = False) -> None:
     from optimize.labelled.corpus import read_corpus
     from optimize.labelled.dataset import read_lines
     from program.errors import DataError
-    from program.settings import Project
+    from program.project import Project
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
@@ -100,13 +100,13 @@ def stats(folder: Folder, json: Json = False) -> None:
     """How many questions there are, by label and split, and how often the test split was looked at."""
     from optimize.labelled.dataset import read_labelled, splits
     from optimize.labelled.datastats import count
-    from optimize.registry.looks import looks_at
-    from program.settings import Project
+    from optimize.registry.versions import count_test_uses
+    from program.project import Project
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)
     counts = count(questions)
-    looks = looks_at(project.artifacts, project.name, [q.question for q in splits(questions)["test"]])
+    looks = count_test_uses(project.artifacts, project.name, [q.question for q in splits(questions)["test"]])
     if json:
         print_json({**counts, "test_looks": looks})
         return
@@ -127,7 +127,7 @@ def split(
     from optimize.labelled.dataset import read_labelled, splits
     from optimize.labelled.splitfile import write_splits
     from program.errors import DataError
-    from program.settings import Project
+    from program.project import Project
 
     project = Project.open(folder)
     path = project.labelled

@@ -11,7 +11,7 @@ from optimize.cli.show import Json, counted, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from optimize.labelled.dataset import LabelledQuestion
-    from program.settings import Project
+    from program.project import Project
 
 Strategy = Annotated[str, typer.Option(help="auto, vector, keyword, hybrid or graph.")]
 Folder = Annotated[Path, typer.Argument(help="The project folder.")]
@@ -43,8 +43,8 @@ def search(
     """Retrieval only: the best passages for a question, and the way to those that the graph reached."""
     weight, graph = shares(strategy)
     from program.loop.rag import check_question
+    from program.project import Project
     from program.serve.opening import open_library
-    from program.settings import Project
 
     question = check_question(question)
     library = open_library(Project.open(project))
@@ -96,8 +96,8 @@ def evaluate_search(
     shares(strategy)
     from optimize.evaluation import retrieval as se
     from program.errors import SettingsError
+    from program.project import Project
     from program.serve.opening import open_library
-    from program.settings import Project
 
     try:
         depths = sorted({int(depth) for depth in k.split(",")})
@@ -136,7 +136,7 @@ def _own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
     Raises `SettingsError` for a split that does not exist, `DataError` where no question is left.
     """
     from optimize.labelled.dataset import read_labelled, splits
-    from optimize.registry.looks import look
+    from optimize.registry.versions import note_test_use
     from program.errors import DataError, SettingsError
 
     parts = splits(read_labelled(project.labelled, project.folder))
@@ -147,5 +147,5 @@ def _own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
     if not found:
         raise DataError(f"No question is in {wanted}.", "Name another --split, or label more questions.")
     if "test" in names:
-        look(project.artifacts, project.name, "eval-search", [question.question for question in parts["test"]])
+        note_test_use(project.artifacts, project.name, "eval-search", [question.question for question in parts["test"]])
     return found

@@ -30,14 +30,14 @@ from optimize.evaluation.comparison import direction
 from optimize.evaluation.evaluate import Asked, side_by_side
 from optimize.labelled.check import shortcut_warnings
 from optimize.labelled.shortcuts import find_shortcuts
-from optimize.registry.versions import locked
+from optimize.registry.versions import hold_lock
 from optimize.report.page import Story, render
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.index.build import Advance
 from program.loop.policy import apply_setting
 from program.models.catalog import require_price
+from program.project import Project
 from program.serve.reference import resolve
-from program.settings import Project
 
 TRIALS = 60
 """Settings that a search proposes by default."""
@@ -145,7 +145,7 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, proce
 
 def _begun(journal: Journal, lead: Lead, ready: Preparation) -> None:
     """Leads a new study, and spends with it, where its version can be sealed."""
-    with locked(ready.project.artifacts, ready.project.name):
+    with hold_lock(ready.project.artifacts, ready.project.name):
         pass
     lead.take(journal)
     ready.begin(journal)

@@ -34,10 +34,9 @@ from program.knowledge.index.build import Advance, index_project
 from program.loop.decisions import clients_of
 from program.loop.policy import Setting, apply_setting, find_dimensions, is_candidate, read_setting
 from program.loop.rag import AgenticRAG
-from program.serve.artifact import load
-from program.serve.fitting import ROLES, require_keys
-from program.serve.opening import open_program
-from program.settings import Project
+from program.project import Project
+from program.serve.artifact import ROLES, require_keys
+from program.serve.opening import load, open_program
 
 FOLDS = 4
 RECORD = "record.sqlite"

@@ -129,17 +129,17 @@ def compare(
     return Comparison(metric, tests[metric], others, _flipped(ids, before, after), guards, by_tag)
 
 
-@manifest.readable("What one of the versions was scored")
+@manifest.refuse_unreadable("What one of the versions was scored")
 def compare_versions(a: str, b: str, metric: str = PRIMARY, root: Path | str | None = None) -> Comparison:
     """Two versions by the scores sealed in them; both folders are verified first."""
     return compare(read_scores(a, root), read_scores(b, root), metric)
 
 
-@manifest.readable("What a version was scored")
+@manifest.refuse_unreadable("What a version was scored")
 def read_scores(ref: str, root: Path | str | None = None) -> list[dict[str, Any]]:
     """The rows of a version's `scores.jsonl`. Raises `DataError` when the version was never scored."""
     found = reference.resolve(ref, root)
-    sealed = manifest.verify(found.path, found.digest)
+    sealed = manifest.verify_folder(found.path, found.digest)
     if SCORES not in {file.path for file in sealed.files}:
         raise DataError(f"{found} holds no {SCORES}.", "Compile a version on labelled questions with a test split.")
     return [orjson.loads(line) for line in (found.path / SCORES).read_bytes().splitlines() if line.strip()]

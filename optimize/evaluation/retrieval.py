@@ -18,7 +18,7 @@ from program.knowledge.bases import BaseSpec
 from program.knowledge.index.build import Advance, index_bases, open_bases
 from program.knowledge.index.fusion import STRATEGIES
 from program.knowledge.library import Library
-from program.settings import Project
+from program.project import Project
 
 BASE = "corpus"
 DEPTHS = (2, 5, 8, 10)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from program.errors import KnowledgeError
-from program.kindsettings import TablesSettings
 from program.passage import Flaw, Passage
-from program.settings import Project
+from program.project import Project
+from program.settings import TablesSettings
 
 if TYPE_CHECKING:
     from program.knowledge.tables import Tables

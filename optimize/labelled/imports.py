@@ -14,8 +14,9 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.facts import states
 from optimize.labelled.importformats import FORMATS, Imported, Passages, detected
 from program.errors import DataError
+from program.project import Project
 from program.serve.reference import name_from
-from program.settings import BASE_NAME, FILE, Project
+from program.settings import BASE_NAME, FILE
 
 SHARD = 40_000_000
 """Characters after which a corpus goes on in another file: below the size at which files are skipped."""

@@ -8,7 +8,7 @@ from optimize.labelled.check import check
 from optimize.labelled.corpus import read_corpus
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import DataError
-from program.settings import Project
+from program.project import Project
 
 SHOWN = 3
 

@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
-from uuid import uuid4
 
 from dspy.utils.exceptions import LMError
 
-from program.answer import Answer, Step, StoppedBy, Trace, Usage
+from program.answer import Answer, Step, StoppedBy, Trace, Usage, new_trace_id
 from program.errors import KnowledgeError, RagcError
 from program.loop.decisions import (
     RunnableProgram,
@@ -124,7 +123,7 @@ class Driver:
     """One question on its way: the loop's generator, its meter, its path and its steps."""
 
     def __init__(self, question: str, program: RunnableProgram, tell: Tell | None = None) -> None:
-        self.id = uuid4().hex[:16]
+        self.id = new_trace_id()
         self.question = question
         self.program = program
         self.tell = tell

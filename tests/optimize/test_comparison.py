@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from optimize.cli import ab
 from optimize.evaluation.comparison import compare
-from optimize.registry.versions import publish
+from optimize.registry.versions import publish_version
 from program.errors import DataError
 
 QUESTIONS = 80
@@ -120,8 +120,8 @@ def offline(tmp_path):
     """`ragc ab offline` on two published versions."""
     for words in (BAD, GOOD, OTHER):
         lines = "".join(json.dumps(row) + "\n" for row in rows(words))
-        publish("helpdesk", {}, {"scores.jsonl": lines.encode()}, tmp_path)
-    publish("helpdesk", {}, {"program.json": b"{}"}, tmp_path)
+        publish_version("helpdesk", {}, {"scores.jsonl": lines.encode()}, tmp_path)
+    publish_version("helpdesk", {}, {"program.json": b"{}"}, tmp_path)
     app = typer.Typer()
     ab.register(app)
     return lambda *args: CliRunner().invoke(app, ["ab", "offline", *args, "--artifacts", str(tmp_path)])

@@ -17,7 +17,7 @@ from optimize.labelled.corpus import read_corpus
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import DataError, KnowledgeError
 from program.passage import Passage
-from program.settings import Project
+from program.project import Project
 
 PASSAGES = {
     p.id: p

@@ -7,7 +7,8 @@ import pytest
 from optimize.evaluation.evaluate import evaluate
 from optimize.labelled.dataset import read_labelled
 from program import open_program
-from program.settings import Project, UtilitySettings
+from program.project import Project
+from program.settings import UtilitySettings
 
 
 @pytest.fixture(scope="module")

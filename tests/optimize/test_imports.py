@@ -14,7 +14,7 @@ from optimize.labelled.corpus import read_corpus
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.imports import import_set
 from program.errors import DataError
-from program.settings import Project
+from program.project import Project
 
 PAIRS = [
     ["Merle", ["The Merle is a kettle.", " It holds 1.7 litres."]],

@@ -13,7 +13,7 @@ from optimize.abtest.offline import compare_offline
 from optimize.cli import ab
 from optimize.evaluation.comparison import compare
 from optimize.labelled.overlap import question_digest
-from optimize.registry.versions import publish
+from optimize.registry.versions import publish_version
 from program.errors import DataError, VersionError
 
 RNG = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def rows(correct, calls=1.0, seconds=0.5, answer="Text."):
 
 def seal(root, scored, **fields):
     lines = "".join(json.dumps(row) + "\n" for row in scored)
-    return publish("helpdesk", fields, {"scores.jsonl": lines.encode()}, root)
+    return publish_version("helpdesk", fields, {"scores.jsonl": lines.encode()}, root)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from optimize.compiler.compile import compile_project
 from optimize.compiler.lineage import forebears
 from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from optimize.labelled.overlap import LEARNT_FROM, places, question_digest
-from program.settings import Project
+from program.project import Project
 
 NEW = ("colour", "price", "weight", "noise", "size", "age")
 

@@ -5,7 +5,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,8 @@ from program.loop.state import Budget, Runtime
 from program.models.catalog import Models
 from program.models.prompt import Prompt, read, reply
 from program.passage import NO_FILTERS, Passage, SourceCard
-from program.serve.telemetry import emit
-from program.serve.tracing import log as write_log
+from program.serve.trace import TraceLog, emit_spans
 from program.settings import ModelSettings
-from program.trace import TraceLog
 
 WRITTEN: dict[str, Any] = {
     "sub_queries": ["first part", "second part"],
@@ -151,7 +148,7 @@ def staged(
     library = Library([], None, None, [shelf])
     names = ModelSettings(decide="staged/decider", write="local/staged")
     models = Models(decider or Decider(), (writer or Writer()).lm(), None, names)
-    observers = (partial(write_log, to=TraceLog(log, review_below)), emit) if log else (emit,)
+    observers = (TraceLog(log, review_below).write_answer, emit_spans) if log else (emit_spans,)
     program = AgenticRAG([shelf.describe()], Runtime(library, models, budget or Budget(), observers, "staged@v1"))
     program.policy.turn(**knobs)
     return program

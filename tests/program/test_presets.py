@@ -7,8 +7,9 @@ import pytest
 from program import open_program
 from program.errors import SettingsError
 from program.loop.policy import PRESETS, Policy
-from program.settings import LoopSettings, Project
-from program.trace import TraceLog
+from program.project import Project
+from program.serve.trace import TraceLog
+from program.settings import LoopSettings
 
 
 def test_every_preset_is_values_of_knobs_within_their_ranges():
