@@ -21,7 +21,7 @@ from typing import Any
 import dspy
 from figures import Figure, figure, show
 
-from optimize.labelled.overlap import question_digest
+from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from program import load, open_program
 from program.loop.policy import read_setting

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from optimize.abtest.rerun import score_side_by_side
-from optimize.evaluation.comparison import PRIMARY, Comparison, Row, compare, read_scores
-from optimize.evaluation.guardrails import DEFAULT_MARGINS, Margin
-from optimize.evaluation.stats import PairedResult, holm, questions_needed
+from optimize.evaluation.comparison import DEFAULT_MARGINS, PRIMARY, Comparison, Margin, Row, compare_rows, read_scores
+from optimize.evaluation.stats import PairedResult, correct_holm, questions_needed
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.overlap import overlap_warning
+from optimize.labelled.split import warn_of_overlap
 from optimize.registry.versions import note_test_use
 from program.errors import DataError
 from program.serve import manifest, reference
@@ -108,14 +107,14 @@ def compare_offline(
     else:
         rows = _asked_anew(refs, data, point, repeats, root, project, progress)
     with manifest.refuse_unreadable("What one of the versions was scored"):
-        comparisons = [compare(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
+        comparisons = [compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
     for one in comparisons:
         if margins and (lost := [g.margin.metric for g in one.guardrails if g.state == "not_measured"]):
             raise DataError(
                 f"The guardrail {lost[0]!r} was not measured for both versions.",
                 f"Measured: {', '.join([one.metric, *one.others])}. Versions are asked anew with --data FILE.",
             )
-    corrected = holm({name: c.test.p for name, c in zip(names[1:], comparisons, strict=True)})
+    corrected = correct_holm({name: c.test.p for name, c in zip(names[1:], comparisons, strict=True)})
     arms = [
         Arm(name, replace(c, test=replace(c.test, p=corrected[name])), _needed(effect, c.test))
         for name, c in zip(names[1:], comparisons, strict=True)
@@ -123,7 +122,7 @@ def compare_offline(
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
     for name in {one.name for one in sealed}:
         note_test_use(artifacts_root(root), name, "ab offline", texts)
-    warnings = [warning for one in sealed if (warning := overlap_warning(one, texts))]
+    warnings = [warning for one in sealed if (warning := warn_of_overlap(one, texts))]
     warnings += _warnings(arms)
     return OfflineTest(names[0], metric, tuple(arms), tuple(dict.fromkeys(warnings)), effect, bool(margins))
 

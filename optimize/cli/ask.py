@@ -158,8 +158,8 @@ def evaluate(
     """Every metric with its 95 % interval (clustered by topic), plain RAG beside it."""
     from optimize.compiler.lineage import forebears
     from optimize.evaluation.evaluate import evaluate as evaluate_
-    from optimize.labelled.dataset import read_labelled, splits
-    from optimize.labelled.overlap import places
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import find_previous_splits, split_questions
     from optimize.registry.versions import note_test_use
     from program.serve.opening import find_project
 
@@ -169,7 +169,7 @@ def evaluate(
         asked, split = read_labelled(questions), questions.name
     else:
         sealed = forebears(target, artifacts or None) if rag.runtime.version else []
-        parts = splits(read_labelled(project.labelled, project.folder), before=places(sealed))
+        parts = split_questions(read_labelled(project.labelled, project.folder), before=find_previous_splits(sealed))
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
         asked = parts[split]

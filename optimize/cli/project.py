@@ -115,7 +115,7 @@ def index(
 
 def _list(folder: Path, json: bool) -> None:
     """Print the id and the title of every passage and table, in the order of the documents."""
-    from optimize.labelled.corpus import read_corpus
+    from optimize.labelled.rules import read_corpus
     from program.project import Project
 
     corpus = read_corpus(Project.open(folder))

@@ -116,10 +116,10 @@ def evaluate_search(
             chosen = split or "train,dev"
             name, questions = f"{opened.name} ({chosen})", _own_questions(opened, chosen)
             library = open_library(opened, progress=advance)
-            labelled = se.read_own(questions, (passage.id for passage in library.passages()))
+            labelled = se.build_search_set(questions, (passage.id for passage in library.passages()))
     with progress("searching", quiet=json) as advance:
-        ranked = se.evaluate_search(library, labelled, strategy, max(*depths, *se.DEPTHS), advance)
-    found = se.figures(ranked, strategy, depths)
+        ranked = se.rank_questions(library, labelled, strategy, max(*depths, *se.DEPTHS), advance)
+    found = se.measure_rankings(ranked, strategy, depths)
     if json:
         print_json(found)
         return
@@ -135,11 +135,12 @@ def _own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
 
     Raises `SettingsError` for a split that does not exist, `DataError` where no question is left.
     """
-    from optimize.labelled.dataset import read_labelled, splits
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import split_questions
     from optimize.registry.versions import note_test_use
     from program.errors import DataError, SettingsError
 
-    parts = splits(read_labelled(project.labelled, project.folder))
+    parts = split_questions(read_labelled(project.labelled, project.folder))
     names = [name.strip() for name in wanted.split(",")]
     if unknown := [name for name in names if name not in parts]:
         raise SettingsError(f"There is no split {unknown[0]!r}.", f"Use {', '.join(parts)}, parted by commas.")

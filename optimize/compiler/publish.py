@@ -17,8 +17,8 @@ import orjson
 from optimize.compiler.choice import Choice
 from optimize.compiler.code import source_digest
 from optimize.evaluation.evaluate import Evaluation
-from optimize.labelled.dataset import LabelledQuestion, content_digest
-from optimize.labelled.overlap import question_digest
+from optimize.labelled.dataset import LabelledQuestion, digest_questions
+from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from optimize.registry.versions import note_test_use, read_manifests
 from program.loop.policy import read_setting
@@ -141,7 +141,7 @@ class Sealing:
         return {
             name: {
                 "n": len(part),
-                "sha256": content_digest(part),
+                "sha256": digest_questions(part),
                 "questions": sorted({question_digest(q.question) for q in part}),
             }
             for name, part in self.parts.items()
