@@ -2,7 +2,7 @@
 
 import json
 
-from optimize.abtest.online import start
+from optimize.abtest.online import start_experiment
 from optimize.registry import versions as registry
 from program.answer import Answer, Outcome, Trace, Usage, new_trace_id
 
@@ -44,4 +44,4 @@ def begin(root, *, arms=2, **changes):
     publish(root, arms)
     refs = {"ABCDEFG"[n]: f"support@v{n + 1}" for n in range(arms)}
     settings = {"max_units": 100_000, "primary": "resolved", **changes}
-    return start(NAME, refs, artifacts=root, **settings)
+    return start_experiment(NAME, refs, artifacts=root, **settings)

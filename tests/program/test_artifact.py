@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from optimize.registry import versions as registry
-from optimize.report.doctor import examine
+from optimize.report.doctor import examine_setup
 from program import Outcome, load, open_program
 from program.errors import IntegrityError, ModelError, SettingsError, VersionError
 from program.loop.policy import read_setting
@@ -267,10 +267,10 @@ def test_a_server_of_the_projects_own_wants_no_providers_key_at_load_nor_of_doct
         toml = f'{(own_shop / "ragc.toml").read_text()}\n[provider.model."openai/own"]\napi_base = "{provider.url}"\n'
         (own_shop / "ragc.toml").write_text(toml)
         assert load("shop@v2", artifacts=compiled / "artifacts", project=own_shop)
-        (told,) = [finding for finding in examine(own_shop) if finding.what.startswith("write:")]
+        (told,) = [finding for finding in examine_setup(own_shop) if finding.what.startswith("write:")]
         assert told.good
     keyless.setenv("RAGC_MODELS__WRITE", "openai/theirs")
-    (told,) = [finding for finding in examine(own_shop) if finding.what.startswith("write:")]
+    (told,) = [finding for finding in examine_setup(own_shop) if finding.what.startswith("write:")]
     assert (told.good, told.mend) == (False, "Set OPENAI_API_KEY in the environment.")
 
 
