@@ -135,7 +135,7 @@ def _answer_question(
 async def _stream_answer(rag: AgenticRAG, question: str) -> Answer:
     """Print the draft as it comes, and what replaces it where it is withheld."""
     from program.answer import Answer
-    from program.loop.drivers import Progress
+    from program.loop.metering import Progress
 
     drafted = ""
     answer: Answer | None = None
@@ -204,7 +204,7 @@ def run_search(
     json: Json = False,
 ) -> None:
     """Find the best passages for a question, and the way to those that the graph reached."""
-    from program.loop.rag import asked
+    from program.loop.rag import check_question as asked
     from program.project import Project
     from program.serve.opening import open_library
 

@@ -10,7 +10,7 @@ import pytest
 
 from program import Outcome
 from program.errors import BudgetError, ModelError
-from program.loop.drivers import Progress
+from program.loop.metering import Progress
 from program.settings import ProviderSettings
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
