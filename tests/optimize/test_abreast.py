@@ -25,12 +25,13 @@ from optimize.compiler.twin import Twin, TwinLost, can_fork
 from program import open_program
 from program.errors import StudyError
 from program.knowledge.index.build import index_project
-from program.loop.parameters import space
+from program.loop.policy import find_dimensions
 from program.models.minilm import THREADS
 from program.models.onevsrest import fit_decision
-from program.serve.manifest import read
+from program.project import Project
+from program.serve.manifest import read_manifest
 from program.serve.reference import resolve
-from program.settings import FILE, Project
+from program.settings import FILE
 from tests.optimize.conftest import opened, prepared
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="one processor, or no fork")
@@ -82,14 +83,14 @@ def test_a_twin_whose_answers_nobody_heard_leaves_as_it_should(tmp_path):
 def test_a_version_is_the_same_to_the_byte_whether_one_or_two_processes_made_it(own_shop, tmp_path):
     other = shutil.copytree(own_shop, tmp_path / "other/shop")
     paths = [compiled(own_shop, processes=1), compiled(other, processes=2)]
-    assert read(paths[0]).content_digest == read(paths[1]).content_digest
+    assert read_manifest(paths[0]).content_digest == read_manifest(paths[1]).content_digest
     assert (paths[0] / "program.json").read_bytes() == (paths[1] / "program.json").read_bytes()
 
 
 def test_a_compile_that_was_gone_through_ends_the_same_without_a_second_process(own_shop, monkeypatch):
     first = compiled(own_shop)
     monkeypatch.setattr(Twin, "__init__", lambda *_: pytest.fail("a second process was made"))
-    assert read(compiled(own_shop)).content_digest == read(first).content_digest
+    assert read_manifest(compiled(own_shop)).content_digest == read_manifest(first).content_digest
     with pytest.raises(pytest.fail.Exception):
         compiled(own_shop, trials=13)
 
@@ -213,7 +214,7 @@ def test_a_worker_has_gone_through_the_settings_that_the_compile_begins_with(own
     ready = prepared(own_shop, journal=journal)
     prepared(own_shop, worker=True, journal=journal).record.close()
     before = ready.record.performed, ready.record.replayed
-    scoring, found = Scoring(ready.arms, project.settings.utility), space(ready.arms[0].replay.program)
+    scoring, found = Scoring(ready.arms, project.settings.utility), find_dimensions(ready.arms[0].replay.program)
     assert not any(np.isnan(scoring(within(found, setting)).utility).any() for setting in ready.starts[1:])
     assert (ready.record.performed, ready.record.replayed) == before
 

@@ -14,13 +14,13 @@ from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.preparation import successor
 from program import load, open_program
 from program.errors import StudyError
-from program.loop.decisions import jsonable
-from program.loop.parameters import apply, is_candidate, space
-from program.loop.parameters import read as values
+from program.loop.decisions import to_jsonable
+from program.loop.policy import apply_setting, find_dimensions, is_candidate
+from program.loop.policy import read_setting as values
 from program.models.gateway import shared_gateway
-from program.serve.manifest import read
+from program.project import Project
+from program.serve.manifest import read_manifest
 from program.serve.reference import resolve
-from program.settings import Project
 from tests.conftest import write_shop
 from tests.support.provider import serve
 from tests.support.replies import obliging
@@ -101,7 +101,7 @@ def test_an_instruction_that_helps_is_proposed_found_and_sealed(helped):
     assert instruction(folder, done.parent) != GOOD
     sealed = load(done.reference, artifacts=folder / "artifacts")
     assert "1.7 litres" in sealed("How much water does the Merle hold?").text
-    points = read(resolve(done.reference, folder / "artifacts").path).section("points")
+    points = read_manifest(resolve(done.reference, folder / "artifacts").path).section("points")
     assert not any(is_candidate(name) for point in points.values() for name in point)
 
 
@@ -110,7 +110,9 @@ def test_what_was_proposed_is_not_paid_twice_and_a_warm_compile_ends_in_the_same
     paid = provider.calls
     second = compiled_(folder)
     assert (second.calls, provider.calls) == (0, paid)
-    digests = [read(resolve(r, folder / "artifacts").path).content_digest for r in (first.reference, second.reference)]
+    digests = [
+        read_manifest(resolve(r, folder / "artifacts").path).content_digest for r in (first.reference, second.reference)
+    ]
     assert digests[0] == digests[1]
 
 
@@ -198,15 +200,15 @@ def test_of_an_embedded_program_only_the_demonstrations_of_its_deciders_are_offe
         "diverse-100": 100,
         "diverse-50": 50,
     }
-    before = [d.name for d in space(program)]
+    before = [d.name for d in find_dimensions(program)]
     equip(program, sets, {})
-    assert [d.name for d in space(program)] == before
+    assert [d.name for d in find_dimensions(program)] == before
     equip(program, sets, {"classifier.route": Offer((), ("labelled", "diverse-50"))}, without=frozenset({"t0"}))
-    assert {d.name for d in space(program)} - set(before) == {"classifier.route#demonstrations"}
+    assert {d.name for d in find_dimensions(program)} - set(before) == {"classifier.route#demonstrations"}
     assert program.classifier.route.demos == []
-    apply(program, {"classifier.route#demonstrations": 1})
+    apply_setting(program, {"classifier.route#demonstrations": 1})
     assert len(program.classifier.route.demos) == 219
-    apply(program, {"classifier.route#demonstrations": 2})
+    apply_setting(program, {"classifier.route#demonstrations": 2})
     assert len(program.classifier.route.demos) in {49, 50}
     assert values(program)["classifier.route#demonstrations"] == 2
 
@@ -229,4 +231,4 @@ def test_what_a_parent_was_shown_and_told_is_the_first_candidate_exactly(compile
 
 
 def plain_fields(demo):
-    return {name: jsonable(value) for name, value in demo.items()}
+    return {name: to_jsonable(value) for name, value in demo.items()}
