@@ -47,7 +47,7 @@ def project(folder: Path, **labels: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Check:
-    """Checks questions beside PASSAGES and a table."""
+    """Check questions beside PASSAGES and a table."""
     tables = read_corpus(Project.open(project(tmp_path_factory.mktemp("tables")))).tables
     return lambda *questions: check_questions(questions, PASSAGES, tables)
 
@@ -60,7 +60,7 @@ def question(**labels: Any) -> LabelledQuestion:
 
 def command(folder: Path, *options: str) -> Any:
     app = typer.Typer()
-    data.register(app)
+    data.add_data_verbs(app)
     return CliRunner().invoke(app, ["data", "check", str(folder), *options])
 
 

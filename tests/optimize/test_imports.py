@@ -64,7 +64,7 @@ What does the Kite cost?,,,
 
 @pytest.fixture
 def imported(tmp_path: Path) -> Import:
-    """Imports a file of that content, checks the project, and gives its questions by id."""
+    """Import a file of that content, check the project, and return its questions by id."""
 
     def run(name: str, content: object, format: str = "", **more: Any) -> dict[str, LabelledQuestion]:
         source = tmp_path / name
