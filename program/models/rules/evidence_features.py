@@ -1,28 +1,27 @@
-"""How a set of passages bears on a question: covered words, names and numbers, and chains between passages.
-
-A question of several steps is answered by passages that lead to each other: one matches the question's
-words and mentions another by its title, which in turn holds the rest. When the second is missing, passages
-may be as similar to the question as before, but nothing leads on from the first. The chain features measure
-that, and cost no model call.
-"""
+"""Features of a set of passages for a question: similarity, coverage, and chains between passages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from program.models.reading import Rarity, Reading, Vector
+from program.models.rules.words import content_stems, expected_kinds, find_names, find_quantities, value_kinds
 
 Matrix = NDArray[np.float64]
+Vector = NDArray[np.float32]
+Rarity = Callable[[str], float]
+"""How rare a stem is, from 0 (in every text) to 1."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])|\n+")
 MOST_CHAINED = 8  # pairs grow with the square; later passages of a longer list seldom start a chain
 RARE = 0.45
 ENOUGH_SHARED = 1.5  # summed rarity of shared names past which two passages plainly speak of one thing
-NAMES = (
+FEATURE_NAMES = (
     "top", "second", "third", "last", "mean", "margin", "margin_second", "spread", "explained",
     "beyond_first", "near_first", "near_each_other", "count", "cover_best", "cover_second",
     "cover_mean", "cover_union", "cover_gain", "cover_pair", "cover_sentence", "cover_weighted",
@@ -33,17 +32,54 @@ NAMES = (
     "chain_mutual", "chain_dense", "chain_all", "chain_sum", "chain_shared", "chain_any", "chain_first",
     "chain_next", "chain_three", "rarity",
 )  # fmt: skip
-NEAR = (
+NEAR_FEATURES = (
     "top", "second", "mean", "explained", "cover_union", "cover_best", "uncovered_rarest", "names_present",
     "title_best",
 )  # fmt: skip
 """The few that tell whether the passages are near the question at all; among the others they would weigh little."""
-_NEAR_AT = [NAMES.index(name) for name in NEAR]
+_NEAR_AT = [FEATURE_NAMES.index(name) for name in NEAR_FEATURES]
+
+
+@dataclass(frozen=True, slots=True)
+class TextWords:
+    """The stems, names, numbers and kinds of value of one titled text.
+
+    `body` leaves the title out, `words` has both. `kinds` are the kinds of value it holds, `asks` those it asks for.
+    """
+
+    title: frozenset[str]
+    body: frozenset[str]
+    words: frozenset[str]
+    names: frozenset[str]
+    sentences: tuple[frozenset[str], ...]
+    kinds: frozenset[str]
+    numbers: frozenset[str]
+    asks: frozenset[str]
+    plain_title: str
+    plain_body: str
+
+
+@lru_cache(maxsize=20_000)
+def read_words(title: str, text: str) -> TextWords:
+    """Return the words of a text under its title, either of which may be empty."""
+    head, body = frozenset(content_stems(title)), frozenset(content_stems(text))
+    return TextWords(
+        title=head,
+        body=body,
+        words=head | body,
+        names=head.union(*(content_stems(name) for name in find_names(text))),
+        sentences=tuple(frozenset(content_stems(piece)) for piece in _SENTENCE_END.split(text) if piece.strip()),
+        kinds=value_kinds(text),
+        numbers=frozenset(number for _, number in find_quantities(text)),
+        asks=frozenset(expected_kinds(text)),
+        plain_title=title.partition("(")[0].strip().lower(),
+        plain_body=text.lower(),
+    )
 
 
 @dataclass(frozen=True)
 class _Cover:
-    """Which passage (row) holds which of the question's words (column), and how much that counts.
+    """The question's words (columns) that each passage (row) holds, and how much each word counts.
 
     `weights` sum to 1 over the words; `share` is `holds` weighted, `cover` its sum for each passage.
     """
@@ -61,39 +97,50 @@ class _Cover:
     def cover(self) -> Matrix:
         return np.asarray(self.share.sum(1))
 
-    def pairs(self) -> Matrix:
-        """Entry (a, b): the weight of the question's words that a or b holds."""
+    def cover_pairs(self) -> Matrix:
+        """Return in (a, b) the weight of the question's words that a or b holds."""
         return np.asarray(self.cover[:, None] + self.cover[None, :] - self.share @ self.holds.T)
 
-    def first(self, n: int) -> _Cover:
+    def take_first(self, n: int) -> _Cover:
         return _Cover(self.words, self.weights, self.holds[:n], self.rarity)
 
 
-def bearing(question: Reading, passages: Sequence[Reading], query: Vector, vectors: Vector, rarity: Rarity) -> Vector:
-    """Shape (len(NAMES),). `vectors` has a unit row for each passage; no passages give zeros."""
+def evidence_features(
+    question: TextWords,
+    passages: Sequence[TextWords],
+    query: Vector,
+    vectors: Vector,
+    rarity: Rarity,
+) -> Vector:
+    """Return the FEATURE_NAMES of a set of passages; without passages all are 0.
+
+    A question of several steps is answered by passages that lead to each other: one matches the question's words and
+    mentions another by its title. The chain features measure that. `vectors` has a unit row for each passage.
+    """
     if not passages:
-        return np.zeros(len(NAMES), np.float32)
+        return np.zeros(len(FEATURE_NAMES), np.float32)
     sims = (vectors @ query).astype(np.float64)
     order = np.argsort(-sims, kind="stable")
     passages, rows, sims = [passages[i] for i in order], vectors[order].astype(np.float64), sims[order]
-    covered = _covered(question, passages, rarity)
+    covered = _cover_words(question, passages, rarity)
     near = passages[:MOST_CHAINED]
+    together = _paired_cosines(rows[: len(near)], query)
     values = [
-        *_similarity(sims, rows, query),
-        *_coverage(question, passages, covered, sims),
-        *_kinds(question, passages, covered.cover),
-        *_chains(question, near, covered.first(len(near)), _together(rows[: len(near)], query), rarity),
+        *_similarity_features(sims, rows, query),
+        *_coverage_features(question, passages, covered, sims),
+        *_kind_features(question, passages, covered.cover),
+        *_chain_features(question, near, covered.take_first(len(near)), together, rarity),
         covered.rarity,
     ]
     return np.array(values, np.float32)
 
 
-def near(found: Vector) -> Vector:
-    """Shape (len(NEAR),): those numbers of what `bearing` found."""
+def near_features(found: Vector) -> Vector:
+    """Return the NEAR_FEATURES among what `evidence_features` found."""
     return found[_NEAR_AT]
 
 
-def _covered(question: Reading, passages: Sequence[Reading], rarity: Rarity) -> _Cover:
+def _cover_words(question: TextWords, passages: Sequence[TextWords], rarity: Rarity) -> _Cover:
     words = sorted(question.words)
     weights = np.array([rarity(word) for word in words], np.float64)
     total = float(weights.sum()) + 1e-9
@@ -102,18 +149,18 @@ def _covered(question: Reading, passages: Sequence[Reading], rarity: Rarity) -> 
     return _Cover(words, weights / total, holds, total / max(len(words), 1))
 
 
-def _together(rows: Matrix, query: Vector) -> Matrix:
-    """Entry (a, b): the cosine of the question and of passages a and b taken as one."""
+def _paired_cosines(rows: Matrix, query: Vector) -> Matrix:
+    """Return in (a, b) the cosine of the question and of passages a and b taken as one."""
     sums = rows[:, None] + rows[None, :]
     return np.asarray((sums @ query) / np.maximum(np.linalg.norm(sums, axis=2), 1e-9))
 
 
 def _nth(values: Matrix, n: int) -> float:
-    """The n-th largest, or the smallest of a shorter list."""
+    """Return the n-th largest, or the smallest of a shorter list."""
     return float(np.sort(values)[::-1][min(n, len(values) - 1)])
 
 
-def _similarity(sims: Matrix, rows: Matrix, query: Vector) -> list[float]:
+def _similarity_features(sims: Matrix, rows: Matrix, query: Vector) -> list[float]:
     near = rows @ rows.T
     others = near[0, 1:] if len(sims) > 1 else np.zeros(1)
     weights, *_ = np.linalg.lstsq(rows.T, query.astype(np.float64), rcond=1e-6)
@@ -129,7 +176,9 @@ def _similarity(sims: Matrix, rows: Matrix, query: Vector) -> list[float]:
     ]  # fmt: skip
 
 
-def _coverage(question: Reading, passages: Sequence[Reading], covered: _Cover, sims: Matrix) -> list[float]:
+def _coverage_features(
+    question: TextWords, passages: Sequence[TextWords], covered: _Cover, sims: Matrix
+) -> list[float]:
     weights, cover = covered.weights, covered.cover
     held = covered.holds.max(0)
     union = float(held @ weights)
@@ -147,7 +196,7 @@ def _coverage(question: Reading, passages: Sequence[Reading], covered: _Cover, s
     in_title = np.array([_share_in(p.title, question.words) for p in passages])
     return [
         _nth(cover, 0), _nth(cover, 1), float(cover.mean()), union, union - _nth(cover, 0),
-        float(covered.pairs().max()), sentence, float((cover * sims).max()),
+        float(covered.cover_pairs().max()), sentence, float((cover * sims).max()),
         float(((1 - held) * weights).max(initial=0.0)), float((held == 0).sum()),
         float(((1 - held) * weights) @ named),
         float(held @ named) / float(named.sum()) if named.any() else 1.0,
@@ -156,7 +205,7 @@ def _coverage(question: Reading, passages: Sequence[Reading], covered: _Cover, s
     ]  # fmt: skip
 
 
-def _kinds(question: Reading, passages: Sequence[Reading], cover: Matrix) -> list[float]:
+def _kind_features(question: TextWords, passages: Sequence[TextWords], cover: Matrix) -> list[float]:
     if not question.asks:
         return [0.5, 0.5]
     has = np.array([bool(p.kinds & question.asks) for p in passages], np.float64)
@@ -167,8 +216,8 @@ def _share_in(some: frozenset[str], words: frozenset[str]) -> float:
     return len(some & words) / len(some) if some else 0.0
 
 
-def _chains(
-    question: Reading, passages: Sequence[Reading], covered: _Cover, together: Matrix, rarity: Rarity
+def _chain_features(
+    question: TextWords, passages: Sequence[TextWords], covered: _Cover, together: Matrix, rarity: Rarity
 ) -> list[float]:
     n = len(passages)
     link, back, shared, sentence, onward, mentions = ([[0.0] * n for _ in range(n)] for _ in range(6))
@@ -205,13 +254,13 @@ def _chains(
                     default=0.0,
                 )
     found = [np.array(matrix, np.float64) for matrix in (link, back, shared, sentence, onward, mentions)]
-    return _of_chains(found, covered, together)
+    return _summarise_chains(found, covered, together)
 
 
-def _of_chains(found: Sequence[Matrix], covered: _Cover, together: Matrix) -> list[float]:
+def _summarise_chains(found: Sequence[Matrix], covered: _Cover, together: Matrix) -> list[float]:
     link, back, shared, sentence, onward, mentions = found
     n = len(link)
-    both = covered.pairs()
+    both = covered.cover_pairs()
     np.fill_diagonal(both, 0.0)
     sharp = link**2
     same = np.minimum(shared / ENOUGH_SHARED, 1.0)
@@ -225,7 +274,7 @@ def _of_chains(found: Sequence[Matrix], covered: _Cover, together: Matrix) -> li
         float((both * link * back).max()), float((together * link).max()),
         float((together * link * both).max()), float((both * sharp).sum()), float((both * same).max()),
         float((both * np.maximum(link, 0.6 * same)).max()), float((both * link)[first].max()),
-        float((both * onward).max()), _three(link, covered),
+        float((both * onward).max()), _best_three(link, covered),
     ]  # fmt: skip
 
 
@@ -234,8 +283,8 @@ def _weighted_share(some: frozenset[str], words: frozenset[str], weight: dict[st
     return fsum(weight[w] for w in some & words) / whole if whole else 0.0
 
 
-def _three(link: Matrix, covered: _Cover) -> float:
-    """The best chain of three passages: linked end to end or from one, times what the three cover."""
+def _best_three(link: Matrix, covered: _Cover) -> float:
+    """Return the best chain of three passages, times what the three cover."""
     best, share = 0.0, covered.share
     for a, b in np.argwhere(link > 0.2).tolist():
         onward = np.maximum(link[b], link[a])
