@@ -42,7 +42,7 @@ class ProjectTables:
         problem = KnowledgeError("The project has no tables.", 'Add a knowledge base of kind "tables".')
         for base in self._bases:
             try:
-                names, rows = base.rows(check_sql(sql, base.schema))
+                names, rows = base.rows(sql)
                 return _format_rows([names, *rows])
             except KnowledgeError as error:
                 problem = error
