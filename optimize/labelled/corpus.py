@@ -66,10 +66,9 @@ class Corpus:
 
 def read_corpus(project: Project) -> Corpus:
     """The passages and tables of every base. Raises `KnowledgeError` for one that cannot be read."""
-    from program.knowledge.ingest.folder import link_superseded, read_spec
-    from program.knowledge.kinds import folders
+    from program.knowledge.ingest.folder import link_superseded, list_bases, read_base
 
-    whole = link_superseded([read_spec(spec) for spec in folders(project)])
+    whole = link_superseded([read_base(spec) for spec in list_bases(project)])
     settings = project.settings.knowledge.items()
     tables = [_tables(project, name, base) for name, base in settings if isinstance(base, TablesSettings)]
     unread = [Flaw(f"was not read: {one.reason.rstrip('.')}", path=one.path) for one in whole.skipped]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-from program.knowledge.index.fusion import WEIGHT, fuse, ranking
+from program.knowledge.index.fusion import WEIGHT, fuse, rank_positions
 from program.loop.freshness import youth
 from program.loop.knobs import Tuning
-from program.passage import AUTHORITY, Passage, unique
+from program.passage import AUTHORITY, Passage, drop_repeats
 
 GLIMPSE = 8
 REMEMBERED = 48  # rankings of one pool
@@ -74,7 +74,11 @@ def _ranked(
 ) -> list[Passage]:
     if part:
         pool = [passage for passage in pool if part in passage.scores]
-    ranked = _by_part(pool, part) if part else ranking(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
+    ranked = (
+        _by_part(pool, part)
+        if part
+        else rank_positions(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
+    )
     if tuning.document_weight:
         ranked = _by_document(pool, ranked, tuning.document_weight)
     if timely and tuning.recency:
@@ -119,7 +123,7 @@ def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
     """The passages of several queries, each query's best first in turn, without repeats."""
     lists = [list(passages) for passages in ranked]
     longest = max((len(passages) for passages in lists), default=0)
-    return unique([passages[n] for n in range(longest) for passages in lists if n < len(passages)])
+    return drop_repeats([passages[n] for n in range(longest) for passages in lists if n < len(passages)])
 
 
 def keep(found: Sequence[Passage], relevant: Mapping[str, float], threshold: float, tuning: Tuning) -> list[Passage]:

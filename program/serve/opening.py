@@ -6,9 +6,9 @@ import logging
 from pathlib import Path
 
 from program.errors import BudgetError
-from program.knowledge.index.build import INDEX, Advance, bring_up_to_date, open_bases
-from program.knowledge.kinds import folders, others
-from program.knowledge.library import Library
+from program.knowledge.index.build import INDEX, Advance, update_index
+from program.knowledge.ingest.folder import list_bases
+from program.knowledge.library import Library, open_bases, open_sources
 from program.loop.budget import Budget
 from program.loop.presets import PRESETS
 from program.loop.rag import AgenticRAG, Runtime
@@ -27,8 +27,8 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     settings = project.settings
     embedder = (models or open_models(settings.models, settings.provider)).embedder
     embedder.remember_in(project.private)
-    documents, extra = folders(project), others(project, embedder)
-    bring_up_to_date(project, progress)
+    documents, extra = list_bases(project), open_sources(project, embedder)
+    update_index(project, progress)
     library = open_bases(project, documents, project.private / INDEX, embedder, extra)
     library.remember_in(project.private)
     return library

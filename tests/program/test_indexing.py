@@ -8,9 +8,8 @@ import pytest
 
 from program import load, open_program
 from program.errors import KnowledgeError
-from program.knowledge.bases import BaseSpec
 from program.knowledge.index.build import index_project
-from program.knowledge.ingest.footprint import footprint
+from program.knowledge.ingest.folder import BaseSpec, fingerprint_files
 from program.loop.presets import PLAIN
 from program.serve.opening import open_library
 from program.settings import Project
@@ -102,12 +101,12 @@ def test_a_version_over_other_documents_answers_from_them_and_the_log_says_so(co
 def test_hidden_files_and_other_bases_leave_a_footprint_as_it_is_and_every_other_file_does_not(tmp_path):
     base = BaseSpec("base", path=tmp_path / "base")
     (tmp_path / "base/deep").mkdir(parents=True)
-    empty = footprint([base])
+    empty = fingerprint_files([base])
     (tmp_path / "base/.hidden").write_text("x")
     (tmp_path / "base/link").symlink_to(tmp_path / "nowhere")
-    linked = footprint([base])
+    linked = fingerprint_files([base])
     (tmp_path / "beside").write_text("x")
-    assert empty != linked == footprint([base])
+    assert empty != linked == fingerprint_files([base])
     (tmp_path / "base/deep/file.md").write_text("x")
-    assert footprint([base]) not in (empty, linked)
-    assert footprint([base], "other settings") != footprint([base])
+    assert fingerprint_files([base]) not in (empty, linked)
+    assert fingerprint_files([base], "other settings") != fingerprint_files([base])

@@ -6,9 +6,9 @@ import pytest
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.bases import BaseSpec
 from program.knowledge.documents import Documents
-from program.knowledge.index.store import build_index, open_index
+from program.knowledge.index.build import build_index, open_index
+from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.testing import SourceConformance
 from program.passage import Source, SourceCard
 

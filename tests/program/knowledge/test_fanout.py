@@ -12,9 +12,9 @@ import pytest
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError, SettingsError
-from program.knowledge.bases import BaseSpec
-from program.knowledge.index.fanout import over_ray
-from program.knowledge.index.store import build_index, open_index
+from program.knowledge.index.build import build_index, open_index
+from program.knowledge.index.fanout import embed_over_ray
+from program.knowledge.ingest.folder import BaseSpec
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ def workers_path(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_index_made_over_ray_is_the_one_made_here(bases: list[BaseSpec], tmp_path: Path) -> None:
     here = build_index(bases, tmp_path / "here", WordEmbedder())
     own, told = WordEmbedder(), []
-    with over_ray(WordEmbedder, workers=2) as fan:
+    with embed_over_ray(WordEmbedder, workers=2) as fan:
         there = build_index(bases, tmp_path / "there", own, lambda *step: told.append(step), fan=fan)
     assert (there.index_digest, there.embedded, own.computed, told) == (here.index_digest, 10, [], [(10, 10)])
     np.testing.assert_array_equal(open_index(tmp_path / "there", own).matrix, open_index(tmp_path / "here", own).matrix)
@@ -57,7 +57,7 @@ def test_workers_that_fail_leave_the_last_index(
 ) -> None:
     first = build_index(bases, tmp_path / "index", WordEmbedder())
     (knowledge / "product/new.md").write_text("# New\n\nText.\n")
-    with pytest.raises(KnowledgeError, match=complaint), over_ray(partial(make), workers=2) as fan:
+    with pytest.raises(KnowledgeError, match=complaint), embed_over_ray(partial(make), workers=2) as fan:
         build_index(bases, tmp_path / "index", WordEmbedder(), fan=fan)
     assert open_index(tmp_path / "index", WordEmbedder()).index_digest == first.index_digest
 

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from office_files import docx, pdf
+from program.knowledge.ingest.chunks import TABLE, TOKENS, tokens
+from program.knowledge.ingest.markdown import sections
+from program.knowledge.ingest.parsedfile import ParsedFiles
 
 from program.errors import KnowledgeError
 from program.knowledge.ingest import folder as ingest
-from program.knowledge.ingest.chunks import TABLE, TOKENS, tokens
 from program.knowledge.ingest.convert import Unreadable
 from program.knowledge.ingest.folder import read_base
-from program.knowledge.ingest.markdown import sections
-from program.knowledge.ingest.parsedfile import ParsedFiles
 from program.knowledge.ingest.sections import READ, parse
 
 Write = Callable[[str, str | bytes], Path]

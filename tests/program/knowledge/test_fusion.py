@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.knowledge.index.fusion import Method, fuse, ranking
+from program.knowledge.index.fusion import Method, fuse, rank_positions
 from program.passage import Passage
 
 PART = st.floats(-1, 1, allow_subnormal=False)
@@ -114,7 +114,7 @@ def test_results_are_the_first_k_of_one_order_in_zero_to_one_with_ties_by_id(
     assert len(found) == min(k, len(pool))
     assert all(0 <= p.score <= 1 for p in found)
     assert found == sorted(found, key=lambda p: (-p.score, p.id))
-    assert [(pool[at].id, score) for at, score in ranking(pool, weight, k, method)] == [(p.id, p.score) for p in found]
+    assert [(pool[at].id, score) for at, score in rank_positions(pool, weight, k, method)] == [(p.id, p.score) for p in found]
 
 
 @given(st.lists(SCORES, max_size=20), st.floats(0, 1), METHOD, st.randoms())
@@ -146,5 +146,5 @@ def test_sixty_candidates_are_ranked_in_a_fraction_of_a_millisecond() -> None:
 
 def _timed(pool: list[Passage]) -> float:
     began = time.perf_counter()
-    ranking(pool, 0.4, 8)
+    rank_positions(pool, 0.4, 8)
     return time.perf_counter() - began

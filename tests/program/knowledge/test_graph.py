@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from program.knowledge.index.generation import GRAPH
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.bases import BaseSpec
+from program.knowledge.index.build import build_index, open_index
 from program.knowledge.index.fusion import STRATEGIES
-from program.knowledge.index.generation import GRAPH
-from program.knowledge.index.store import build_index, open_index
+from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.passage import Filters
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from program.knowledge.index.generation import VECTORS
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.bases import BaseSpec
-from program.knowledge.index.generation import VECTORS
-from program.knowledge.index.store import build_index, open_index
+from program.knowledge.index.build import build_index, open_index
+from program.knowledge.ingest.folder import BaseSpec
 from program.passage import embedding_text
 
 

@@ -8,8 +8,8 @@ import pytest
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.bases import BaseSpec
-from program.knowledge.index.store import build_index
+from program.knowledge.index.build import build_index
+from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 

@@ -10,12 +10,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from program.knowledge.api import JsonApi
 from web_server import Reply, Request, WebServer, web_server
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.kindsettings import HttpSettings, WebSettings
-from program.knowledge.api import JsonApi
 from program.knowledge.guard import Guard
 from program.knowledge.testing import SourceConformance
 from program.knowledge.web import WebSearch, provider_of

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from program.knowledge.ingest.chunks import TOKENS, tokens
 from program.knowledge.ingest.markdown import Slugger, paragraphs, sections
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from program.knowledge.index.mentions import Key, Lexicon, aliases, key, shared
 
 

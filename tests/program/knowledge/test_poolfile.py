@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from program.knowledge.index.poolfile import PoolFile
 from word_embedder import WordEmbedder
 
-from program.knowledge.bases import BaseSpec
 from program.knowledge.documents import Documents
-from program.knowledge.index.poolfile import PoolFile
-from program.knowledge.index.store import build_index
+from program.knowledge.index.build import build_index
+from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.knowledge.tables import Tables
 from program.passage import Filters, SourceCard

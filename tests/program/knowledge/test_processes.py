@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from word_embedder import WordEmbedder
 
-from program.knowledge.bases import BaseSpec
-from program.knowledge.index.store import build_index, open_index
+from program.knowledge.index.build import build_index, open_index
+from program.knowledge.ingest.folder import BaseSpec
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

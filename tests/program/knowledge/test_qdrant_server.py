@@ -10,10 +10,10 @@ from qdrant_server import KEY, qdrant_server
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.bases import BaseSpec
+from program.knowledge.index.build import build_index
 from program.knowledge.index.keywords import QdrantKeywords
-from program.knowledge.index.store import build_index
 from program.knowledge.index.vectors import QdrantVectors
+from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.passage import Filters, keyword_text
 

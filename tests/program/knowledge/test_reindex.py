@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from program.knowledge.index.generation import FILES, KEYWORDS, MANIFEST
 from word_embedder import WordEmbedder
 
-from program.knowledge.bases import BaseSpec
-from program.knowledge.index.generation import FILES, KEYWORDS, MANIFEST
-from program.knowledge.index.store import build_index
+from program.knowledge.index.build import build_index
+from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 
 # Few words, so that names come and go, contain each other, and are written small elsewhere.

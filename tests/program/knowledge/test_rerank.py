@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from program.knowledge.index.rerank import READ
 
 from program.errors import ModelError
-from program.knowledge.index.fusion import fuse
-from program.knowledge.index.rerank import READ, Reranker
+from program.knowledge.index.fusion import Reranker, fuse
 from program.passage import Passage
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from program.knowledge.index.selection import Selection, best
 
 from program.errors import KnowledgeError
-from program.knowledge.index.selection import Selection, best
 from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, VectorStore, connect, open_qdrant
 from program.passage import NO_FILTERS, Filters, Passage
 
