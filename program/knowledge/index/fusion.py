@@ -153,11 +153,9 @@ class Reranker:
         best = [at for at, _ in rank_positions(pool, WEIGHT, RERANKED, graph=GRAPH)]
         if not best:
             return list(pool)
-        from torch.nn import Sigmoid
-
         pairs = [(question, embedding_text(pool[at])) for at in best]
         with self._lock:
-            raw = self._model.predict(pairs, activation_fn=Sigmoid(), show_progress_bar=False)
+            raw = self._model.predict(pairs, activation_fn=lambda logits: logits.sigmoid(), show_progress_bar=False)
         # Of several labels the last is the one that says yes.
         scores = raw.astype("float64").reshape(len(best), -1)[:, -1]
         read = dict(zip(best, scores, strict=True))

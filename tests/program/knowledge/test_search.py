@@ -455,9 +455,8 @@ def test_a_nearer_passage_never_falls(scores: list[dict[str, float]], weight: fl
     at = which % len(whole)
     nearer = [*whole]
     nearer[at] = {**whole[at], "dense": max(dense, whole[at]["dense"])}
-    ranks = []
-    for parts in (whole, nearer):
-        ranks.append(ids(fuse([passage(f"p{n:03}", p) for n, p in enumerate(parts)], weight, 99, "rrf")))
+    pools = [[passage(f"p{n:03}", parts) for n, parts in enumerate(found)] for found in (whole, nearer)]
+    ranks = [ids(fuse(pool, weight, 99, "rrf")) for pool in pools]
     assert ranks[1].index(f"p{at:03}") <= ranks[0].index(f"p{at:03}")
 
 
