@@ -33,7 +33,7 @@ from program.knowledge.index.build import INDEX, IndexReport, build_index, index
 from program.knowledge.ingest.folder import BaseSpec, list_bases
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import embedding_text
-from program.settings import Project
+from program.project import Project
 
 ROUNDS = 3
 FILES = 1000

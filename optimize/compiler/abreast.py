@@ -24,7 +24,7 @@ from program.loop.deciding import answering, runs_here
 from program.loop.parameters import Setting
 from program.loop.rag import AgenticRAG
 from program.models.minilm import THREADS, threads
-from program.settings import Project
+from program.project import Project
 
 AHEAD = 16
 """Places of a list that a second process is told of before it has answered: enough that it seldom waits."""

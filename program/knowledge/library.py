@@ -16,14 +16,6 @@ from typing import Any
 import orjson
 
 from program.errors import KnowledgeError
-from program.kindsettings import (
-    SOURCES,
-    HttpSettings,
-    KnowledgeSettings,
-    PackageSettings,
-    TablesSettings,
-    WebSettings,
-)
 from program.knowledge.documents import DEPTH, Documents, HybridSearch
 from program.knowledge.index.build import IndexSettings, open_index
 from program.knowledge.index.fusion import GRAPH, RRF_K, WEIGHT, Method, Reranker, fuse
@@ -32,7 +24,8 @@ from program.knowledge.index.vectors import ArrayVectors
 from program.knowledge.ingest.folder import BaseSpec
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats
-from program.settings import Project
+from program.project import Project
+from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
 from program.storage import DiskCache
 
 ReportFailure = Callable[[str, KnowledgeError], None]

@@ -18,7 +18,6 @@ from urllib.parse import quote, quote_plus
 import numpy as np
 
 from program.errors import KnowledgeError
-from program.kindsettings import HttpSettings, WebSettings
 from program.knowledge.guard import Guard
 from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.vectors import best_rows
@@ -27,6 +26,7 @@ from program.knowledge.ingest.metadata import parse_day
 from program.knowledge.ingest.sections import split_markdown
 from program.models.encoder import Embedder
 from program.passage import AUTHORITY, NO_FILTERS, Filters, Passage, SourceCard, drop_repeats, embedding_text
+from program.settings import HttpSettings, WebSettings
 
 MAX_ITEMS = 50
 """The most items taken of one reply, and what `{k}` stands for in the url of a JSON API."""

@@ -33,7 +33,8 @@ from program.knowledge.ingest.folder import (
 )
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import Passage, embedding_text, keyword_text
-from program.settings import Project, Settings
+from program.project import Project
+from program.settings import Settings
 from program.storage import DiskCache, write_whole
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from typing import Any
 import orjson
 
 from program.errors import KnowledgeError
-from program.kindsettings import CHUNK_TOKENS, MAX_MEGABYTES, DocumentsSettings, GraphSettings, WebSettings
 from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.sections import READ, Document, parse_file
 from program.passage import Flaw, Passage, SourceCard
-from program.settings import Project
+from program.project import Project
+from program.settings import CHUNK_TOKENS, MAX_MEGABYTES, DocumentsSettings, WebSettings
 from program.storage import DiskCache
 
 KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
@@ -84,7 +84,7 @@ def list_bases(project: Project) -> list[BaseSpec]:
     """
     found = []
     for name, base in project.settings.knowledge.items():
-        if not isinstance(base, DocumentsSettings | GraphSettings | WebSettings) or not base.path:
+        if not isinstance(base, DocumentsSettings | DocumentsSettings | WebSettings) or not base.path:
             continue
         if not _NAME.fullmatch(name):
             mend = "Name it with letters, digits, - and _, a letter first."

@@ -14,11 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from program.kindsettings import CHUNK_TOKENS, MAX_MEGABYTES
 from program.knowledge.ingest.convert import MarkdownPage, UnreadableFile, convert_docx, convert_html, read_pdf
 from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_matter
 from program.knowledge.ingest.records import read_rows
 from program.passage import Flaw, Passage
+from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

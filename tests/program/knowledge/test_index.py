@@ -21,7 +21,7 @@ from program.knowledge.index.store import FILES, MANIFEST
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.passage import embedding_text
-from program.settings import Project
+from program.project import Project
 
 HERE = Path(__file__).parent
 

@@ -19,8 +19,8 @@ from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index.build import index_project
 from program.knowledge.ingest.folder import BaseSpec, fingerprint_files
 from program.loop.presets import PLAIN
+from program.project import Project
 from program.serve.opening import open_library
-from program.settings import Project
 
 Add = Callable[[str], Project]
 KETTLES = "knowledge/product/kettles.md"
