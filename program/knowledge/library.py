@@ -260,9 +260,9 @@ def open_sources(project: Project, embedder: Embedder) -> list[Source]:
 def _open_source(project: Project, name: str, base: KnowledgeSettings, embedder: Embedder) -> Source | None:
     card = SourceCard(name, base.kind, base.about, base.asks, base.not_)
     if isinstance(base, TablesSettings):
-        from program.knowledge.tables import Tables
+        from program.knowledge.tables import TableSource
 
-        return Tables(name, card, project.place(base), embedder)
+        return TableSource(name, card, project.place(base), embedder)
     if isinstance(base, HttpSettings):
         from program.knowledge.web import JsonApi
 

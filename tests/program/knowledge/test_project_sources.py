@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from web_server import Reply, WebServer, web_server
 
-from optimize.report.doctor import examine
+from optimize.report.doctor import examine_setup
 from program import load, open_program
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index.build import index_project
 from program.knowledge.ingest.folder import BaseSpec, fingerprint_files
-from program.loop.presets import PLAIN
+from program.loop.policy import PLAIN
 from program.project import Project
 from program.serve.opening import open_library
 
@@ -144,7 +144,7 @@ def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(
     monkeypatch.delenv("BRAVE_API_KEY", raising=False)
     project = add('[knowledge.web]\nkind = "web"\n[knowledge.news]\nkind = "web"\nprovider = "brave"\n')
     assert [card.name for card in open_library(project).describe()] == ["product", "billing"]
-    told = {f.what: f.mend for f in examine(own_shop) if "web search" in f.what}
+    told = {f.what: f.mend for f in examine_setup(own_shop) if "web search" in f.what}
     assert told == {
         "knowledge base web: web search by nobody": "Set `provider` or `path`; until then nobody asks it.",
         "knowledge base news: web search by brave": "Set BRAVE_API_KEY in the environment.",
