@@ -72,10 +72,9 @@ class Corpus:
 
 def read_corpus(project: Project) -> Corpus:
     """Read the passages and tables of every base, or raise `KnowledgeError`."""
-    from program.knowledge.ingest.folder import link_superseded, read_spec
-    from program.knowledge.kinds import folders
+    from program.knowledge.ingest.folder import link_superseded, list_bases, read_base
 
-    whole = link_superseded([read_spec(spec) for spec in folders(project)])
+    whole = link_superseded([read_base(spec) for spec in list_bases(project)])
     settings = project.settings.knowledge.items()
     tables = [_open_tables(project, name, base) for name, base in settings if isinstance(base, TablesSettings)]
     unread = [Flaw(f"was not read: {one.reason.rstrip('.')}", path=one.path) for one in whole.skipped]
@@ -251,10 +250,10 @@ def _warn_of_sub_queries(question: LabelledQuestion, knowledge: Knowledge) -> It
 
 def _find_missed(sub_queries: Iterable[str], texts: Mapping[str, str], shared: int) -> list[str]:
     """Return the ids of texts that share too few words with every sub-query."""
-    from program.knowledge.index.keywords import words
+    from program.knowledge.index.keywords import split_words
 
-    asked = [set(words(query)) for query in sub_queries]
-    held = {id_: set(words(text)) for id_, text in texts.items()}
+    asked = [set(split_words(query)) for query in sub_queries]
+    held = {id_: set(split_words(text)) for id_, text in texts.items()}
     return [id_ for id_, found in held.items() if not any(len(found & query) >= shared for query in asked)]
 
 
