@@ -11,8 +11,8 @@ class RagcError(Exception):
     """A problem that its reader can mend.
 
     `what` is the problem and `mend` the remedy, one sentence each. `code` names the class for `--json`, `data` holds
-    what a program may want to know (`path`, `reference`, `nearest`). `exit_code` is what the command line returns:
-    1 gate failed, 2 wrong usage or bad input, 3 inconclusive, 4 integrity.
+    what a program may want to know (`path`, `reference`, `nearest`). `exit_code` is what the command line returns: 1
+    gate failed, 2 wrong usage or bad input, 3 inconclusive, 4 integrity.
     """
 
     code = "error"
@@ -114,7 +114,7 @@ class RecordError(RagcError):
 
 
 class StudyError(RagcError):
-    """A study is unknown, or was made by another program, other questions or other settings."""
+    """A study is unknown, or of another program, other questions or settings."""
 
     code = "study"
 
@@ -128,8 +128,8 @@ class BudgetError(RagcError):
 class BudgetStop(BaseException):
     """A hard cap was reached.
 
-    Not an `Exception`: optimizers swallow those, and a spent budget must stop them. `tripped` names the
-    cap: `rounds`, `seconds`, `tokens`, `usd` or `calls`.
+    Not an `Exception`: optimizers swallow those, and a spent budget must stop them. `tripped` names the cap: `rounds`,
+    `seconds`, `tokens`, `usd` or `calls`.
     """
 
     def __init__(self, tripped: str) -> None:

@@ -65,12 +65,12 @@ def promote_version(
 ) -> AliasMove:
     """Point an alias at the verified version that a reference names.
 
-    With `require`, the version is first compared with the alias's present one on their sealed scores:
-    "better" wants the verdict better, both want the 95 % interval of the gain in utility at or above
-    `min_gain` (0 for better, -0.02 for no-worse). An alias that points nowhere yet has nothing to compare.
-    The alias is set only if it still points where it did at the start, and at `expect` when given.
-    Raises `GateError` when the gate does not pass or the alias moved, `VersionError` for a bad alias,
-    `IntegrityError` when there is something to compare with and the alias cannot be read.
+    With `require`, the version is first compared with the alias's present one on their sealed scores: "better" wants
+    the verdict better, both want the 95 % interval of the gain in utility at or above `min_gain` (0 for better, -0.02
+    for no-worse). An alias that points nowhere yet has nothing to compare. The alias is set only if it still points
+    where it did at the start, and at `expect` when given. Raises `GateError` when the gate does not pass or the alias
+    moved, `VersionError` for a bad alias, `IntegrityError` when there is something to compare with and the alias cannot
+    be read.
     """
     base = artifacts_root(root)
     found = resolve(ref, base)
@@ -95,9 +95,10 @@ def promote_version(
 
 
 def roll_back(name: str, alias: str = "production", *, reason: str = "", root: Path | str | None = None) -> AliasMove:
-    """Point an alias back at the version it had before; again, and it goes back one further.
+    """Point an alias back at the version it had before.
 
-    Raises `VersionError` when there is no earlier version, `IntegrityError` when it is not as sealed.
+    Done again, it goes back one further. Raises `VersionError` when there is no earlier version, `IntegrityError` when
+    it is not as sealed.
     """
     base = artifacts_root(root)
     require_name(base, name)
@@ -113,7 +114,7 @@ def roll_back(name: str, alias: str = "production", *, reason: str = "", root: P
 
 
 def version_before(name: str, alias: str, base: Path) -> str | None:
-    """Return the version that a rollback would set the alias to, or None when there is none.
+    """Return the version that a rollback would set an alias to, or None.
 
     Promotions stack up, and a rollback takes one off.
     """
@@ -133,7 +134,10 @@ def version_before(name: str, alias: str, base: Path) -> str | None:
 
 
 def read_history(name: str, root: Path | str | None = None) -> list[dict[str, Any]]:
-    """Read every move of a name's aliases, oldest first: action, alias, from, to, actor, reason, ts."""
+    """Read the moves of a name's aliases, oldest first.
+
+    Each has action, alias, from, to, actor, reason and ts.
+    """
     path = artifacts_root(root) / name / HISTORY
     try:
         return [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
@@ -155,7 +159,6 @@ def _require_gain(gate: Comparison, require: Requirement, min_gain: float | None
 
 
 def _read_present(base: Path, name: str, alias: str) -> str | None:
-    """Return the version an alias points at, None when there is no such alias, UNREADABLE when its file is broken."""
     try:
         return read_alias(base, name, alias)["version"] if alias in find_aliases(base, name) else None
     except IntegrityError:

@@ -46,13 +46,13 @@ class Retention:
 def collect_garbage(
     keep: int, name: str = "", *, force: bool = False, root: Path | str | None = None
 ) -> list[Retention]:
-    """Tell which versions of a name, or of every name, stay; with `force`, remove those that go.
+    """Tell which versions of a name, or of every name, stay.
 
-    The newest `keep` numbers that can be read stay, all that cannot, and so does whatever an alias points at or
-    would roll back to, the parent of any version that is there, and what a file below `experiments` names. Under
-    the name's lock; a removal that is killed halfway leaves no partial version. Raises `VersionError` for `keep`
-    below 1 or an unknown name, `IntegrityError` when an experiment or an alias cannot be read: then nothing is
-    removed.
+    With `force`, those that go are removed. The newest `keep` numbers that can be read stay, all that cannot, and so
+    does whatever an alias points at or would roll back to, the parent of any version that is there, and what a file
+    below `experiments` names. Under the name's lock; a removal that is killed halfway leaves no partial version. Raises
+    `VersionError` for `keep` below 1 or an unknown name, `IntegrityError` when an experiment or an alias cannot be
+    read: then nothing is removed.
     """
     if keep < 1:
         raise VersionError(f"{keep} versions cannot be kept.", "Keep at least 1.")
@@ -113,7 +113,7 @@ def _read_digests(base: Path, name: str) -> tuple[dict[str, str], dict[str, str]
 
 
 def _read_parents(base: Path, name: str) -> set[str]:
-    """Return the parents of a name's versions; of a version that cannot be read, whatever text it still holds."""
+    """Return the parents of versions, or whatever text an unreadable manifest still holds."""
     found = set()
     for version in reference.find_versions(base, name):
         folder = base / name / "versions" / version

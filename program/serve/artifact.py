@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def export_files(program: AgenticRAG) -> dict[str, bytes]:
-    """Return the files that hold what was learned: the state, and the heads fitted so far."""
+    """Return the files that hold what was learned: state and fitted heads."""
     if frozen := [n for n, m in program.named_sub_modules() if getattr(m, "_compiled", False)]:
         what = f"{', '.join(frozen)} is marked as compiled, and DSPy would leave its state out."
         raise IntegrityError(what, "Set _compiled to False on it before saving.")
@@ -49,7 +49,7 @@ def export_files(program: AgenticRAG) -> dict[str, bytes]:
 
 
 def restore_state(program: AgenticRAG, manifest: Manifest) -> None:
-    """Load the sealed state and heads into a program. Raises `IntegrityError` when they are another program's."""
+    """Load sealed state and heads. Raises `IntegrityError` for another program's."""
     state = orjson.loads((manifest.folder / STATE).read_bytes())
     check_fit(manifest, program, state)
     program.load_state(state)
@@ -62,7 +62,7 @@ def restore_state(program: AgenticRAG, manifest: Manifest) -> None:
 
 
 def setting_of_point(manifest: Manifest, point: str) -> Mapping[str, float]:
-    """Return the values of an operating point. Raises `VersionError` when there is no such point."""
+    """Return an operating point's values. Raises `VersionError` for an unknown one."""
     points: Mapping[str, Mapping[str, float]] = manifest.section("points")
     if point not in points:
         mend = f"Use one of: {', '.join(sorted(points))}."
@@ -75,8 +75,8 @@ def setting_for_wish(
 ) -> Mapping[str, float]:
     """Return the setting of the frontier that fulfils a wish.
 
-    Within `calls` and `usd` a question it is the one of most utility, with at least `utility` the one of fewest
-    calls. Raises `VersionError` when none fulfils it.
+    Within `calls` and `usd` a question it is the one of most utility, with at least `utility` the one of fewest calls.
+    Raises `VersionError` when none fulfils it.
     """
     path = manifest.folder / FRONTIER
     frontier = orjson.loads(path.read_bytes()) if path.is_file() else []
@@ -97,7 +97,7 @@ def setting_for_wish(
 
 
 def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
-    """Return the predictors with their fields (name, direction, type), and the knobs with their ranges, in order."""
+    """Return predictors with their fields, and knobs with their ranges, in order."""
     structure: list[dict[str, Any]] = []
     for name, parameter in program.named_parameters():
         if isinstance(parameter, Knob):
@@ -111,7 +111,7 @@ def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
 
 
 def require_keys(project: Project, role: str, whose: str) -> None:
-    """Raise `ModelError` when the environment lacks a key for the project's model of a role."""
+    """Raise `ModelError` when the environment lacks a key for a role's model."""
     named = getattr(project.settings.models, role)
     if missing := [key for name in listed(named) for key in missing_keys(name, project.settings.provider)]:
         raise ModelError(
@@ -121,7 +121,7 @@ def require_keys(project: Project, role: str, whose: str) -> None:
 
 
 def check_models(manifest: Manifest, project: Project) -> None:
-    """Raise when the project's models cannot run a version; warn when they are others.
+    """Raise when a project's models cannot run a version; warn of others.
 
     `IntegrityError` is for another embedding model, `ModelError` for a key that is missing in the environment. A
     decider, judge or writer other than at compile time is allowed, but thresholds were fitted to the first.
@@ -141,7 +141,7 @@ def check_models(manifest: Manifest, project: Project) -> None:
 
 
 def check_knowledge(manifest: Manifest, program: AgenticRAG) -> None:
-    """Warn when the documents are not those that a version was compiled, and so scored, over."""
+    """Warn when the documents are not those that a version was scored over."""
     then, now = manifest.section("knowledge").get("corpus_digest"), program.runtime.library.corpus_digest
     if then not in (None, now):
         _log.warning(
@@ -154,10 +154,10 @@ def check_knowledge(manifest: Manifest, program: AgenticRAG) -> None:
 
 
 def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> None:
-    """Raise `IntegrityError`, listing every difference, when a version is of another program.
+    """Raise `IntegrityError` with every difference from another program.
 
-    Predictors and their fields must be the same in name, order and type, and so must the embedding model's
-    digest; knobs must be the same, and their saved values, with those of every operating point, within range.
+    Predictors and their fields must be the same in name, order and type, and so must the embedding model's digest;
+    knobs must be the same, and their saved values, with those of every operating point, within range.
     """
     found = [_show_item(item) for item in manifest.section("program").get("structure", [])]
     here = [_show_item(item) for item in describe_structure(program)]
@@ -178,7 +178,6 @@ def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any])
 
 
 def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> Iterator[str]:
-    """Yield values that the program's knobs and decisions cannot take, and settings it does not have."""
     settings = {"": {name: part["value"] for name, part in state.items() if "value" in part}}
     settings |= {f" at {point}": dict(values) for point, values in manifest.section("points").items()}
     ranges = {d.name: _loadable_range(d.name, d.low, d.high) for d in space(program)}
@@ -193,10 +192,7 @@ def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[s
 
 
 def _loadable_range(name: str, low: float, high: float) -> tuple[float, float]:
-    """Return a knob's own range; (0, 1) for a threshold; anything above 0 for the weight of a label.
-
-    The ranges of a decision say where a search looks, not what is valid.
-    """
+    """Return the range of valid values: those of a decision say only where a search looks."""
     _, decision, output = name.partition(":")
     if not decision or LEVEL in output:  # cuts keep their order only within their own ranges
         return low, high

@@ -41,10 +41,10 @@ class Answerer(Protocol):
 
 
 class LoggedProgram:
-    """A program that logs its exposure before it answers, and what the answer took after.
+    """A program that logs its exposure before and its figures after it answers.
 
-    `expose` returns the new request's id, or "" when nothing is logged: then `control` answers. `finish` is given
-    the id and the answer. `request_id` is that of the last question.
+    `expose` returns the new request's id, or "" when nothing is logged: then `control` answers. `finish` is given the
+    id and the answer. `request_id` is that of the last question.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class LoggedProgram:
 
 @dataclass(frozen=True, slots=True)
 class AssignedArm:
-    """What one unit gets. Ask `program` as any program: `program(q)`, `await program.aask(q)`, `program.stream(q)`."""
+    """The arm that one unit gets."""
 
     name: str
     """The letter of the arm."""
@@ -89,16 +89,16 @@ class AssignedArm:
     why: str
     """Why it is that one: "assigned", "not included", or how the experiment ended; only the first is logged."""
     program: LoggedProgram
-    """The program to ask."""
+    """The program to ask: `program(q)`, `await program.aask(q)`, `program.stream(q)`."""
 
     @property
     def request_id(self) -> str:
-        """The id to record a later outcome by; empty before the question, and outside the experiment."""
+        """The id to record a later outcome by; empty before the question."""
         return self.program.request_id
 
 
 class Experiment:
-    """A running experiment, as one service sees it. Safe from many threads, and across a fork."""
+    """A running experiment in a service, safe from threads and across a fork."""
 
     def __init__(self, folder: Path, design: Design, programs: Mapping[str, Answerer]) -> None:
         self.design = design
@@ -124,8 +124,8 @@ class Experiment:
         """Open the experiment that `ragc ab start` began, and load its versions.
 
         The response caches of their models are off: a cached answer would make the version that is asked second look
-        fast and cheap. `artifacts` and `project` are those of `load`; `programs` gives arms that are loaded already
-        (at another operating point, say). Raises `ExperimentError` when there is no such experiment or no key for
+        fast and cheap. `artifacts` and `project` are those of `load`; `programs` gives arms that are loaded already (at
+        another operating point, say). Raises `ExperimentError` when there is no such experiment or no key for
         pseudonyms, `IntegrityError` when its design or a version changed since the start.
         """
         folder, design = read_design(name, artifacts)
@@ -162,11 +162,11 @@ class Experiment:
             raise
 
     def record(self, answer: Answer | str, outcome: Mapping[str, float]) -> None:
-        """Write down what came of an answer, now or days later, in this process or another.
+        """Write down the outcome of an answer, now or later, in any process.
 
         `answer` is the answer, its trace id, or the arm's request id; `outcome` names numbers (True is 1). The last
-        value of a name counts. What was answered outside the experiment is not written. Raises `ExperimentError`
-        for an outcome that is not a number: text could say who the user is.
+        value of a name counts. What was answered outside the experiment is not written. Raises `ExperimentError` for an
+        outcome that is not a number: text could say who the user is.
         """
         key = answer.trace.id if isinstance(answer, Answer) else answer
         values = {name: _require_number(name, value) for name, value in outcome.items()}
@@ -202,7 +202,7 @@ class Experiment:
             self._outside.popitem(last=False)
 
     def _write_row(self, kind: str, **fields: object) -> bool:
-        """Return False when the disk does not take a row: a full disk must not keep a user from an answer."""
+        """Write a row, or return False: a full disk must not keep a user from an answer."""
         if self._log.pid != os.getpid():  # forked: the file and its lock are the parent's
             self._log = self._new_log()
         try:
@@ -217,7 +217,7 @@ class Experiment:
 
 
 def measure_answer(answer: Answer) -> dict[str, float]:
-    """Return what an answer took and how it ended, under the names that guards and reports use."""
+    """Return the figures of an answer by the names that guards and reports use."""
     usage = answer.usage
     return {
         "error": 0.0,

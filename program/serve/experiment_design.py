@@ -53,7 +53,7 @@ class ArmDesign:
 
 @dataclass(frozen=True, slots=True)
 class MetricGuard:
-    """What every answer should keep to, such as `latency_s <= 3`; a unit with one answer that does not, breaches."""
+    """A bound that every answer should keep to, such as `latency_s <= 3`."""
 
     metric: str
     """The name of a measured figure."""
@@ -127,16 +127,17 @@ class Design:
 
 
 def draw_number(experiment: str, salt: str, unit: str) -> int:
-    """Return the first eight bytes, big-endian, of SHA-256 of `experiment NUL salt NUL unit`."""
+    """Return eight bytes, big-endian, of SHA-256 of `experiment NUL salt NUL unit`."""
     digest = hashlib.sha256(f"{experiment}\0{salt}\0{unit}".encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Sticky arms for one experiment: a pure function, the same in every process and language.
+    """Sticky arms for one experiment.
 
-    Inclusion and arm are drawn with different salts, so neither tells anything about the other.
+    A pure function, the same in every process and language. Inclusion and arm are drawn with different salts, so
+    neither tells anything about the other.
     """
 
     experiment: str
@@ -180,7 +181,7 @@ class ExperimentState:
 
 
 def experiment_folder(name: str, artifacts: str | Path | None = None) -> Path:
-    """Return where an experiment is, or would be. Raises `ExperimentError` for a name that is not portable."""
+    """Return an experiment's folder. Raises `ExperimentError` for an odd name."""
     found = name if name.startswith(PREFIX) else PREFIX + name
     if not is_name(found):
         raise ExperimentError(
@@ -229,7 +230,7 @@ def read_state(folder: Path) -> ExperimentState:
 
 
 def end_experiment(folder: Path, status: Status, reason: str) -> ExperimentState:
-    """End an experiment, once: whatever ended it first stays. Every process reads this within a second or so."""
+    """End an experiment, once: whatever ended it first stays."""
     found = read_state(folder)
     if not found.running:
         return found

@@ -23,15 +23,15 @@ _log = logging.getLogger(__name__)
 
 
 class Followed:
-    """A program that answers with the version an alias (or `latest`) names at the time of each question.
+    """A program that answers with the version an alias, or `latest`, names now.
 
-    A look at the alias comes before every question. When it moved, the question that noticed waits for the
-    new version to load; those that come meanwhile, and those already under way, end on the old one. A version
-    that fails to load is told in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
+    A look at the alias comes before every question. When it moved, the question that noticed waits for the new version
+    to load; those that come meanwhile, and those already under way, end on the old one. A version that fails to load is
+    told in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
     """
 
     def __init__(self, reference: str | Path, root: Path, load_version: Callable[[], AgenticRAG]) -> None:
-        """Load the version named now. Raises `VersionError` for a reference that never moves."""
+        """Load the version named now. Raises `VersionError` for one that never moves."""
         self._reference = parse_reference(reference)
         if self._reference.selector != LATEST and not is_alias(self._reference.selector):
             raise VersionError(
@@ -65,7 +65,7 @@ class Followed:
             yield event
 
     def follow_alias(self) -> AgenticRAG:
-        """Return the program of the version named now; the old one when the new one fails to load."""
+        """Return the program named now; the old one when the new one fails to load."""
         if self._is_due() and self._lock.acquire(blocking=False):
             try:
                 self._load_anew()
@@ -97,7 +97,7 @@ class Followed:
 
 
 def _fingerprint_alias(reference: Reference, root: Path) -> object:
-    """Return something that changes when the reference may name another version; None when it names nothing."""
+    """Return something that changes when the reference may name another version."""
     try:
         if reference.selector == LATEST:
             return find_versions(root, reference.name)[-1:]

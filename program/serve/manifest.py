@@ -87,7 +87,7 @@ class Manifest:
         return str(self.fields.get("content_digest", ""))
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return a table of the manifest, such as `points` or `scores`; empty when there is none."""
+        """Return a table of the manifest, such as `points`; empty when there is none."""
         found = self.fields.get(name)
         return found if isinstance(found, Mapping) else {}
 
@@ -95,8 +95,8 @@ class Manifest:
 def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> Manifest:
     """Write files and their manifest to a new folder, down to the disk.
 
-    `manifest` gives name, version, parent and any tables; the schema, the files' digests, the content digest, the
-    seal and (when missing) `created_at` are filled in. Raises `IntegrityError` for a kind of file that is not data,
+    `manifest` gives name, version, parent and any tables; the schema, the files' digests, the content digest, the seal
+    and (when missing) `created_at` are filled in. Raises `IntegrityError` for a kind of file that is not data,
     `FileExistsError` when the folder exists.
     """
     for name, content in files.items():
@@ -124,8 +124,8 @@ def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, b
 def verify_folder(folder: Path, digest: str = "") -> Manifest:
     """Return the manifest of a folder in which every byte is as it was sealed.
 
-    `digest`, when given, is the version digest expected. Raises `IntegrityError` that lists every
-    difference: changed, missing and surplus files, sizes, a foreign schema, a changed manifest.
+    `digest`, when given, is the version digest expected. Raises `IntegrityError` that lists every difference: changed,
+    missing and surplus files, sizes, a foreign schema, a changed manifest.
     """
     if found := find_differences(folder, digest):
         what = f"{folder} is not as it was sealed: {'; '.join(found)}."
@@ -147,7 +147,7 @@ def suggest_remedy(folder: Path) -> str:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read a folder's manifest, its files unchecked. Raises `IntegrityError` when it cannot be read."""
+    """Read a manifest, its files unchecked. Raises `IntegrityError`."""
     try:
         return _parse_manifest(folder, (folder / MANIFEST).read_bytes())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -157,8 +157,8 @@ def read_manifest(folder: Path) -> Manifest:
 def find_differences(folder: Path, digest: str = "") -> list[str]:
     """List in words every way in which a folder is not as it was sealed.
 
-    A seal finds accidents and careless edits. It is not a signature: whoever rewrites the files can rewrite
-    the manifest, which is what `digest`, kept elsewhere, is for.
+    A seal finds accidents and careless edits. It is not a signature: whoever rewrites the files can rewrite the
+    manifest, which is what `digest`, kept elsewhere, is for.
     """
     try:
         manifest = read_manifest(folder)
@@ -185,7 +185,7 @@ def find_differences(folder: Path, digest: str = "") -> list[str]:
 
 @contextmanager
 def refuse_unreadable(what: object) -> Iterator[None]:
-    """Raise `IntegrityError` when sealed content read inside makes no sense to its reader.
+    """Raise `IntegrityError` when sealed content makes no sense to its reader.
 
     Digests tell that files are as they were sealed, not that a ragc wrote them: the block should do little else.
     """
@@ -236,7 +236,6 @@ def _find_unsuitable(name: str, content: bytes) -> str:
 
 
 def _find_manifest_differences(manifest: Manifest, digest: str) -> list[str]:
-    """List what is wrong with the manifest itself: its seal, its version's digest, the names in it."""
     found = []
     content = (manifest.folder / MANIFEST).read_bytes()
     seals = _SEAL.findall(content)

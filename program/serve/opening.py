@@ -25,11 +25,16 @@ if TYPE_CHECKING:
     from program.serve.manifest import Manifest
 
 DEFAULT_POINT = "balanced"
+NUMBERS = {
+    "calls_per_question": (0.0, "of 0 or more, such as 1.5"),
+    "usd_per_question": (0.0, "of 0 or more, such as 0.002"),
+    "min_utility": (-math.inf, "from -1 to 1, such as 0.85"),
+}
 _log = logging.getLogger(__name__)
 
 
 class Wishes(TypedDict, total=False):
-    """Which setting of a version to take: a point, or the best of its frontier, as measured at compile time."""
+    """The setting of a version: a point, or the best of its frontier."""
 
     point: str | None
     """An operating point: `quality`, `balanced` (the default) or `economy`."""
@@ -69,9 +74,11 @@ def load(reference: str | Path, *, follow: bool = False, **options: Unpack[LoadO
     and project, `ModelError` when a model it needs cannot be reached, `BudgetError` when the project caps money and a
     model has no price.
     """
-    _check_wish("calls_per_question", options.get("calls_per_question"), "of 0 or more, such as 1.5", least=0)
-    _check_wish("usd_per_question", options.get("usd_per_question"), "of 0 or more, such as 0.002", least=0)
-    _check_wish("min_utility", options.get("min_utility"), "from -1 to 1, such as 0.85")
+    for name, (least, what) in NUMBERS.items():
+        value = options.get(name)
+        sound = isinstance(value, Real) and not isinstance(value, bool) and float(value) >= least  # NaN is not
+        if value is not None and not sound:
+            raise VersionError(f"{name} cannot be {repr(value)[:80]}.", f"Give a number {what}.")
     if not follow:
         return _load_version(reference, **options)
     from program.serve.follow import Followed
@@ -122,7 +129,7 @@ def _load_version(
 def open_latest(
     project: str | Path, *, progress: Callable[[int, int], None] | None = None, **wishes: Unpack[Wishes]
 ) -> AgenticRAG:
-    """Load the latest version of a project, or its program before any compile when it has none.
+    """Load a project's latest version, or its program before any compile.
 
     Raises as `load`; `VersionError`, too, when a point or a wish is given for a project without a version.
     """
@@ -174,7 +181,7 @@ def open_program(
 def open_library(
     project: Project, models: Models | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Library:
-    """Open the project's sources; what was never indexed, or changed since it was, is indexed first.
+    """Open the project's sources, indexing first what changed.
 
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
@@ -193,7 +200,7 @@ def open_library(
 
 
 def find_project(target: str, artifacts: str | Path | None = None, project: str | Path | None = None) -> Project:
-    """Open the project of a target: a project folder, or a version; `project` says where it moved."""
+    """Open the project of a project folder or a version; `project` if it moved."""
     from program.project import Project
     from program.serve.manifest import verify_folder
     from program.serve.reference import resolve
@@ -205,7 +212,6 @@ def find_project(target: str, artifacts: str | Path | None = None, project: str 
 
 
 def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project:
-    """Open the project given, or the one noted at compile time, relative to the artifacts folder."""
     from program.project import Project
     from program.settings import artifacts_root
 
@@ -223,16 +229,8 @@ def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project
         ) from error
 
 
-def _check_wish(name: str, value: object, what: str, least: float = -math.inf) -> None:
-    """Raise `VersionError`, naming the argument, for a wish that is given and no number it could be."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= least:  # NaN is not
-        raise VersionError(f"{name} cannot be {repr(value)[:80]}.", f"Give a number {what}.")
-
-
 def _check_prices(project: Project) -> None:
-    """Raise `BudgetError` where the project's own cap on money cannot hold; warn where the default cannot."""
+    """Raise `BudgetError` where a cap on money cannot hold; warn where it is a default."""
     from program.models.catalog import require_price
 
     settings = project.settings

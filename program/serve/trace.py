@@ -29,9 +29,10 @@ _LOG = logging.getLogger("ragc.trace")
 
 @dataclass(frozen=True, slots=True)
 class LineLog:
-    """A JSONL file that many threads and processes append to; a full one is put aside and a new one begun.
+    """A JSONL file that many threads and processes append to.
 
-    The newest is at `path`, older ones at `path.1`, `path.2` and so on, `files` of them at most.
+    A full one is put aside and a new one begun. The newest is at `path`, older ones at `path.1`, `path.2` and so on,
+    `files` of them at most.
     """
 
     path: Path
@@ -39,7 +40,7 @@ class LineLog:
     files: int = FILES
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Append one line, in one write to the end of the file, so that no two are ever mixed."""
+        """Append one line in one write, so that no two are ever mixed."""
         line = orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
         try:
             self._append_line(line)
@@ -77,7 +78,7 @@ class LineLog:
 
 @dataclass(frozen=True, slots=True)
 class TraceLog:
-    """A folder of traces: all of them, those to be reviewed, and those answered without a look-up."""
+    """A folder of traces: all, those to review, and those without a look-up."""
 
     folder: Path
     review_below: float = 0.0
@@ -100,7 +101,7 @@ class TraceLog:
         return LineLog(self.folder / "audit.jsonl")
 
     def write_answer(self, answer: Answer, question: str, preset: str) -> None:
-        """Write the line of a finished answer, and one more in the review queue or the audit log when it is theirs.
+        """Write a finished answer's trace, to the review and audit queues, too.
 
         An answer is worth more than its trace: where nothing can be written a warning says so, once for each log.
         """
@@ -132,7 +133,7 @@ class TraceLog:
 
 
 def emit_spans(answer: Answer, question: str = "", preset: str = "") -> None:
-    """Emit an OpenTelemetry span for a finished question, with one inside for each step.
+    """Emit an OpenTelemetry span for a question, with one inside for each step.
 
     They follow the GenAI semantic conventions and hang under the caller's span; without an SDK in use there are none.
     They are made once the answer is there, with the times that were measured, so that a question costs nothing more
