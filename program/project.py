@@ -53,10 +53,8 @@ class Project:
         try:
             text = path.read_text(encoding="utf-8")
             settings = Settings(**tomllib.loads(text))
-        except UnicodeDecodeError as error:
-            raise SettingsError(f"{path} is not UTF-8 text: {error}.", "Save it as UTF-8.") from error
-        except tomllib.TOMLDecodeError as error:
-            raise SettingsError(f"{path} is not valid TOML: {error}.", "Mend that line.") from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise SettingsError(f"{path} is not valid TOML: {error}.", "Mend that line, in UTF-8.") from error
         except ValidationError as error:
             raise _explain_invalid(path, text, error) from error
         if os.environ.get(ENVIRONMENT):  # relative to the working folder, as every verb without a project reads it

@@ -33,17 +33,11 @@ def opened(
     artifacts: str,
     point: str,
     quiet: bool,
-    calls_per_question: float | None = None,
-    min_utility: float | None = None,
-    usd_per_question: float | None = None,
     project: Path | None = None,
 ) -> AgenticRAG:
     """The program a target names: a version, or a project's latest version, or the project uncompiled."""
     from program.serve.opening import load, open_latest
 
-    wanted: dict[str, Any] = {"point": point or None}
-    wanted |= {"calls_per_question": calls_per_question, "min_utility": min_utility}
-    wanted |= {"usd_per_question": usd_per_question}
     with progress("indexing", quiet) as advance:
         place = Path(target)
         if (
@@ -53,9 +47,9 @@ def opened(
         ):
             if project is not None:
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
-            return open_latest(target, **wanted, progress=advance)
+            return open_latest(target, point=point, progress=advance)
         try:
-            program: AgenticRAG = load(target, artifacts=artifacts or None, project=project, **wanted, progress=advance)
+            program = load(target, artifacts=artifacts or None, project=project, point=point, progress=advance)
         except VersionError as error:
             if "@" in target or place.exists():
                 raise
@@ -69,15 +63,12 @@ def ask(
     trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, typer.Option(help="Print the answer as it is written.")] = False,
     point: Point = "",
-    calls_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many.")] = None,
-    min_utility: Annotated[float | None, typer.Option(help="The setting of fewest calls with at least this.")] = None,
-    usd_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many dollars.")] = None,
     project: Moved = None,
     artifacts: Artifacts = "",
     json: Json = False,
 ) -> None:
     """One answer with its citations."""
-    rag = opened(target, artifacts, point, json, calls_per_question, min_utility, usd_per_question, project)
+    rag = opened(target, artifacts, point, json, project)
     if question is not None or sys.stdin.isatty():
         _answer(rag, question or "", trace, stream, json)
         return

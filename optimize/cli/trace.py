@@ -52,20 +52,19 @@ def show(
 def stats(
     where: Where = ".",
     review: Annotated[bool, typer.Option("--review", help="List the answers that a person should look at.")] = False,
-    audit: Annotated[bool, typer.Option("--audit", help="List the answers given without a look-up.")] = False,
     json: Json = False,
 ) -> None:
     """The monitoring figures of every trace kept, or one of the queues."""
     from optimize.report.monitoring import log_of, monitor, queue_of
 
     log = log_of(where)
-    if review or audit:
-        queue = queue_of(log.review if review else log.audit)
+    if review:
+        queue = queue_of(log.review)
         if json:
             print_json(queue)
             return
         rows = [[e["trace_id"], f"{e['confidence']:.2f}", e["question"], e["text"]] for e in queue]
-        print_table("to review" if review else "unretrieved", ["trace", "confidence", "question", "answer"], rows)
+        print_table("to review", ["trace", "confidence", "question", "answer"], rows)
         return
     figures = monitor(log).as_dict()
     if json:

@@ -18,8 +18,6 @@ from program.serve.reference import VersionFolder, find_aliases, is_alias, read_
 from program.settings import artifacts_root
 from program.storage import write_whole
 
-UNREADABLE = "unreadable"
-"""What stands for the version of an alias whose file is broken, where it is told what the alias pointed at."""
 Requirement = Literal["better", "no-worse"]
 HISTORY = "history.jsonl"
 DEFAULT_GAIN: dict[Requirement, float] = {"better": 0.0, "no-worse": -0.02}
@@ -35,7 +33,7 @@ class AliasMove:
     alias: str
     """The alias."""
     previous: str | None
-    """The version it pointed at: None the first time, UNREADABLE when its file was broken."""
+    """The version it pointed at; None the first time, or when its file was broken."""
     version: str
     """The version it points at."""
     gate: Comparison | None = None
@@ -79,11 +77,8 @@ def promote_version(
     require_alias(alias)
     verify_folder(found.path, found.digest)
     present = _read_present(base, found.name, alias)
-    if present == UNREADABLE and (require or expect is not None):
-        raise IntegrityError(
-            f"The alias {found.name}@{alias} is unreadable, so there is nothing to compare with.",
-            f"Set it again without --require and --expect: ragc promote {found} --to {alias}",
-        )
+    if present is None and (require or expect is not None) and alias in find_aliases(base, found.name):
+        read_alias(base, found.name, alias)  # raises: it is broken, so there is nothing to compare with
     if expect is not None and (wanted := resolve(expect, base).version) != present:
         raise _explain_move(found.name, alias, present, wanted)
     gate = None
@@ -159,10 +154,11 @@ def _require_gain(gate: Comparison, require: Requirement, min_gain: float | None
 
 
 def _read_present(base: Path, name: str, alias: str) -> str | None:
+    """Return the version an alias points at; None when there is none, or its file is broken."""
     try:
-        return read_alias(base, name, alias)["version"] if alias in find_aliases(base, name) else None
-    except IntegrityError:
-        return UNREADABLE
+        return read_alias(base, name, alias)["version"]
+    except (VersionError, IntegrityError):
+        return None
 
 
 def _set_alias(base: Path, found: VersionFolder, alias: str, present: str | None, *, action: str, reason: str) -> None:

@@ -186,12 +186,14 @@ def open_version(ref: str, root: Path | str | None = None) -> manifest.Manifest:
 
 def verify_version(ref: str, root: Path | str | None = None) -> Checked:
     """Check every byte of a version. Raises `VersionError` for an unknown one."""
+    digest = ""
     try:
         found = reference.resolve(ref, root)
+        digest = found.digest
+        manifest.verify_folder(found.path, digest)
     except IntegrityError as error:
-        return Checked(ref, "", (error.what,), error.mend)
-    problems = tuple(manifest.find_differences(found.path, found.digest))
-    return Checked(ref, found.digest, problems, manifest.suggest_remedy(found.path) if problems else "")
+        return Checked(ref, digest, tuple(error.data.get("differences", (error.what,))), error.mend)
+    return Checked(ref, digest, ())
 
 
 def verify_by_loading(
@@ -263,13 +265,13 @@ def note_test_use(root: Path, name: str, by: str, questions: Iterable[str], iden
     are one, however often they are noted. Where nothing can be written, nothing is.
     """
     identity = identity or uuid4().hex[:16]
-    digests = _digest_questions(questions)
+    digests = {question_digest(text)[:DIGITS] for text in questions}
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # two at once are two uses
             stack.enter_context(hold_lock(root, name))
-        ledger = list(_read_ledger(root, name))
-        number = 1 + _count_uses(root, name, ledger, digests, identity)
-        if identity not in {row["look"] for row in ledger}:
+        rows = list(_read_ledger(root, name, digests))
+        number = 1 + _count_uses(row for row in rows if row["look"] != identity)
+        if identity not in {row["look"] for row in rows}:
             line = {"look": identity, "by": by, "number": number, "questions": "".join(sorted(digests))}
             with contextlib.suppress(OSError), (root / name / LOOKS).open("ab") as file:
                 file.write(b"\n" * bool(file.tell()) + orjson.dumps(line))  # apart from what was cut off before it
@@ -278,36 +280,20 @@ def note_test_use(root: Path, name: str, by: str, questions: Iterable[str], iden
 
 def count_test_uses(root: Path, name: str, questions: Iterable[str]) -> int:
     """Count how often scores on any of these questions were seen so far."""
-    return _count_uses(root, name, list(_read_ledger(root, name)), _digest_questions(questions))
+    return _count_uses(_read_ledger(root, name, {question_digest(text)[:DIGITS] for text in questions}))
 
 
-def _digest_questions(questions: Iterable[str]) -> set[str]:
-    return {question_digest(text)[:DIGITS] for text in questions}
+def _count_uses(rows: Iterable[Mapping[str, Any]]) -> int:
+    numbers = [int(row["number"]) for row in rows]
+    return max(len(numbers), *numbers, 0)
 
 
-def _count_uses(
-    root: Path, name: str, ledger: Iterable[Mapping[str, Any]], digests: set[str], but: str | None = None
-) -> int:
-    others: dict[str, int] = {
-        row["look"]: row["number"] for row in ledger if row["look"] != but and row["seen"] & digests
-    }
-    for sealed in read_manifests(root, name):
-        optimizer = sealed.section("optimizer")
-        tested = {digest[:DIGITS] for digest in sealed.section("data").get("test", {}).get("questions", ())}
-        study = str(optimizer.get("study", sealed.version))
-        if optimizer.get("name") == "ragc" and tested & digests and study != but:
-            others.setdefault(study, int(optimizer.get("test_looks", 0)))
-    return max(len(others), *others.values(), 0)
-
-
-def _read_ledger(root: Path, name: str) -> Iterator[dict[str, Any]]:
-    try:
-        lines = (root / name / LOOKS).read_bytes().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            row = orjson.loads(line)
-            text = str(row["questions"])
-            seen = {text[at : at + DIGITS] for at in range(0, len(text), DIGITS)}
-            yield {"look": str(row["look"]), "number": int(row["number"]), "seen": seen}
+def _read_ledger(root: Path, name: str, digests: set[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield the uses of any of the questions; a line that was cut off is left out."""
+    with contextlib.suppress(OSError):
+        for line in (root / name / LOOKS).read_bytes().splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                row = orjson.loads(line)
+                text = row["questions"]
+                if digests & {text[at : at + DIGITS] for at in range(0, len(text), DIGITS)}:
+                    yield row

@@ -15,7 +15,7 @@ from dspy.adapters.types.decision import decision_type
 
 from program.errors import IntegrityError, ModelError, VersionError
 from program.loop.knobs import Knob
-from program.loop.parameters import LEVEL, space
+from program.loop.parameters import LEVEL, apply, space
 from program.loop.rag import AgenticRAG
 from program.models.catalog import listed, missing_keys
 from program.project import Project
@@ -24,6 +24,7 @@ from program.serve.manifest import Manifest
 STATE = "program.json"
 HEADS = "heads.safetensors"
 FRONTIER = "frontier.json"
+DEFAULT_POINT = "balanced"
 ROLES = ("decide", "write", "judge")
 COMPILE_ANEW = "Compile it again with this code and these settings: ragc compile PROJECT"
 _log = logging.getLogger(__name__)
@@ -48,8 +49,16 @@ def export_files(program: AgenticRAG) -> dict[str, bytes]:
     return files
 
 
-def restore_state(program: AgenticRAG, manifest: Manifest) -> None:
-    """Load sealed state and heads. Raises `IntegrityError` for another program's."""
+def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = None) -> None:
+    """Load sealed state and heads, set to an operating point.
+
+    Raises `IntegrityError` when they are another program's, `VersionError` for an unknown point. Warns when the
+    documents are not those that the version was scored over.
+    """
+    then, now = manifest.section("knowledge").get("corpus_digest"), program.runtime.library.corpus_digest
+    if then not in (None, now):
+        changed = "%s was compiled over other documents than there are now: measure it again with `ragc eval`."
+        _log.warning(changed, manifest.label)
     state = orjson.loads((manifest.folder / STATE).read_bytes())
     check_fit(manifest, program, state)
     program.load_state(state)
@@ -59,41 +68,11 @@ def restore_state(program: AgenticRAG, manifest: Manifest) -> None:
         from safetensors.numpy import load_file
 
         adopt(load_file(heads))
-
-
-def setting_of_point(manifest: Manifest, point: str) -> Mapping[str, float]:
-    """Return an operating point's values. Raises `VersionError` for an unknown one."""
     points: Mapping[str, Mapping[str, float]] = manifest.section("points")
-    if point not in points:
-        mend = f"Use one of: {', '.join(sorted(points))}."
-        raise VersionError(f"{manifest.label} has no operating point {point!r}.", mend, points=sorted(points))
-    return points[point]
-
-
-def setting_for_wish(
-    manifest: Manifest, *, calls: float | None, utility: float | None, usd: float | None
-) -> Mapping[str, float]:
-    """Return the setting of the frontier that fulfils a wish.
-
-    Within `calls` and `usd` a question it is the one of most utility, with at least `utility` the one of fewest calls.
-    Raises `VersionError` when none fulfils it.
-    """
-    path = manifest.folder / FRONTIER
-    frontier = orjson.loads(path.read_bytes()) if path.is_file() else []
-    fit = [
-        point
-        for point in frontier
-        if (calls is None or point["calls"] <= calls)
-        and (utility is None or point["utility"] >= utility)
-        and (usd is None or point["usd"] <= usd)
-    ]
-    if not fit:
-        reached = "; ".join(f"utility {p['utility']:.2f} at {p['calls']:.2f} calls" for p in frontier)
-        mend = f"Its frontier: {reached}." if reached else "It holds no frontier: compile it again."
-        raise VersionError(f"No setting of {manifest.label} fulfils that.", mend)
-    chosen = max(fit, key=lambda p: p["utility"]) if utility is None else min(fit, key=lambda p: p["calls"])
-    setting: Mapping[str, float] = chosen["setting"]
-    return setting
+    if (named := point or DEFAULT_POINT) not in points:
+        what, mend = f"{manifest.label} has no operating point {named!r}.", f"Use one of: {', '.join(sorted(points))}."
+        raise VersionError(what, mend, points=sorted(points))
+    apply(program, points[named])
 
 
 def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
@@ -138,19 +117,6 @@ def check_models(manifest: Manifest, project: Project) -> None:
         if role in then and listed(then[role]) != listed(now[role]):  # a cascade is sealed as a list, opened as a tuple
             before, after = (" > ".join(listed(names)) or "nothing" for names in (then[role], now[role]))
             _log.warning("%s was compiled with %s = %s and runs with %s.", manifest.label, role, before, after)
-
-
-def check_knowledge(manifest: Manifest, program: AgenticRAG) -> None:
-    """Warn when the documents are not those that a version was scored over."""
-    then, now = manifest.section("knowledge").get("corpus_digest"), program.runtime.library.corpus_digest
-    if then not in (None, now):
-        _log.warning(
-            "%s was compiled over other documents than there are now (%.14s then, %.14s now): measure it with "
-            "`ragc eval`, or compile it again.",
-            manifest.label,
-            then,
-            now,
-        )
 
 
 def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> None:

@@ -67,7 +67,7 @@ class LoggedProgram:
         return answer
 
     async def stream(self, question: str) -> AsyncIterator[Any]:
-        """Yield the program's events; the answer comes last."""
+        """Yield the program's events, the answer last."""
         async for event in self._begin_request().stream(question):
             if isinstance(event, Answer):
                 self._finish(self.request_id, event)
@@ -131,9 +131,9 @@ class Experiment:
         folder, design = read_design(name, artifacts)
         read_unit_key()
         given = programs or {}
-        if surplus := given.keys() - {arm.name for arm in design.arms}:
-            known = ", ".join(arm.name for arm in design.arms)
-            raise ExperimentError(f"{design.id} has no arm {', '.join(sorted(surplus))}.", f"Its arms are {known}.")
+        known = [arm.name for arm in design.arms]
+        if surplus := sorted(given.keys() - set(known)):
+            raise ExperimentError(f"{design.id} has no arm {', '.join(surplus)}.", f"Its arms are {', '.join(known)}.")
         loaded = {arm.name: _load_arm(arm, artifacts, project) for arm in design.arms if arm.name not in given}
         return cls(folder, design, {**given, **loaded})
 

@@ -8,7 +8,7 @@ import re
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
@@ -42,11 +42,9 @@ class ArmDesign:
     """One arm of an experiment."""
 
     name: str
-    """The letter of the arm."""
     version: str
     """The version in full, `support@v7-3fa9c1d2`."""
     digest: str
-    """The digest of that version."""
     weight: float
     """The arm's share of units, relative to the other arms'."""
 
@@ -56,11 +54,8 @@ class MetricGuard:
     """A bound that every answer should keep to, such as `latency_s <= 3`."""
 
     metric: str
-    """The name of a measured figure."""
     relation: Relation
-    """The relation that holds between figure and bound."""
     bound: float
-    """The bound."""
 
     @classmethod
     def parse(cls, text: str) -> MetricGuard:
@@ -132,35 +127,27 @@ def draw_number(experiment: str, salt: str, unit: str) -> int:
     return int.from_bytes(digest[:8], "big")
 
 
-@dataclass(frozen=True, slots=True)
 class Assignment:
     """Sticky arms for one experiment.
 
-    A pure function, the same in every process and language. Inclusion and arm are drawn with different salts, so
-    neither tells anything about the other.
+    A pure function, the same in every process and language. `weights` are positive and of any sum; `include` in (0, 1]
+    is the share of units that take part. Inclusion and arm are drawn with different salts, so neither tells anything
+    about the other.
     """
 
-    experiment: str
-    """The id of the experiment."""
-    weights: tuple[float, ...]
-    """The weights of the arms: positive, of any sum."""
-    include: float = 1.0
-    """The share of units that take part, in (0, 1]."""
-    _bounds: Sequence[int] = field(init=False, repr=False)
-    _included: int = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        parts = [Fraction(str(weight)) for weight in self.weights]
-        object.__setattr__(self, "_bounds", [int(_WHOLE * upto / sum(parts)) for upto in accumulate(parts)])
-        object.__setattr__(self, "_included", int(_WHOLE * Fraction(str(self.include))))
+    def __init__(self, experiment: str, weights: Sequence[float], include: float = 1.0) -> None:
+        parts = [Fraction(str(weight)) for weight in weights]
+        self._experiment = experiment
+        self._bounds = [int(_WHOLE * upto / sum(parts)) for upto in accumulate(parts)]
+        self._included = int(_WHOLE * Fraction(str(include)))
 
     def includes(self, unit: str) -> bool:
         """Tell whether the unit takes part at all."""
-        return self._included == _WHOLE or draw_number(self.experiment, INCLUDE, unit) < self._included
+        return self._included == _WHOLE or draw_number(self._experiment, INCLUDE, unit) < self._included
 
     def arm(self, unit: str) -> int:
         """Return the index of the unit's arm."""
-        return bisect_right(self._bounds, draw_number(self.experiment, ARM, unit))
+        return bisect_right(self._bounds, draw_number(self._experiment, ARM, unit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +155,9 @@ class ExperimentState:
     """Whether an experiment still runs."""
 
     status: Status = "running"
-    """How it stands."""
     reason: str = ""
-    """Why it ended."""
     at: float = 0.0
-    """When it ended, in seconds since 1970."""
+    """The time of its end, in seconds since 1970."""
 
     @property
     def running(self) -> bool:

@@ -92,14 +92,10 @@ def read_rows(path: Path) -> Iterator[ExposureRow | None]:
     """Yield the rows of a file; None for a line that is none (torn by a kill)."""
     with path.open("rb") as file:
         for line in file:
-            if line != b"\n":
-                yield _parse_row(line)
-
-
-def _parse_row(line: bytes) -> ExposureRow | None:
-    try:
-        row = orjson.loads(line)
-    except ValueError:
-        return None
-    whole = isinstance(row, dict) and isinstance(row.get("ts"), float | int) and isinstance(row.get("kind"), str)
-    return row if whole else None
+            if line == b"\n":
+                continue
+            try:
+                row = orjson.loads(line)
+                yield row if isinstance(row["ts"], float | int) and isinstance(row["kind"], str) else None
+            except (ValueError, KeyError, TypeError):
+                yield None

@@ -57,28 +57,23 @@ class Followed:
 
     async def aask(self, question: str) -> Answer:
         """Answer with the version named now; a new one loads beside the event loop."""
-        return await (await self._afollow_alias()).aask(question)
+        return await (await asyncio.to_thread(self.follow_alias)).aask(question)
 
     async def stream(self, question: str) -> AsyncIterator[Any]:
         """Yield the events of the version named now, from the first to the last."""
-        async for event in (await self._afollow_alias()).stream(question):
+        async for event in (await asyncio.to_thread(self.follow_alias)).stream(question):
             yield event
 
     def follow_alias(self) -> AgenticRAG:
         """Return the program named now; the old one when the new one fails to load."""
-        if self._is_due() and self._lock.acquire(blocking=False):
+        moved = _fingerprint_alias(self._reference, self._root) != self._seen
+        due = moved or (self._retry_at is not None and time.monotonic() >= self._retry_at)
+        if due and self._lock.acquire(blocking=False):
             try:
                 self._load_anew()
             finally:
                 self._lock.release()
         return self._current
-
-    async def _afollow_alias(self) -> AgenticRAG:
-        return await asyncio.to_thread(self.follow_alias) if self._is_due() else self._current
-
-    def _is_due(self) -> bool:
-        moved = _fingerprint_alias(self._reference, self._root) != self._seen
-        return moved or (self._retry_at is not None and time.monotonic() >= self._retry_at)
 
     def _load_anew(self) -> None:
         seen = _fingerprint_alias(self._reference, self._root)

@@ -25,7 +25,8 @@ RECORDS = frozenset(["scores.jsonl", "report.html"])
 """Files about a program rather than of it: their timings and dates do not count as its content."""
 SHOWN = 200  # characters of why something cannot be read
 RESTORE = "Restore it from a copy, or compile a new version: ragc compile PROJECT"
-COMPILE_AGAIN = "Compile it again with this ragc: ragc compile PROJECT"
+COMPILE_AGAIN = "Compile it again with this ragc (ragc compile PROJECT), or install the ragc that wrote it."
+FOREIGN = "its schema is"
 _UNSEALED = "0" * 64
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _SEAL = re.compile(rb'^  "seal": "sha256:([0-9a-f]{64})"', re.MULTILINE)
@@ -129,21 +130,9 @@ def verify_folder(folder: Path, digest: str = "") -> Manifest:
     """
     if found := find_differences(folder, digest):
         what = f"{folder} is not as it was sealed: {'; '.join(found)}."
-        raise IntegrityError(what, suggest_remedy(folder), path=str(folder), differences=found)
+        mend = COMPILE_AGAIN if found[0].startswith(FOREIGN) else RESTORE
+        raise IntegrityError(what, mend, path=str(folder), differences=found)
     return read_manifest(folder)
-
-
-def suggest_remedy(folder: Path) -> str:
-    """Return what to do about a folder that does not verify."""
-    try:
-        major = read_manifest(folder).section("schema").get("major")
-    except IntegrityError:
-        major = SCHEMA["major"]
-    if major == SCHEMA["major"]:
-        return "Restore the folder from a copy, or compile a new version: ragc compile PROJECT"
-    if isinstance(major, int) and major > SCHEMA["major"]:
-        return "Install the ragc that wrote it, or a newer one; or compile it again with this one: ragc compile PROJECT"
-    return COMPILE_AGAIN
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -166,7 +155,7 @@ def find_differences(folder: Path, digest: str = "") -> list[str]:
         return [error.what.rstrip(".")]
     major = manifest.section("schema").get("major")
     if major != SCHEMA["major"]:
-        return [f"its schema is {major}, this program reads {SCHEMA['major']}"]
+        return [f"{FOREIGN} {major}, this program reads {SCHEMA['major']}"]
     found = _find_manifest_differences(manifest, digest)
     listed = {file.path: file for file in manifest.files}
     with os.scandir(folder) as entries:

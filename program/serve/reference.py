@@ -28,7 +28,6 @@ class Reference:
     """A reference taken apart."""
 
     name: str
-    """The name of the program."""
     selector: str = LATEST
     """`latest`, `v7`, `v7-3fa9c1d2`, `sha256:...` or an alias."""
 
@@ -41,11 +40,9 @@ class VersionFolder:
     """A version on disk."""
 
     path: Path
-    """The folder."""
     digest: str
     """The digest of its manifest."""
     name: str = ""
-    """The name of the program; empty outside the artifacts folder."""
     version: str = ""
     """The name of the folder, `v7-3fa9c1d2`; empty outside the artifacts folder."""
 

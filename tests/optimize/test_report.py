@@ -13,8 +13,6 @@ from optimize.compiler.outcome import paired
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import Grade
 from optimize.report.page import Story, render
-from program import load
-from program.errors import VersionError
 from program.serve.reference import resolve
 
 
@@ -82,16 +80,6 @@ def test_what_an_answer_says_is_text_not_markup():
 
     assert "<b>" not in charts.bars([("<b>name</b>", 1.0)])
     assert "<b>" not in charts.scatter([charts.Mark(0, 0, "<b>")], "<b>", "<b>")
-
-
-def test_a_point_can_be_chosen_by_what_it_may_cost_or_must_reach(compiled):
-    root = compiled / "artifacts"
-    frugal = load("shop@v2", artifacts=root, calls_per_question=99)
-    assert frugal("How much water does the Merle hold?").text
-    with pytest.raises(VersionError, match="frontier"):
-        load("shop@v2", artifacts=root, min_utility=2.0)
-    with pytest.raises(VersionError, match="Both"):
-        load("shop@v2", artifacts=root, point="quality", calls_per_question=1)
 
 
 def graded(n, topic, worth, answer="It is 42.", question="How much?", tags=()):
