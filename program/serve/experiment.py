@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from program.answer import Answer, Outcome, StoppedBy
@@ -22,22 +22,15 @@ from program.serve.exposures import ExposureLog, pseudonymize, read_unit_key
 from program.serve.opening import load
 from program.serve.reference import resolve
 
+if TYPE_CHECKING:
+    from program.loop.rag import AgenticRAG
+
 STATE_SECONDS = 1.0
 """How old the state of an experiment may be before it is read from disk again."""
 REMEMBERED = 10_000
 """How many answers outside the experiment are kept in mind, so that no outcome of theirs is logged."""
 FAILED = {"error": 1.0}
 _LOG = logging.getLogger("ragc.experiment")
-
-
-class Answerer(Protocol):
-    """What an experiment needs of a program; `AgenticRAG` has it."""
-
-    def __call__(self, question: str) -> Answer: ...
-
-    async def aask(self, question: str) -> Answer: ...
-
-    def stream(self, question: str) -> AsyncIterator[Any]: ...
 
 
 class LoggedProgram:
@@ -48,7 +41,7 @@ class LoggedProgram:
     """
 
     def __init__(
-        self, program: Answerer, control: Answerer, expose: Callable[[], str], finish: Callable[[str, Answer], None]
+        self, program: AgenticRAG, control: AgenticRAG, expose: Callable[[], str], finish: Callable[[str, Answer], None]
     ) -> None:
         self._program, self._control = program, control
         self._expose, self._finish = expose, finish
@@ -73,7 +66,7 @@ class LoggedProgram:
                 self._finish(self.request_id, event)
             yield event
 
-    def _begin_request(self) -> Answerer:
+    def _begin_request(self) -> AgenticRAG:
         self.request_id = self._expose()
         return self._program if self.request_id else self._control
 
@@ -100,7 +93,7 @@ class AssignedArm:
 class Experiment:
     """A running experiment in a service, safe from threads and across a fork."""
 
-    def __init__(self, folder: Path, design: Design, programs: Mapping[str, Answerer]) -> None:
+    def __init__(self, folder: Path, design: Design, programs: Mapping[str, AgenticRAG]) -> None:
         self.design = design
         self._folder = folder
         self._programs = programs
@@ -119,7 +112,7 @@ class Experiment:
         *,
         artifacts: str | Path | None = None,
         project: str | Path | None = None,
-        programs: Mapping[str, Answerer] | None = None,
+        programs: Mapping[str, AgenticRAG] | None = None,
     ) -> Experiment:
         """Open the experiment that `ragc ab start` began, and load its versions.
 
@@ -230,7 +223,7 @@ def measure_answer(answer: Answer) -> dict[str, float]:
     }
 
 
-def _load_arm(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> Answerer:
+def _load_arm(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> AgenticRAG:
     found = resolve(arm.version, artifacts)
     if found.digest != arm.digest:
         raise IntegrityError(
