@@ -24,15 +24,13 @@ from optimize.compiler.replay import Replay
 from optimize.compiler.routing import Routing, routed
 from optimize.compiler.scoring import Arm
 from optimize.compiler.spending import Spending
-from optimize.labelled.check import missing
-from optimize.labelled.dataset import LabelledQuestion, content_digest, read_labelled, splits
-from optimize.labelled.labels import require_sound_labels
-from optimize.labelled.overlap import places
-from optimize.labelled.split import spread_out
+from optimize.labelled.check import find_empty_split, require_sound_labels
+from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
+from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from program.errors import DataError
 from program.knowledge.index.build import Advance, index_project
-from program.loop.deciding import tiers
-from program.loop.parameters import Setting, apply, is_candidate, read, space
+from program.loop.decisions import clients_of
+from program.loop.policy import Setting, apply_setting, find_dimensions, is_candidate, read_setting
 from program.loop.rag import AgenticRAG
 from program.project import Project
 from program.serve.artifact import ROLES, require_keys
@@ -83,10 +81,10 @@ class Preparation:
         return {
             "program": replay_digest(),  # what grades a trial, too
             "preset": settings.loop.preset,
-            "start": read(self.base),
+            "start": read_setting(self.base),
             "predictors": {name: self._prints(name) for name, _ in self.base.named_predictors()},
-            "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in space(self.first)},
-            "questions": {name: content_digest(part) for name, part in self.parts.items()},
+            "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
+            "questions": {name: digest_questions(part) for name, part in self.parts.items()},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
             "models": {**settings.models.model_dump(), "embedder": self.first.runtime.models.embedder.digest},
             "prices": {name: [m.usd_in, m.usd_out] for name, m in settings.provider.model.items()},
@@ -99,7 +97,7 @@ class Preparation:
     def _prints(self, name: str) -> list[str]:
         """Identifies what a predictor is told and shown, the cards of the bases among it, and who answers it."""
         predictor = self.base.predictor(name)
-        return [fingerprint(self.base, predictor, model) for model in tiers(self.base, predictor, {})]
+        return [fingerprint(self.base, predictor, model) for model in clients_of(self.base, predictor, {})]
 
     @property
     def begun(self) -> Setting:
@@ -180,8 +178,10 @@ def _opened(
     first = open_program(project)
     if leads:  # others join a study of these very questions and this knowledge, or are refused
         require_sound_labels(project, questions)
-    parts = splits(questions, before=places(forebears(origin, project.artifacts)) if origin else None)
-    if lacks := missing(parts):
+    parts = split_questions(
+        questions, before=find_previous_splits(forebears(origin, project.artifacts)) if origin else None
+    )
+    if lacks := find_empty_split(parts):
         what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
         raise DataError(what, mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
@@ -209,22 +209,24 @@ def prepare(
     stage("making demonstrations")
     progress = going_up(advance)
     train = ready.parts["train"]
-    demonstrator = Demonstrator(ready.first, ready.replay(ready.first), spread_out(train, WORKED))
+    demonstrator = Demonstrator(ready.first, ready.replay(ready.first), sample_stratified(train, WORKED))
 
     def demonstrate(place: int) -> None:
         demonstrator.of(train[place])
 
     ahead(demonstrate, len(train), progress)
     ready.demonstrations = demonstrator.make(train, progress)
-    ready.arms = [Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(spread_out(train, SEARCHED))]
+    ready.arms = [
+        Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(sample_stratified(train, SEARCHED))
+    ]
     stage("choosing candidates")
     agreed(ready, journal, worker, ahead, advance)
     stage("fitting thresholds")
     progress = going_up(advance)
-    as_it_is = read(ready.arms[0].replay.program)
+    as_it_is = read_setting(ready.arms[0].replay.program)
     begun = ready.begun
     for arm in ready.arms:
-        apply(arm.replay.program, begun)
+        apply_setting(arm.replay.program, begun)
 
     def route(place: int) -> None:
         routed([ready.arms[place]])
@@ -245,7 +247,7 @@ def _start(ready: Preparation, journal: Journal, advance: Advance) -> None:
     The compile has one after the other run on all arms, the first arm first. Here the later half of the arms comes
     first, setting by setting, where the compile finds it done; and then, from the last setting on, the other half.
     """
-    found = space(ready.arms[0].replay.program)
+    found = find_dimensions(ready.arms[0].replay.program)
     half = len(ready.arms) // 2
     numbers = range(1, len(ready.starts))
     turns = [(number, arm) for number in numbers for arm in reversed(ready.arms[half:])]
@@ -253,7 +255,7 @@ def _start(ready: Preparation, journal: Journal, advance: Advance) -> None:
 
     for done, (number, arm) in enumerate(turns, 1):
         if number not in journal.begun:
-            apply(arm.replay.program, within(found, ready.starts[number]))
+            apply_setting(arm.replay.program, within(found, ready.starts[number]))
             arm.replay.answers([question.question for question in arm.questions])
             ready.record.flush()
         advance(done, len(turns))
@@ -262,7 +264,7 @@ def _start(ready: Preparation, journal: Journal, advance: Advance) -> None:
 def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
     """The first program with what its parent learned: instructions, demonstrations, thresholds and knobs."""
     base = copy_of(first)
-    apply(base, read(parent))
+    apply_setting(base, read_setting(parent))
     for name, learned in parent.named_predictors():
         predictor = base.predictor(name)
         predictor.signature = predictor.signature.with_instructions(learned.signature.instructions)

@@ -9,12 +9,11 @@ from typing import Any
 
 from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.scoring import Arm
-from optimize.evaluation.metrics import Verdict, judge
+from optimize.evaluation.metrics import Correctness, judge_answer
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
-from program.loop.deciding import prompt_inputs
-from program.loop.decisions import Decision
-from program.loop.requests import Ask, Reply
+from program.loop.decisions import Decision, to_prompt_inputs
+from program.loop.state import Ask, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class Run:
 
     question: LabelledQuestion
     answer: Answer
-    verdict: Verdict
+    verdict: Correctness
     asked: Sequence[tuple[Ask, Reply]]
 
 
@@ -38,7 +37,7 @@ def _of(arm: Arm) -> list[Run]:
     runs = []
     for question, answer, each in zip(arm.questions, answers, asked, strict=True):
         with contextlib.suppress(Exception):  # a question that cannot be graded teaches nothing; the search names it
-            runs.append(Run(question, answer, judge(question, answer.outcome, answer.text), each))
+            runs.append(Run(question, answer, judge_answer(question, answer.outcome, answer.text), each))
     return runs
 
 
@@ -49,7 +48,7 @@ def bootstrapped(runs: Sequence[Run]) -> list[Demonstration]:
         if not run.verdict.correct:
             continue
         for ask, reply in run.asked:
-            fields = {**prompt_inputs(ask.inputs), **said(reply)}
+            fields = {**to_prompt_inputs(ask.inputs), **said(reply)}
             topic = run.question.cluster
             found.setdefault(f"{ask.predictor} {ask.inputs!r}", Demonstration(ask.predictor, topic, fields))
     return list(found.values())

@@ -16,10 +16,10 @@ from optimize.compiler.paths import NONE
 from optimize.compiler.replay import Replay
 from optimize.compiler.scores import CREDIT, UNKNOWN, Floats, Scores, Values
 from optimize.compiler.spending import Spending
-from optimize.evaluation.metrics import judge, routing, supported, utility
+from optimize.evaluation.metrics import judge_answer, score_routing, score_support, score_utility
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
-from program.loop.parameters import Setting, Turning
+from program.loop.policy import ProgramParameters, Setting
 from program.settings import UtilitySettings
 
 
@@ -81,8 +81,8 @@ class Scoring:
                 self._abreast = None
 
     @cached_property
-    def _turning(self) -> list[Turning]:
-        return [Turning(arm.replay.program) for arm in self._arms]
+    def _turning(self) -> list[ProgramParameters]:
+        return [ProgramParameters(arm.replay.program) for arm in self._arms]
 
     def _scored(self, setting: Setting, places: Sequence[int]) -> Scores:
         """At least these questions: all whose run is known are looked up at once, and the rest of these are asked."""
@@ -155,9 +155,12 @@ class Scoring:
         known = self._known.get(key)
         if known is None:
             try:
-                verdict, held = judge(question, answer.outcome, answer.text), supported(answer, self._text_of)
-                worth = utility(verdict, answer.outcome, calls, self._weights, held, usd)
-                routed = routing(question, answer)
+                verdict, held = (
+                    judge_answer(question, answer.outcome, answer.text),
+                    score_support(answer, self._text_of),
+                )
+                worth = score_utility(verdict, answer.outcome, calls, self._weights, held, usd)
+                routed = score_routing(question, answer)
             except Exception as error:
                 self.broken[question.id] = f"{type(error).__name__}: {error}"
                 return UNKNOWN

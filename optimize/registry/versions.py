@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import orjson
 
-from optimize.labelled.overlap import question_digest
+from optimize.labelled.split import question_digest
 from program.errors import IntegrityError, RagcError, SettingsError, VersionError
 from program.serve import manifest, reference
 from program.settings import artifacts_root

@@ -14,8 +14,7 @@ import orjson
 from dspy.adapters.types.decision import decision_type
 
 from program.errors import IntegrityError, ModelError, VersionError
-from program.loop.knobs import Knob
-from program.loop.parameters import LEVEL, apply, space
+from program.loop.policy import LEVEL, Knob, apply_setting, find_dimensions
 from program.loop.rag import AgenticRAG
 from program.models.catalog import listed, missing_keys
 from program.project import Project
@@ -72,7 +71,7 @@ def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = N
     if (named := point or DEFAULT_POINT) not in points:
         what, mend = f"{manifest.label} has no operating point {named!r}.", f"Use one of: {', '.join(sorted(points))}."
         raise VersionError(what, mend, points=sorted(points))
-    apply(program, points[named])
+    apply_setting(program, points[named])
 
 
 def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
@@ -146,7 +145,7 @@ def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any])
 def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> Iterator[str]:
     settings = {"": {name: part["value"] for name, part in state.items() if "value" in part}}
     settings |= {f" at {point}": dict(values) for point, values in manifest.section("points").items()}
-    ranges = {d.name: _loadable_range(d.name, d.low, d.high) for d in space(program)}
+    ranges = {d.name: _loadable_range(d.name, d.low, d.high) for d in find_dimensions(program)}
     for where, setting in settings.items():
         for name, value in setting.items():
             if name not in ranges:

@@ -49,7 +49,7 @@ class LoggedProgram:
 
     def __call__(self, question: str) -> Answer:
         """Answer a question."""
-        answer = self._begin_request()(question)
+        answer: Answer = self._begin_request()(question)
         self._finish(self.request_id, answer)
         return answer
 

@@ -90,22 +90,26 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     Raises `SettingsError` or `KnowledgeError` when the project is not in order, `BudgetError` when it caps the money of
     a question and names a model whose price is not known.
     """
-    from program.loop.budget import Budget
-    from program.loop.presets import PRESETS
-    from program.loop.rag import AgenticRAG, Runtime
+    from program.loop.policy import PRESETS
+    from program.loop.rag import AgenticRAG
+    from program.loop.state import Budget, Observer, Runtime
     from program.models.catalog import LOCAL, open_models
     from program.project import Project
-    from program.serve.trace import TraceLog
+    from program.serve.trace import TraceLog, emit_spans
 
     opened = project if isinstance(project, Project) else Project.open(project)
     _check_prices(opened)
     settings, caps = opened.settings, opened.settings.budget
     models = open_models(settings.models, settings.provider)
     library = open_library(opened, models, progress)
-    log = TraceLog(opened.private, settings.trace.review_below) if settings.trace.enabled else None
+    observers: list[Observer] = [emit_spans]
+    if settings.trace.enabled:
+        observers.append(TraceLog(opened.private, settings.trace.review_below).write_answer)
     budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
     links = tuple(host.lower() for host in settings.answer.links)
-    runtime = Runtime(library, models, budget, log, version, "" if version else settings.loop.preset, links)
+    runtime = Runtime(
+        library, models, budget, tuple(observers), version, "" if version else settings.loop.preset, links
+    )
     program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[settings.loop.preset])
     if not str(models.decide.model).startswith(LOCAL):  # it thinks longer than a search takes: do both at once

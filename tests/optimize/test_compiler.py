@@ -123,7 +123,7 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
     from optimize.compiler import demonstrations, runs, scoring
     from optimize.evaluation import metrics
 
-    judge = metrics.judge
+    judge = metrics.judge_answer
 
     def broken(question, outcome, text):
         if question.id in {"q1", "q5"}:

@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from optimize.abtest.offline import compare_offline
 from optimize.cli.main import app
-from optimize.compiler import compile as compiler
 from optimize.compiler.compile import compile_project
 from optimize.registry.aliases import promote_version
 from optimize.registry.versions import LOOKS, note_test_use, verify_version
@@ -53,11 +52,11 @@ def test_the_ledger_begins_at_nothing_is_printed_and_counts_a_measured_search_to
 
 @pytest.mark.parametrize(("resume", "looks"), [(False, 2), (True, 1)])
 def test_a_compile_killed_in_its_test_has_looked_once_resumed_or_not(own_shop, monkeypatch, resume, looks):
-    def killed(*arguments):
+    def killed(*arguments, **named):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(compiler, "side_by_side", killed)
+        patch.setattr("optimize.compiler.compile.evaluate_side_by_side", killed)
         compile_(own_shop)
     assert compile_(own_shop, resume=resume).looks == looks
 

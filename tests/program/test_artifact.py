@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from optimize.registry import versions as registry
-from optimize.report.doctor import examine
+from optimize.report.doctor import examine_setup
 from program import Outcome, load, open_program
 from program.errors import IntegrityError, ModelError, SettingsError, VersionError
-from program.loop.parameters import read
+from program.loop.policy import read_setting
 from program.serve.artifact import describe_structure, export_files
 from program.serve.manifest import read_manifest
 from program.serve.opening import open_latest
@@ -64,7 +64,7 @@ def test_versions_differ_only_by_what_they_hold_and_points_are_applied(compiled)
     assert not before.classifier.route.demos and after.classifier.route.demos
     for point, setting in read_manifest(version_folder(compiled, 2)).section("points").items():
         rag = load("shop@v2", artifacts=compiled / "artifacts", point=point)
-        assert {name: pytest.approx(value) for name, value in setting.items()} == read(rag)
+        assert {name: pytest.approx(value) for name, value in setting.items()} == read_setting(rag)
     kinds = {path.suffix for path in (compiled / "artifacts").rglob("*") if path.is_file()}
     assert kinds <= {".json", ".jsonl", ".safetensors", ".html", "", ".lock"}, "no pickle, nothing that runs"
 
@@ -218,17 +218,17 @@ def keyless(monkeypatch):
     return monkeypatch
 
 
-@pytest.mark.parametrize(("role", "before"), [("write", "local/extract"), ("judge", "nothing")])
-def test_a_model_without_its_key_is_refused_and_another_than_at_compile_time_is_told(
-    compiled, keyless, caplog, role, before
-):
-    keyless.setenv(f"RAGC_MODELS__{role.upper()}", "openai/gpt-4o-mini")
-    with pytest.raises(ModelError, match=rf"{role}.*OPENAI_API_KEY"):
+def test_a_model_without_its_key_is_refused_and_another_than_at_compile_time_is_told(compiled, keyless, caplog):
+    keyless.setenv("RAGC_MODELS__WRITE", "openai/gpt-4o-mini")
+    with pytest.raises(ModelError, match=r"write.*OPENAI_API_KEY"):
         load("shop@v2", artifacts=compiled / "artifacts")
     keyless.setenv("OPENAI_API_KEY", "none")
     with caplog.at_level(logging.WARNING, logger="program"):
         load("shop@v2", artifacts=compiled / "artifacts")
-    assert f"shop@v2 was compiled with {role} = {before} and runs with openai/gpt-4o-mini." in caplog.text
+    assert "shop@v2 was compiled with write = local/extract and runs with openai/gpt-4o-mini." in caplog.text
+    keyless.setenv("RAGC_MODELS__JUDGE", "openai/gpt-4o-mini")  # a chat model judges by predictors of its own
+    with pytest.raises(IntegrityError, match=r"missing in the artifact: judge\.evidence"):
+        load("shop@v2", artifacts=compiled / "artifacts")
 
 
 def test_a_cascade_that_is_the_same_is_told_to_nobody_and_another_is(changed, keyless, caplog):
@@ -247,10 +247,10 @@ def test_a_server_of_the_projects_own_wants_no_providers_key_at_load_nor_of_doct
         toml = f'{(own_shop / "ragc.toml").read_text()}\n[provider.model."openai/own"]\napi_base = "{provider.url}"\n'
         (own_shop / "ragc.toml").write_text(toml)
         assert load("shop@v2", artifacts=compiled / "artifacts", project=own_shop)
-        (told,) = [finding for finding in examine(own_shop) if finding.what.startswith("write:")]
+        (told,) = [finding for finding in examine_setup(own_shop) if finding.what.startswith("write:")]
         assert told.good
     keyless.setenv("RAGC_MODELS__WRITE", "openai/theirs")
-    (told,) = [finding for finding in examine(own_shop) if finding.what.startswith("write:")]
+    (told,) = [finding for finding in examine_setup(own_shop) if finding.what.startswith("write:")]
     assert (told.good, told.mend) == (False, "Set OPENAI_API_KEY in the environment.")
 
 
