@@ -21,7 +21,7 @@ from pathlib import Path
 
 from figures import Figure, figure, run_benchmark
 
-from program.loop.drivers import Progress, Token
+from program.loop.metering import Progress, Token
 from program.loop.rag import AgenticRAG
 from tests.support.goods import ask_about, program_at
 from tests.support.provider import Brain, Provider, Script

@@ -4,8 +4,7 @@ import json
 
 from optimize.abtest.online import start_experiment
 from optimize.registry import versions as registry
-from program.answer import Answer, Outcome, Usage
-from program.trace import Trace, new_trace_id
+from program.answer import Answer, Outcome, Trace, Usage, new_trace_id
 
 KEY = "a secret of the tests, long enough"
 NAME = "exp-2026-11-refunds"

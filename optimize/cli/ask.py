@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -61,9 +61,7 @@ def open_target(target: str, artifacts: str, project: Path | None, point: str, q
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
             return open_latest(target, point=point or None, progress=advance)
         try:
-            return load(
-                target, artifacts=artifacts or None, project=project, point=point or None, progress=advance
-            )
+            return load(target, artifacts=artifacts or None, project=project, point=point or None, progress=advance)
         except VersionError as error:
             if "@" in target or place.exists():
                 raise
@@ -128,7 +126,7 @@ def _answer_question(
 async def _stream_answer(rag: AgenticRAG, question: str) -> Answer:
     """Print the draft as it comes, and what replaces it where it is withheld."""
     from program.answer import Answer
-    from program.loop.drivers import Progress
+    from program.loop.metering import Progress
 
     drafted = ""
     answer: Answer | None = None
@@ -197,7 +195,7 @@ def run_search(
     json: Json = False,
 ) -> None:
     """Find the best passages for a question, and the way to those that the graph reached."""
-    from program.loop.rag import asked
+    from program.loop.rag import check_question as asked
     from program.project import Project
     from program.serve.opening import open_library
 

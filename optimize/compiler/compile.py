@@ -34,7 +34,7 @@ from optimize.registry.versions import hold_lock
 from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.index.build import Advance
-from program.loop.parameters import apply
+from program.loop.policy import apply_setting
 from program.models.catalog import require_price
 from program.project import Project
 from program.serve.reference import resolve
@@ -220,13 +220,13 @@ def _finish(
     spending.caps, spending.tripped = caps.reduced(CHOICE_SHARE), ""
     final = ready.compiled()
     if shared:  # both will want what is fitted to the labelled demonstrations
-        apply(final, ready.begun)
+        apply_setting(final, ready.begun)
         fit_heads(final, in_two(final, ready.record, spending))
     bench = Bench(ready, search, final, scored)
     with bench.abreast(spending) if shared else nullcontext():
         choice = choose(ready, search, bench)
     chosen = choice.points["balanced"]
-    apply(final, chosen)
+    apply_setting(final, chosen)
     choice = choice.sealed()
     fit_heads(final, alone)
 

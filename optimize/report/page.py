@@ -16,7 +16,7 @@ from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import METRICS, Grade
 from optimize.evaluation.stats import PairedResult, format_p
 from optimize.report import charts
-from program.loop.parameters import Setting, is_candidate
+from program.loop.policy import Setting, is_candidate
 from program.signatures import BASE_PREFIX
 
 if TYPE_CHECKING:

@@ -3,16 +3,20 @@
 import asyncio
 import json
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
 from program import Outcome
 from program.errors import BudgetError, ModelError
-from program.loop.drivers import Progress
+from program.loop.metering import Progress
 from program.settings import ProviderSettings
-from tests.support.goods import program_at
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+from goods import program_at
 
 QUESTION = "How many watts does the lamp draw?"
 SECOND = "openai/second"
