@@ -26,12 +26,12 @@ from figures import Figure, figure, find_datasets, run_benchmark
 
 from optimize.cli.project import TOML
 from optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_beir
-from program.knowledge.bases import BaseSpec
+from program.knowledge.index.build import build_index
 from program.knowledge.index.fusion import STRATEGIES
-from program.knowledge.index.generation import Index
 from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords
-from program.knowledge.index.store import build_index
+from program.knowledge.index.store import Index
+from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import Passage, SourceCard, embedding_text, keyword_text
