@@ -45,7 +45,7 @@ def add_ask_verbs(app: typer.Typer) -> None:
     app.command("eval-search")(run_eval_search)
 
 
-def open_target(target: str, artifacts: str, project: Path | None, quiet: bool, point: str = "") -> AgenticRAG:
+def open_target(target: str, artifacts: str, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
     """Open a version, a project's latest version, or a project that was never compiled."""
     from program.serve.opening import load, open_latest
 
@@ -59,14 +59,13 @@ def open_target(target: str, artifacts: str, project: Path | None, quiet: bool, 
         if is_project:
             if project is not None:
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
-            return open_latest(target, point=point, progress=advance)
+            return open_latest(target, point=point or None, progress=advance)
         try:
-            found = load(target, artifacts=artifacts or None, project=project, point=point, progress=advance)
+            return load(target, artifacts=artifacts or None, project=project, point=point or None, progress=advance)
         except VersionError as error:
             if "@" in target or place.exists():
                 raise
             raise VersionError(f"There is no project folder {target}. {error.what}", error.mend) from error
-        return found
 
 
 def run_ask(
@@ -80,7 +79,7 @@ def run_ask(
     json: Json = False,
 ) -> None:
     """Answer one question, or one a line, with its citations."""
-    rag = open_target(target, artifacts, project, json, point)
+    rag = open_target(target, artifacts, project, point, json)
     if question is not None or sys.stdin.isatty():
         _answer_question(rag, question or "", trace, stream, json)
         return
@@ -160,7 +159,7 @@ def run_eval(
     from optimize.registry.versions import note_test_use
     from program.serve.opening import find_project
 
-    rag = open_target(target, artifacts, moved, json, point)
+    rag = open_target(target, artifacts, moved, point, json)
     project = find_project(target, artifacts or None, moved)
     if questions is not None:
         asked, split = read_labelled(questions), questions.name

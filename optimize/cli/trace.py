@@ -53,7 +53,7 @@ def run_trace_stats(
     review: Annotated[bool, typer.Option("--review", help="List the answers that a person should look at.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the monitoring figures of every trace kept, or one of the queues."""
+    """Show the monitoring figures of every trace kept, or the queue for review."""
     from optimize.report.monitoring import open_log, read_queue, summarise_traces
 
     log = open_log(where)
