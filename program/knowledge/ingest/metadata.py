@@ -121,7 +121,7 @@ def _load_yaml(lines: Sequence[str]) -> object:
 
 
 def _read_entries(lines: Sequence[str], flaws: list[Flaw]) -> dict[str, object]:
-    """Return the entries that are YAML by themselves: a line `key: value` and what is indented under it."""
+    """Return the entries (`key: value` and what is indented under it) that are YAML."""
     starts = [n for n, line in enumerate(lines) if _ENTRY.match(line)]
     stray = next((n for n, line in enumerate(lines[: starts[0]] if starts else lines) if _is_content(line)), -1)
     if stray >= 0:
