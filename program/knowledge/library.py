@@ -7,7 +7,6 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from datetime import date
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -23,7 +22,7 @@ from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import ArrayVectors
 from program.knowledge.ingest.folder import BaseSpec
 from program.models.encoder import Embedder, shared_embedder
-from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats
+from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.project import Project
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
 from program.storage import DiskCache
@@ -212,7 +211,7 @@ class Library:
         kept = self._cache.get([text]).get(text) if self._cache else None
         try:
             return tuple(map(self._decode_passage, orjson.loads(kept))) if kept is not None else None
-        except (ValueError, TypeError, KeyError):  # a damaged entry is found anew
+        except (ValueError, TypeError, KeyError, AttributeError):  # a damaged entry is found anew
             return None
 
     def _write_pool(self, key: tuple[object, ...], pool: Sequence[Passage]) -> None:
@@ -231,7 +230,7 @@ class Library:
             if self.index is None:
                 raise KeyError(entry[0])
             return self.index.passages[self.index.rows[entry[0]]].rescored(*entry[1:])
-        return Passage(**{**entry, "as_of": date.fromisoformat(entry["as_of"]) if entry["as_of"] else None})
+        return decode_passage(entry)
 
 
 def open_bases(

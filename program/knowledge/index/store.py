@@ -12,7 +12,6 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from program.errors import KnowledgeError
 from program.knowledge.index.graph import MATRICES, Graph
 from program.knowledge.index.keywords import ArrayKeywords, Keywords, QdrantKeywords
 from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection
-from program.passage import Passage, embedding_text
+from program.passage import Passage, decode_passage, embedding_text
 from program.storage import write_whole
 
 if TYPE_CHECKING:
@@ -247,13 +246,8 @@ def _unpack_matrices(arrays: Mapping[str, NDArray[Any]], names: Iterable[str], k
 
 
 def _read_passages(path: Path) -> list[Passage]:
-    found = []
     with path.open("rb") as file:
-        for line in file:
-            values = orjson.loads(line)
-            as_of = values.pop("as_of")
-            found.append(Passage(**values, as_of=date.fromisoformat(as_of) if as_of else None))
-    return found
+        return [decode_passage(orjson.loads(line)) for line in file]
 
 
 def _check_manifest(manifest: Mapping[str, Any], embedder_digest: str) -> None:

@@ -20,7 +20,7 @@ import orjson
 from program.errors import KnowledgeError
 from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.sections import READ, Document, parse_file
-from program.passage import Flaw, Passage, SourceCard
+from program.passage import Flaw, Passage, SourceCard, decode_passage
 from program.project import Project
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES, DocumentsSettings, WebSettings
 from program.storage import DiskCache
@@ -249,16 +249,12 @@ def _decode_parsed(kept: bytes) -> tuple[Document, list[Flaw]] | None:
         entry: dict[str, Any] = orjson.loads(kept)
         if "unreadable" in entry:
             raise UnreadableFile(entry["unreadable"])
-        values = entry["document"]
-        passages = tuple(Passage(**{**p, "as_of": _decode_day(p["as_of"])}) for p in values["passages"])
-        supersedes, flaws = tuple(values["supersedes"]), [Flaw(**flaw) for flaw in entry["flaws"]]
-        return Document(values["path"], values["title"], _decode_day(values["as_of"]), supersedes, passages), flaws
-    except (ValueError, TypeError, KeyError):
+        values, flaws = entry["document"], [Flaw(**flaw) for flaw in entry["flaws"]]
+        passages = tuple(map(decode_passage, values["passages"]))
+        as_of = date.fromisoformat(values["as_of"]) if values["as_of"] else None
+        return Document(values["path"], values["title"], as_of, tuple(values["supersedes"]), passages), flaws
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-def _decode_day(written: str | None) -> date | None:
-    return date.fromisoformat(written) if written else None
 
 
 def _read_bytes(file: Path, megabytes: float) -> bytes:
