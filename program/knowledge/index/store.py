@@ -228,7 +228,7 @@ def read_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.floa
 
 def _pack_matrices(holder: object, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Return an object's sparse matrices as plain arrays."""
-    arrays = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for name in names:
         matrix = getattr(holder, name)
         pieces = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
