@@ -195,7 +195,7 @@ class OneByOne:
     awaits = True
 
     def __init__(self, client: LanguageDecider) -> None:
-        self.lane, self.model, self.callbacks = client.lane, client.model, client.callbacks
+        self.endpoint, self.model, self.callbacks = client.endpoint, client.model, client.callbacks
         self.cache, self.kwargs = client.cache, client.kwargs
         self._client = client
 

@@ -28,8 +28,8 @@ from dspy.experimental import Choice
 from figures import Figure, figure, show
 from numpy.typing import NDArray
 
-from program.models.decider import LocalDecider
-from program.models.encoder import Embedder, shared_embedder
+from program.models.embedded.decider import LocalDecider
+from program.models.embedded.encoder import Embedder, shared_embedder
 from program.signatures import Sufficiency
 
 Floats = NDArray[np.float64]

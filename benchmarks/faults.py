@@ -32,10 +32,10 @@ from goods import AT_ONCE, Tally, ask_all, program_at, question
 from load import crowd, memory, stream
 
 from program import Outcome
-from program.models.adapter import speaking
 from program.models.catalog import Models, open_models
-from program.models.spending import spending
-from program.models.transport import CallFailed
+from program.models.language.adapter import use_adapter
+from program.models.language.spending import track_spending
+from program.models.language.transport import CallFailed
 from program.settings import ModelSettings, ProviderSettings
 from tests.support.provider import FAULTS, Provider, Script, serve
 from tests.support.replies import obliging
@@ -98,7 +98,7 @@ def dead(provider: Provider, folder: Path, n: int, seconds: float) -> list[Figur
     terms = "call_seconds = 2\nretries = 1\nbreaker_after = 4\nbreaker_seconds = 0.5"
     rag = program_at(provider.url, folder / "dead", provider=terms)
     rag(question(-1))
-    lane = rag.runtime.models.decide.lane
+    lane = rag.runtime.models.decide.endpoint
 
     async def through() -> tuple[list[Tally], bool]:
         before = await ask_all(rag, range(n // 4), AT_ONCE)
@@ -152,7 +152,7 @@ def torture() -> list[Figure]:
 
 def reading(models: Models, line: Mapping[str, Any]) -> tuple[Any, int]:
     """What a reply of the list is read as, or None when it is refused in the end; and the calls that it took."""
-    with spending() as spent:
+    with track_spending() as spent:
         try:
             got = _value(models, line["kind"])
         except (CallFailed, LMError):  # of an empty reply
@@ -168,7 +168,7 @@ def _value(models: Models, kind: str) -> Any:
         if "noul" in answer:
             return answer["noul"] >= 0.5
         return max(answer["probabilities"], key=answer["probabilities"].get)
-    with speaking(models.write):
+    with use_adapter(models.write):
         return dict(dspy.Predict(WRITTEN[kind])(lm=models.write, question="x"))
 
 

@@ -33,7 +33,7 @@ from program.knowledge.bases import BaseSpec
 from program.knowledge.index.build import INDEX, index_project
 from program.knowledge.index.store import IndexReport, build_index, open_index
 from program.knowledge.kinds import folders
-from program.models.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import embedding_text
 from program.settings import Project
 

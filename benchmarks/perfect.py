@@ -9,7 +9,7 @@ from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
-from program.models.fence import clean
+from program.models.language.fence import remove_invisible
 from tests.support.replies import Wanted, wanted
 
 _FORM = re.compile(r"Form: (\{.*\})")
@@ -21,7 +21,7 @@ class Perfect:
     """The brain of a stand-in server. `asked` is the question under way; `texts` are the passages by id."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
-        self._ids = {clean(text).strip(): id_ for id_, text in texts.items()}
+        self._ids = {remove_invisible(text).strip(): id_ for id_, text in texts.items()}
         self.asked: LabelledQuestion | None = None
 
     def __call__(self, body: Mapping[str, Any]) -> str:

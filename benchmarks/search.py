@@ -35,7 +35,7 @@ from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.store import build_index
 from program.knowledge.library import Library
-from program.models.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, SourceCard, embedding_text, keyword_text
 from program.settings import Project
 

@@ -11,7 +11,7 @@ from program.loop.consulting import carried, grouped
 from program.loop.deciding import tiers
 from program.loop.rag import AgenticRAG
 from program.loop.requests import Ask, Find, Request
-from program.models.cascade import settled
+from program.models.cascade import is_settled
 
 Known = Mapping[int, Any]
 """By the identity of a request that was asked ahead: what was replied."""
@@ -123,4 +123,4 @@ def _models(program: AgenticRAG, request: Request) -> Sequence[Any]:
 
 
 def _settled(program: AgenticRAG, request: Request, said: Any) -> bool:
-    return isinstance(request, Find) or settled(said, program.doubt.of(request.predictor))
+    return isinstance(request, Find) or is_settled(said, program.doubt.of(request.predictor))

@@ -80,7 +80,7 @@ def read_corpus(project: Project) -> Corpus:
 def _tables(project: Project, name: str, base: TablesSettings) -> Tables:
     """A base of tables; what reads it takes long to import, and many projects have none."""
     from program.knowledge.tables import Tables
-    from program.models.encoder import shared_embedder
+    from program.models.embedded.encoder import shared_embedder
     from program.passage import SourceCard
 
     # The embedder loads its model at the first question asked in words, and none is asked here.

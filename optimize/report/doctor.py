@@ -13,7 +13,7 @@ from program.errors import RagcError
 
 if TYPE_CHECKING:
     from program.kindsettings import KnowledgeSettings
-    from program.models.lane import Lane
+    from program.models.language.gateway import Endpoint
     from program.settings import Project, ProviderSettings
 
 PACKAGES = (
@@ -58,7 +58,7 @@ def _package(name: str) -> Finding:
 
 
 def _project(folder: Path) -> list[Finding]:
-    from program.models.catalog import listed
+    from program.models.catalog import list_names
     from program.settings import Project
 
     try:
@@ -72,7 +72,7 @@ def _project(folder: Path) -> list[Finding]:
     named = {role: getattr(models, role) for role in ("decide", "write", "judge", "propose")}
     named["fallback"] = fallback if isinstance(fallback, str) else ""
     for role, names in named.items():
-        found += [_model(role, name, project.settings.provider) for name in listed(names) if name]
+        found += [_model(role, name, project.settings.provider) for name in list_names(names) if name]
     found.append(_attempt(f"embed: {models.embed} embeds a text", lambda: _embeds(models.embed)))
     if models.rerank:
         found.append(_attempt(f"rerank: {models.rerank} reads a passage", lambda: _reranks(models.rerank)))
@@ -106,17 +106,17 @@ def _base(project: Project, name: str, base: KnowledgeSettings) -> Finding:
 
 def _model(role: str, name: str, provider: ProviderSettings) -> Finding:
     """Look at a model: a language model is called once, to see whether it answers."""
-    from program.models.catalog import FALLBACK, LOCAL_DECIDER, LOCAL_WRITER, is_structured, missing_keys, open_lane
+    from program.models.catalog import FALLBACK, LOCAL_DECIDER, LOCAL_WRITER, is_structured, missing_keys, open_endpoint
 
     decider, writer = (LOCAL_DECIDER,), (LOCAL_WRITER,)
     embedded = {"decide": decider, "judge": decider, "write": writer, FALLBACK: decider + writer}.get(role, ())
     if name in embedded:
         return Finding(True, f"{role}: {name} (embedded)")
-    from program.models.transport import CallFailed
+    from program.models.language.transport import CallFailed
 
     mend = "Check the name, the key and that its server runs."
     try:
-        lane = open_lane(name, provider, role, *embedded[:1])
+        lane = open_endpoint(name, provider, role, *embedded[:1])
         if lacking := missing_keys(name, provider):
             return Finding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
         if structured := is_structured(name, provider):
@@ -129,20 +129,20 @@ def _model(role: str, name: str, provider: ProviderSettings) -> Finding:
         return Finding(False, f"{role}: {error.what}", error.mend)
 
 
-def _ask_once(lane: Lane, structured: bool) -> None:
+def _ask_once(lane: Endpoint, structured: bool) -> None:
     """Ask a language model for a decision, by a schema where it takes one. Raises `CallFailed`."""
-    from program.models.gateway import shared_gateway
-    from program.models.spending import Spending
-    from program.models.transport import Call
-    from program.models.wording import prompt, schema
+    from program.models.language.decision_format import build_decision_prompt, decision_schema
+    from program.models.language.gateway import shared_gateway
+    from program.models.language.spending import ModelSpending
+    from program.models.language.transport import Call
 
     asked = {"ready": {"type": "noul", "instructions": "You are ready to answer questions."}}
-    settings = {"response_format": schema(asked)} if structured else {}
-    messages = prompt({"instructions": "Decide.", "inputs": {}}, asked)
-    shared_gateway().ask(lane, Call(lane.model, messages, settings, lane.api_base), Spending())
+    settings = {"response_format": decision_schema(asked)} if structured else {}
+    messages = build_decision_prompt({"instructions": "Decide.", "inputs": {}}, asked)
+    shared_gateway().ask(lane, Call(lane.model, messages, settings, lane.api_base), ModelSpending())
 
 
-def _price(lane: Lane) -> str:
+def _price(lane: Endpoint) -> str:
     if not lane.priced:
         return "price unknown: no cap on money holds until usd_in and usd_out are in ragc.toml"
     usd_in, usd_out = 1e3 * lane.price(1_000, 0), 1e3 * lane.price(0, 1_000)  # of a short call
@@ -150,7 +150,7 @@ def _price(lane: Lane) -> str:
 
 
 def _embeds(name: str = "local/minilm") -> None:
-    from program.models.encoder import shared_embedder
+    from program.models.embedded.encoder import shared_embedder
 
     shared_embedder(name).encode(["a text"])
 

@@ -16,7 +16,7 @@ from program.kindsettings import HttpSettings
 from program.knowledge.guard import Guard
 from program.knowledge.ingest.metadata import day
 from program.knowledge.live import LiveSource, passage_id
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import AUTHORITY, Passage, SourceCard
 
 ITEMS = 50

@@ -8,7 +8,7 @@ from program.knowledge.index.fusion import PARTS, STRATEGIES, fuse
 from program.knowledge.index.generation import Index
 from program.knowledge.index.selection import best
 from program.knowledge.index.walk import Reach
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 
 DEPTH = 60

@@ -16,7 +16,7 @@ from program.kindsettings import (
     WebSettings,
 )
 from program.knowledge.bases import BaseSpec
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import Source, SourceCard
 from program.settings import Project
 

@@ -19,7 +19,7 @@ from program.knowledge.index.poolfile import PoolFile
 from program.knowledge.index.rerank import Reranker
 from program.knowledge.index.store import SERVER_ABOVE, IndexReport, build_index, open_index
 from program.knowledge.index.vectors import ArrayVectors
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
 
 __all__ = ["BaseSpec", "IndexReport", "Library", "build_index"]

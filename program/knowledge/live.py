@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from program.knowledge.index.keywords import Keywords
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import NO_FILTERS, Filters, Passage, SourceCard, embedding_text, unique
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool, StaticPool
 from program.errors import KnowledgeError
 from program.knowledge.sql_gate import checked
 from program.knowledge.tables_csv import load_folder
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.models.rules import tables_say
 from program.models.rules.slots import fill
 from program.models.rules.tables_query import RESULT, Query, statement

@@ -19,7 +19,7 @@ from program.knowledge.ingest.convert import read_html
 from program.knowledge.ingest.markdown import sections
 from program.knowledge.ingest.metadata import day
 from program.knowledge.live import LiveSource, passage_id
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import Passage, SourceCard
 
 PER_PAGE = 3  # passages taken of one page

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from program.answer import StoppedBy, Usage
-from program.models.spending import Spending
+from program.models.language.spending import ModelSpending
 
 FOR_WRITING = 1 / 3
 """The share of the seconds that is kept for writing the answer, or for the fallback."""
@@ -61,7 +61,7 @@ class Meter:
             return StoppedBy.USD
         return None
 
-    def add(self, spent: Spending) -> None:
+    def add(self, spent: ModelSpending) -> None:
         """Adds what language models cost."""
         self.calls += spent.calls
         self.tokens_in += spent.tokens_in

@@ -19,11 +19,11 @@ import dspy
 from program.loop.deciding import client, decides, prompt_inputs, untraced, unwatched
 from program.loop.decisions import Evidence, decode, evidence_from, evidence_of, is_direct, written
 from program.loop.requests import Ask, Request
-from program.models.adapter import without_traps
-from program.models.cascade import consult
-from program.models.spending import current as current_spending
+from program.models.cascade import consult_tiers
+from program.models.language.adapter import strip_links
+from program.models.language.decision_format import TEXT
+from program.models.language.spending import current_spending
 from program.models.together import Part, Reading
-from program.models.wording import TEXT
 
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
@@ -90,7 +90,7 @@ def _work(program: AgenticRAG, asks: Sequence[Ask]) -> _Work:
     model = client(program, program.predictor(asks[0].predictor))
     if not hasattr(model, "second"):
         return (yield model, asks)
-    tiers = consult([program.doubt.of(ask.predictor) for ask in asks])
+    tiers = consult_tiers([program.doubt.of(ask.predictor) for ask in asks])
     tier, places = next(tiers)
     spent, before = current_spending(), 0
     try:
@@ -165,7 +165,7 @@ def _same_model(program: AgenticRAG, model: Any, ask: Ask) -> bool:
     """True when a request, a decision or a text, would go to that language model by itself."""
     predictor = program.predictor(ask.predictor)
     own = client(program, predictor, prompt_inputs(ask.inputs))
-    return own is model if decides(predictor) else unwatched() and getattr(own, "lane", None) is model.lane
+    return own is model if decides(predictor) else unwatched() and getattr(own, "endpoint", None) is model.endpoint
 
 
 def _part(program: AgenticRAG, model: Any, ask: Ask, optional: bool) -> Part:
@@ -194,4 +194,4 @@ def _told(parts: Sequence[tuple[Ask, Part]], readings: Sequence[Reading | None],
 def _evidence(ask: Ask, part: Part, reading: Reading) -> Evidence:
     """The probabilities of a decision, or the fields of a text."""
     is_text = any(question["type"] == TEXT for question in part.questions.values())
-    return without_traps(reading, prompt_inputs(ask.inputs)) if is_text else evidence_from(reading, part.questions)
+    return strip_links(reading, prompt_inputs(ask.inputs)) if is_text else evidence_from(reading, part.questions)

@@ -19,8 +19,8 @@ from program.loop.deciding import client, prompt_inputs, runs_here, untraced
 from program.loop.requests import Ask, Find, Reply, Request
 from program.loop.running import Run
 from program.loop.state import known_addresses
-from program.models.adapter import PlainListener, speaking
-from program.models.fence import LinkFilter
+from program.models.language.adapter import PlainListener, use_adapter
+from program.models.language.fence import LinkFilter
 from program.passage import NO_FILTERS, Filters
 
 
@@ -45,7 +45,7 @@ def perform(current: Run, requests: Sequence[Request]) -> list[Reply]:
             return current.note_decided(requests, started, spent)
     inputs = prompt_inputs(first.inputs)
     with current.spending(requests) as spent:
-        with speaking(model), dspy.track_usage() as tracker:
+        with use_adapter(model), dspy.track_usage() as tracker:
             reply = within(seconds, lambda: predictor(lm=model, **inputs))
         return [current.note(first, reply, started, spent, tracker.get_total_tokens())]
 
@@ -68,7 +68,7 @@ async def aperform(current: Run, requests: Sequence[Request]) -> list[Reply]:
     inputs = prompt_inputs(first.inputs)
     async with current.aspending(requests) as spent:
         model = client(program, predictor, inputs)
-        with speaking(model), dspy.track_usage() as tracker:
+        with use_adapter(model), dspy.track_usage() as tracker:
             reply = await predictor.acall(lm=model, **inputs)
         return [current.note(first, reply, started, spent, tracker.get_total_tokens())]
 
@@ -86,7 +86,7 @@ async def streamed(current: Run, request: Ask, tell: Callable[[str], None]) -> R
     filtered = LinkFilter(known_addresses(request.inputs["passages"], current.program.links))
     reply: Reply = None
     async with current.aspending([request]) as spent:
-        with speaking(model), dspy.track_usage() as tracker:
+        with use_adapter(model), dspy.track_usage() as tracker:
             streaming = dspy.streamify(
                 predictor, stream_listeners=[listener], async_streaming=True, is_async_program=True
             )

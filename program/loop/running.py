@@ -17,7 +17,8 @@ from program.loop.deciding import client, decides
 from program.loop.decisions import Evidence, decode
 from program.loop.requests import Ask, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
-from program.models.spending import Spending, deadline_after, spending
+from program.models.language.spending import ModelSpending, deadline_after
+from program.models.language.spending import track_spending as spending
 from program.serve import telemetry
 from program.serve.tracing import log, step_of
 from program.trace import Step, Trace, new_trace_id
@@ -66,14 +67,14 @@ class Run:
         """True when a reply that is as good as a new one was given before the request was made."""
         return isinstance(request, Ask) and request.foreseen is not None and id(request.foreseen) in self._known
 
-    def learn(self, asks: Sequence[Ask], consulted: Consulted, spent: Spending) -> None:
+    def learn(self, asks: Sequence[Ask], consulted: Consulted, spent: ModelSpending) -> None:
         """Keeps what decisions came to, and what was answered ahead of its being asked."""
         found, ahead = consulted
         for ask, evidence in [*zip(asks, found, strict=True), *ahead]:
             self._known[id(ask)] = ask, evidence, spent.answering(self._model(ask))
 
     @contextmanager
-    def spending(self, requests: Sequence[Request]) -> Iterator[Spending]:
+    def spending(self, requests: Sequence[Request]) -> Iterator[ModelSpending]:
         """What language models cost inside the block: counted also when it fails.
 
         They may be asked until shortly before the step ends, so that an embedded model can still step in.
@@ -89,19 +90,19 @@ class Run:
                     self._handed_over.setdefault(handed, note)
 
     @contextmanager
-    def noting_failure(self, requests: Sequence[Request], spent: Spending | None = None) -> Iterator[None]:
+    def noting_failure(self, requests: Sequence[Request], spent: ModelSpending | None = None) -> Iterator[None]:
         """Keeps requests that fail inside the block as steps, too, with what they took until then."""
         started = time.perf_counter()
         try:
             yield
         except BaseException as error:
             milliseconds = (time.perf_counter() - started) * 1000
-            for request, tokens in zip(requests, _shares(spent or Spending(), len(requests)), strict=True):
+            for request, tokens in zip(requests, _shares(spent or ModelSpending(), len(requests)), strict=True):
                 self.steps.append(step_of(request, error, milliseconds, tokens, self._model(request)))
             raise
 
     @asynccontextmanager
-    async def aspending(self, requests: Sequence[Request]) -> AsyncIterator[Spending]:
+    async def aspending(self, requests: Sequence[Request]) -> AsyncIterator[ModelSpending]:
         """As `spending`; a request that the block leaves under way was called off, and is counted first."""
         with self.spending(requests) as spent:
             try:
@@ -115,7 +116,7 @@ class Run:
         request: Request,
         reply: Reply,
         started: float,
-        spent: Spending | None = None,
+        spent: ModelSpending | None = None,
         usage: Mapping[str, Any] = NO_USAGE,
     ) -> Reply:
         """Keeps the request as a step of the trace; counts a text that no language model was asked for."""
@@ -124,13 +125,13 @@ class Run:
             self.meter.searches += 1
             self.steps.append(step_of(request, reply, milliseconds))
             return reply
-        spent = spent or Spending()
+        spent = spent or ModelSpending()
         predictor = self.program.predictor(request.predictor)
         model = client(self.program, predictor, request.inputs)
         tokens_in, tokens_out = spent.tokens_in, spent.tokens_out
         if decides(predictor):
             self.meter.decisions += 1
-        elif not hasattr(model, "lane"):
+        elif not hasattr(model, "endpoint"):
             totals = list(usage.values())
             tokens_in = sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals)
             tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in totals)
@@ -144,7 +145,7 @@ class Run:
         self.steps.append(step_of(request, reply, milliseconds, (tokens_in, tokens_out), answering))
         return reply
 
-    def note_decided(self, requests: Sequence[Request], started: float, spent: Spending) -> list[Reply]:
+    def note_decided(self, requests: Sequence[Request], started: float, spent: ModelSpending) -> list[Reply]:
         """The replies to decisions (and to texts that were foreseen), each kept as a step of its own.
 
         What one call for several cost is in the steps of those it was made for, in equal shares.
@@ -187,7 +188,7 @@ class Run:
         return answer
 
 
-def _shares(spent: Spending, among: int) -> Iterator[tuple[int, int]]:
+def _shares(spent: ModelSpending, among: int) -> Iterator[tuple[int, int]]:
     """Tokens in and out for each of so many, as even as can be."""
     for n in range(among):
         yield tuple((total + n) // among for total in (spent.tokens_in, spent.tokens_out))  # type: ignore[misc]

@@ -16,7 +16,7 @@ from program.loop.knobs import Tuning
 from program.loop.modules import Classifier, LookUp, Plan
 from program.loop.requests import Find
 from program.loop.strategy import ALL, Strategy, ordered
-from program.models.fence import addresses, unlinked
+from program.models.language.fence import find_addresses, remove_links
 from program.passage import Passage
 
 UNJUDGED = Verdict(True, 1.0, 0)
@@ -150,8 +150,8 @@ class State:
         Whoever wrote it, here it loses the links, images and tags that a passage may have planted.
         """
         known = known_addresses(passages, self.program.links)
-        text, citations = cited(unlinked(text, known), passages)
-        citations = tuple(replace(citation, title=unlinked(citation.title, known)) for citation in citations)
+        text, citations = cited(remove_links(text, known), passages)
+        citations = tuple(replace(citation, title=remove_links(citation.title, known)) for citation in citations)
         return Answer(
             text=text,
             outcome=outcome,
@@ -180,7 +180,7 @@ class State:
 
 def known_addresses(passages: Iterable[Passage], hosts: Sequence[str]) -> set[str]:
     """The web addresses that an answer may repeat: stated by a passage, of a host that the project names."""
-    return addresses((passage.text for passage in passages), hosts) if hosts else set()
+    return find_addresses((passage.text for passage in passages), hosts) if hosts else set()
 
 
 def ids(passages: Iterable[Passage]) -> tuple[str, ...]:

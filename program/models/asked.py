@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from program.models.gateway import shared_gateway
-from program.models.lane import Lane
-from program.models.repair import Unreadable
-from program.models.spending import current
+from program.models.language.decision_format import (
+    DecisionState,
+    Questions,
+    build_decision_prompt,
+    decision_schema,
+    read_decisions,
+)
+from program.models.language.gateway import Endpoint, shared_gateway
+from program.models.language.parsing import UnreadableReply
+from program.models.language.spending import current_spending
+from program.models.language.transport import Call, CallFailed, Reply
 from program.models.together import Part, Reading, composed, read_parts
-from program.models.transport import Call, CallFailed, Reply
-from program.models.typed import read_decisions
-from program.models.wording import Questions, State, prompt, schema
 
 Answers = dict[str, dict[str, Any]]
 
@@ -33,8 +37,8 @@ class LanguageDecider:
     supports_decision_requests = True
     awaits = True
 
-    def __init__(self, lane: Lane, fallback: Any = None, structured: bool = False) -> None:
-        self.lane = lane
+    def __init__(self, lane: Endpoint, fallback: Any = None, structured: bool = False) -> None:
+        self.endpoint = lane
         self.model = lane.model
         self.fallback = fallback
         self.callbacks: list[Any] = []
@@ -46,14 +50,14 @@ class LanguageDecider:
     def __deepcopy__(self, memo: dict[int, Any]) -> LanguageDecider:
         return self  # copies of a program share its limits
 
-    def __call__(self, state: State, questions: Questions) -> Answers:
+    def __call__(self, state: DecisionState, questions: Questions) -> Answers:
         """For each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": the largest}`."""
-        spent = current()
+        spent = current_spending()
         work = self._work(questions, state)
         try:
             call = next(work)
             while True:
-                call = work.send(self._gateway.ask(self.lane, call, spent))
+                call = work.send(self._gateway.ask(self.endpoint, call, spent))
         except StopIteration as stop:
             answers: Answers = stop.value
             return answers
@@ -61,14 +65,14 @@ class LanguageDecider:
             found: Answers = self._instead(failure)(state=state, questions=questions)
             return found
 
-    async def acall(self, state: State, questions: Questions) -> Answers:
+    async def acall(self, state: DecisionState, questions: Questions) -> Answers:
         """The same, awaited."""
-        spent = current()
+        spent = current_spending()
         work = self._work(questions, state)
         try:
             call = next(work)
             while True:
-                call = work.send(await self._gateway.aask(self.lane, call, spent))
+                call = work.send(await self._gateway.aask(self.endpoint, call, spent))
         except StopIteration as stop:
             answers: Answers = stop.value
             return answers
@@ -82,23 +86,23 @@ class LanguageDecider:
         A part that cannot be told from the reply is asked for alone, once; when none can, all are once more. What is
         open then gets its safe defaults.
         """
-        spent = current()
+        spent = current_spending()
         work = self._together(parts)
         calls = next(work)
         try:
             while True:
-                calls = work.send([_attempt(self._gateway.ask, self.lane, call, spent) for call in calls])
+                calls = work.send([_attempt(self._gateway.ask, self.endpoint, call, spent) for call in calls])
         except StopIteration as stop:
             return _filled(stop.value, self._others(parts, stop.value))
 
     async def atogether(self, parts: Sequence[Part]) -> list[Reading | None]:
         """The same, awaited."""
-        spent = current()
+        spent = current_spending()
         work = self._together(parts)
         calls = next(work)
         try:
             while True:
-                asked = (_aattempt(self._gateway.aask, self.lane, call, spent) for call in calls)
+                asked = (_aattempt(self._gateway.aask, self.endpoint, call, spent) for call in calls)
                 calls = work.send(await asyncio.gather(*asked))
         except StopIteration as stop:
             return _filled(stop.value, await self._aothers(parts, stop.value))
@@ -124,43 +128,45 @@ class LanguageDecider:
         open_ = [n for n, part in enumerate(parts) if found[n] is None and not part.optional]
         if open_:
             alone = [parts[n] for n in open_]
-            replies = yield [self._call(prompt(part.state, part.questions), part.questions) for part in alone]
+            replies = yield [
+                self._call(build_decision_prompt(part.state, part.questions), part.questions) for part in alone
+            ]
             for n, one in zip(open_, replies, strict=True):
                 found[n] = one if isinstance(one, CallFailed) else self._read(one, parts[n].questions)
         return found
 
-    def _work(self, questions: Questions, state: State) -> Generator[Call, Reply, Answers]:
-        messages = prompt(state, questions)
+    def _work(self, questions: Questions, state: DecisionState) -> Generator[Call, Reply, Answers]:
+        messages = build_decision_prompt(state, questions)
         reply = yield self._call(messages, questions)
         try:
             return read_decisions(reply.text, questions)
-        except Unreadable as error:
+        except UnreadableReply as error:
             again = _again(reply, str(error))
         return self._read((yield self._call([*messages, *again], questions)), questions)
 
     def _call(self, messages: list[dict[str, str]], questions: Questions) -> Call:
         settings: dict[str, Any] = {"temperature": 0.0}
         if self._structured:
-            settings["response_format"] = schema(questions)
-        return Call(self.model, messages, settings, self.lane.api_base)
+            settings["response_format"] = decision_schema(questions)
+        return Call(self.model, messages, settings, self.endpoint.api_base)
 
     def _read(self, reply: Reply, questions: Questions) -> Answers:
         """What the last reply says, or the safe defaults."""
         try:
             return read_decisions(reply.text, questions)
-        except Unreadable as error:
+        except UnreadableReply as error:
             return self._defaults(questions, str(error))
 
     def _defaults(self, questions: Questions, why: str = "nothing can be told") -> Answers:
-        current().note(f"no readable decision from {self.model} ({why}): {DEFAULTED}")
-        current().stand_in(len(questions))
+        current_spending().note(f"no readable decision from {self.model} ({why}): {DEFAULTED}")
+        current_spending().stand_in(len(questions))
         return {name: safe_default(name, put) for name, put in questions.items()}
 
     def _instead(self, failure: CallFailed, decisions: int = 1) -> Any:
         if self.fallback is None:
             raise failure
-        current().hand_over(failure.what, self.model, self.fallback, "decided")
-        current().stand_in(decisions)
+        current_spending().hand_over(failure.what, self.model, self.fallback, "decided")
+        current_spending().stand_in(decisions)
         return self.fallback
 
     def _others(self, parts: Sequence[Part], found: Sequence[Reading | CallFailed | None]) -> list[Reading | None]:

@@ -1,4 +1,4 @@
-"""Texts as a local decision sees them: words with their rarity, and the shape of a question."""
+"""Texts as a local decision sees them: words with their rarity."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from program.models.rules.arithmetic import solve
-from program.models.rules.split import split
 from program.models.rules.words import expected, kinds, names, quantities, stems
 
 Vector = NDArray[np.float32]
-GRAM_BUCKETS = 1024
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])|\n+")
-_TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,77 +104,3 @@ class Rarity:
     @classmethod
     def from_arrays(cls, keys: NDArray[np.uint32], counts: NDArray[np.uint32]) -> Rarity:
         return cls(dict(zip(keys.tolist(), counts[:-1].tolist(), strict=True)), int(counts[-1]))
-
-
-def grams(text: str) -> list[str]:
-    """Lower-case words and pairs of neighbours, stop words among them."""
-    words = [word.lower() for word in _TOKEN.findall(text)]
-    return words + [f"{a} {b}" for a, b in pairwise(words)]
-
-
-def gram_vector(text: str, rarity: Rarity) -> Vector:
-    """Shape (GRAM_BUCKETS,), length 1: words and pairs by signed hashing (Weinberger et al. 2009)."""
-    vector = np.zeros(GRAM_BUCKETS, np.float32)
-    for gram in grams(text):
-        code = crc32(gram.encode())
-        vector[(code >> 1) % GRAM_BUCKETS] += (rarity(gram) + 0.1) * (1 if code & 1 else -1)
-    length = float(np.linalg.norm(vector))
-    return vector / length if length else vector
-
-
-_COUNTS: tuple[re.Pattern[str], ...] = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"\b(?:who|whom|whose|what|which|when|where|why|how)\b",
-        r"\b(?:and|or|plus|also|then|as well|along with|together)\b",
-        r",|;",
-        r"\?",
-        r"\d",
-        r"\b(?:than|versus|vs|compar\w+|difference|differ\w*|both|between|either|instead|respectively|same)\b",
-        r"\b(?:more|less|most|least|better|best|cheap\w+|longer|faster|bigger|higher|lower|worse|earlier|later)\b",
-        r"\b(?:it|this|that|these|those|they|them|one|there|thing|stuff|something)\b",
-        r"\b(?:i|my|me|we|our|us|i'm|i've)\b",
-        r"\bof\b|['’]s\b",
-        r"\b(?:that|which|who|whose|where)\b",
-        r"\b(?:latest|newest|current\w*|now|today|recent\w*|this (?:week|month|year)|yesterday|new)\b",
-        r"\b(?:if|unless|when|after|before|while|because|since|but)\b",
-        r"\b(?:not|no|never|without|n't|cannot|can't|don't|won't)\b",
-        r"[+*/=<>^%]|\b(?:times|divided|plus|minus|squared|percent)\b",
-        r"\b(?:list|each|every|all|how many|total|average|count|sum)\b",
-        r"\b(?:hi|hello|thanks|please|cheers|sorry)\b",
-    )
-)
-_OPENERS = re.compile(
-    r"^\W*(?:(who|what|which|when|where|why|how)|(is|are|do|does|did|can|could|will|would|should|has|have))\b",
-    re.IGNORECASE,
-)
-_ASKED = ("money", "duration", "date", "name", "number", "reason", "clock", "percent")
-
-
-@lru_cache(maxsize=20_000)
-def shape(text: str) -> tuple[float, ...]:
-    """How a text is built, whatever it is about: lengths, counts of kinds of words, what is asked for, how many
-    look-ups it splits into, and whether it can be computed as it stands."""
-    words = _TOKEN.findall(text)
-    content, named, asked = stems(text), names(text), expected(text)
-    opener, parts = _OPENERS.match(text), len(split(text))
-    ends = sum(1 for piece in _SENTENCE_END.split(text) if piece.strip())
-    return (
-        math.log1p(len(words)),
-        math.log1p(len(content)),
-        math.log1p(len(text)),
-        len(content) / (len(words) + 1),
-        float(len(words) < 6),
-        float(ends),
-        min(len(named), 5.0),
-        float(not named),
-        float(bool(opener and opener.group(1))),
-        float(bool(opener and opener.group(2))),
-        float(text[:1].isupper()),
-        *(math.log1p(len(pattern.findall(text))) for pattern in _COUNTS),
-        *(float(kind in asked[:1]) for kind in _ASKED),
-        float(not asked),
-        float(parts),
-        float(parts > 1),
-        float(bool(solve(text))),
-    )

@@ -11,10 +11,26 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from program.models.fence import DATA_RULE, is_excerpt, passage, shown
-from program.models.repair import Unreadable, body_of, json_objects, objects, of, one_text
-from program.models.typed import read_decision
-from program.models.wording import TEXT, Questions, State, decide_now, examples, form, task
+from program.models.language.decision_format import (
+    TEXT,
+    DecisionState,
+    Questions,
+    _read_decision,
+    choose_examples,
+    closing_line,
+    describe_form,
+    describe_task,
+)
+from program.models.language.fence import DATA_RULE, fence_passage, is_excerpt
+from program.models.language.fence import fence_input as shown
+from program.models.language.parsing import (
+    UnreadableReply,
+    _as_text,
+    _json_objects,
+    _strip_wrapping,
+    get_value,
+    read_objects,
+)
 
 Reading = dict[str, Any]
 """By output an answer as `read_decisions` gives it, or a text."""
@@ -30,7 +46,7 @@ TOGETHER = (
 class Part:
     """One request of several: what DSPy sends for it alone, and whether it may stay unanswered."""
 
-    state: State
+    state: DecisionState
     questions: Questions
     optional: bool = False
 
@@ -50,11 +66,11 @@ def composed(parts: Sequence[Part]) -> tuple[list[dict[str, str]], Questions]:
         wanted |= keys
     told = [TOGETHER]
     for number, part in tasks.values():
-        told.append(f"Task {number}: {task(part.state, part.questions)}")
-        if found := examples(part.state.get("demos") or (), part.questions):
+        told.append(f"Task {number}: {describe_task(part.state, part.questions)}")
+        if found := choose_examples(part.state.get("demos") or (), part.questions):
             told.append(f"Examples of task {number} that people labelled:\n" + "\n".join(found))
-    told += [DATA_RULE, form(wanted)]
-    asked = "\n\n".join([*material.shown, "Wanted:\n" + "\n".join(lines), decide_now(wanted)])
+    told += [DATA_RULE, describe_form(wanted)]
+    asked = "\n\n".join([*material.shown, "Wanted:\n" + "\n".join(lines), closing_line(wanted)])
     return [{"role": "system", "content": "\n\n".join(told)}, {"role": "user", "content": asked}], wanted
 
 
@@ -65,24 +81,24 @@ def read_parts(text: str, parts: Sequence[Part]) -> list[Reading | None]:
     """
     names = [_key(name, n) for n, part in enumerate(parts, 1) for name in part.questions]
     try:
-        found = objects(text, names)
-    except Unreadable:
+        found = read_objects(text, names)
+    except UnreadableReply:
         return [None] * len(parts)
     if len(found) != 1:  # nothing, or several objects of which nobody knows which counts
         return [None] * len(parts)
-    whole = bool([*json_objects(body_of(text))])
+    whole = bool([*_json_objects(_strip_wrapping(text))])
     return [_read(found[0], n, part, whole) for n, part in enumerate(parts, 1)]
 
 
 def _read(found: Mapping[str, Any], n: int, part: Part, whole: bool) -> Reading | None:
     reading: Reading = {}
-    with suppress(Unreadable):
+    with suppress(UnreadableReply):
         for name, question in part.questions.items():
-            value = of(found, _key(name, n))
+            value = get_value(found, _key(name, n))
             if question["type"] != TEXT:
-                reading[name] = read_decision(name, value, question)
+                reading[name] = _read_decision(name, value, question)
             elif whole and value is not None:
-                reading[name] = one_text(value).strip()
+                reading[name] = _as_text(value).strip()
     return reading if len(reading) == len(part.questions) else None
 
 
@@ -109,7 +125,7 @@ class _Material:
     def _passage(self, excerpt: Any) -> str:
         found = excerpt if isinstance(excerpt, Mapping) else excerpt.model_dump(mode="json")
         numbered = {**found, "n": self._next("passage")}
-        return self._number("passage", passage({**found, "n": None}), passage(numbered))
+        return self._number("passage", fence_passage({**found, "n": None}), fence_passage(numbered))
 
     def _next(self, kind: str) -> int:
         return self._counts.get(kind, 0) + 1

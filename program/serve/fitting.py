@@ -13,7 +13,7 @@ from program.errors import IntegrityError, ModelError
 from program.loop.knobs import Knob
 from program.loop.parameters import LEVEL, space
 from program.loop.rag import AgenticRAG
-from program.models.catalog import listed, missing_keys
+from program.models.catalog import list_names, missing_keys
 from program.serve.manifest import Manifest
 from program.settings import Project
 
@@ -39,7 +39,7 @@ def structure_of(program: AgenticRAG) -> list[dict[str, Any]]:
 def require_keys(project: Project, role: str, whose: str) -> None:
     """Raises `ModelError` when the environment lacks a key for a model that the project names for a role."""
     named = getattr(project.settings.models, role)
-    if missing := [key for name in listed(named) for key in missing_keys(name, project.settings.provider)]:
+    if missing := [key for name in list_names(named) for key in missing_keys(name, project.settings.provider)]:
         raise ModelError(
             f"{whose} cannot reach its model for {role}, {named}: no {', '.join(missing)}.",
             f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
@@ -61,8 +61,10 @@ def check_models(manifest: Manifest, project: Project) -> None:
         )
     for role in ROLES:
         require_keys(project, role, version)
-        if role in then and listed(then[role]) != listed(now[role]):  # a cascade is sealed as a list, opened as a tuple
-            before, here = (" > ".join(listed(names)) or "nothing" for names in (then[role], now[role]))
+        if role in then and list_names(then[role]) != list_names(
+            now[role]
+        ):  # a cascade is sealed as a list, opened as a tuple
+            before, here = (" > ".join(list_names(names)) or "nothing" for names in (then[role], now[role]))
             _log.warning("%s was compiled with %s = %s and runs with %s.", version, role, before, here)
 
 

@@ -26,8 +26,8 @@ from program import open_program
 from program.errors import StudyError
 from program.knowledge.index.build import index_project
 from program.loop.parameters import space
-from program.models.minilm import THREADS
-from program.models.onevsrest import fit_decision
+from program.models.embedded.encoder import THREADS
+from program.models.embedded.heads import fit_decision
 from program.serve.manifest import read
 from program.serve.reference import resolve
 from program.settings import FILE, Project
@@ -165,7 +165,7 @@ def fits(tmp_path, monkeypatch):
             file.write("one\n")
         return fit_decision(*given)
 
-    monkeypatch.setattr("program.models.decider.fit_decision", counting)
+    monkeypatch.setattr("program.models.embedded.decider.fit_decision", counting)
     return lambda: len(counted.read_text().splitlines())
 
 

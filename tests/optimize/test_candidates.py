@@ -17,7 +17,7 @@ from program.errors import StudyError
 from program.loop.decisions import jsonable
 from program.loop.parameters import apply, is_candidate, space
 from program.loop.parameters import read as values
-from program.models.gateway import shared_gateway
+from program.models.language.gateway import shared_gateway
 from program.serve.manifest import read
 from program.serve.reference import resolve
 from program.settings import Project

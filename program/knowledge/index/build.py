@@ -17,7 +17,7 @@ from program.knowledge.index.store import IndexReport, build_index
 from program.knowledge.ingest.footprint import footprint
 from program.knowledge.kinds import folders
 from program.knowledge.library import Library
-from program.models.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Source
 from program.settings import Project
 from program.storage import write_whole

@@ -10,7 +10,7 @@ from program.knowledge.index import generation
 from program.knowledge.index.generation import MEND, Index
 from program.knowledge.index.keywords import QdrantKeywords, sparse_rows
 from program.knowledge.index.vectors import QdrantVectors, connect, open_qdrant
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import keyword_text
 
 

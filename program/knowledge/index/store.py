@@ -22,7 +22,7 @@ from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.passagefile import corpus_digest, lines_of
 from program.knowledge.ingest.folder import Skipped, link_superseded, read_spec
 from program.knowledge.ingest.parsedfile import ParsedFiles
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import Passage, embedding_text, keyword_text
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.models.rules.rivals import Rivals, trusted
 from program.models.rules.rows import row_marks, shown
 from program.models.rules.scoring import by_place, rarity, score

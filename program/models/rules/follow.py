@@ -9,7 +9,7 @@ from math import exp
 
 import numpy as np
 
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.models.rules.grammar import PREP
 from program.models.rules.relations import ENTITY, link
 from program.models.rules.scoring import by_place, score

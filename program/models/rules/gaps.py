@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.models.rules.options import options
 from program.models.rules.scoring import rarity, score
 from program.models.rules.split import split

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import date
 from itertools import combinations
 
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.models.rules.units import Unit
 from program.models.rules.words import quantities
 from program.passage import AUTHORITY

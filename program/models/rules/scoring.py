@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from program.models.contextual import Passage, max_sim
-from program.models.contextual import rarity as token_rarity
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
+from program.models.embedded.token_vectors import HeadedText, max_sim, token_rarity
 from program.models.rules.units import Unit, split_sentences
 from program.models.rules.words import expected, kinds, quantities, stems
 
@@ -50,7 +49,7 @@ def by_place(found: Sequence[Unit]) -> NDArray[np.float64]:
     return np.asarray(RANK * np.log([max(unit.n, 1) for unit in found]))
 
 
-def _readable(units: Sequence[Unit]) -> Passage:
+def _readable(units: Sequence[Unit]) -> HeadedText:
     """The units of one passage, to be read behind its title."""
     return units[0].title, tuple(unit.text for unit in units)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.models.rules import tables_cues as cues
 from program.models.rules import tables_measures as measures
 from program.models.rules.tables_bounds import dates, numbers

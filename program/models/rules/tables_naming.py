@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.models.rules.tables_reading import Reading
 from program.models.rules.tables_words import DIMENSIONS, SUPERLATIVES, Word, alike, name_words
 from program.models.table_schema import Column, Schema, Table

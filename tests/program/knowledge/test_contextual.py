@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from program.models.contextual import ANYWHERE, Tokens, alike, max_sim, rarity
-from program.models.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder, shared_embedder
+from program.models.embedded.token_vectors import ANYWHERE, Tokens, best_cosines, max_sim, token_rarity
 
 PIECES = ("It lasts nine months.", "It lasts nine months.")
 
@@ -51,7 +51,7 @@ def test_a_model_that_does_not_say_where_its_tokens_lie_is_read_word_by_word(tmp
     plain = Embedder(str(tmp_path))
     pieces, asked = plain.read([("nine lives", ("the  price", "nine euro")), ("", ("price",))])
     assert [piece.names for piece in pieces] == [("the", "price"), ("nine", "euro")]
-    assert max_sim(asked.names, alike(asked, pieces), {ANYWHERE: 1.0}) == pytest.approx([1.0, 0.0], abs=1e-6)
+    assert max_sim(asked.names, best_cosines(asked, pieces), {ANYWHERE: 1.0}) == pytest.approx([1.0, 0.0], abs=1e-6)
 
 
 def same(one: Tokens, other: Tokens) -> bool:
@@ -69,7 +69,7 @@ def test_what_was_read_is_kept_for_another_process(tmp_path: Path, monkeypatch: 
     first.remember_in(tmp_path)
     (found,) = first.read([("Title", PIECES)])
     later.remember_in(tmp_path)
-    monkeypatch.setattr("program.models.encoder.read", None)
+    monkeypatch.setattr("program.models.embedded.encoder.read_tokens", None)
     assert same(later.read([("Title", PIECES)])[0], found)
 
 
@@ -109,8 +109,8 @@ def test_max_sim_is_the_weighted_mean_of_each_tokens_best_cosine(asked: np.ndarr
         return Tokens.of([f"t{n}" for n in range(len(vectors))], vectors)
 
     query, pieces = tokens(asked), Tokens.joined([tokens(text) for text in texts])
-    weights = rarity([pieces])
-    assert rarity([*pieces]) == weights
+    weights = token_rarity([pieces])
+    assert token_rarity([*pieces]) == weights
     share = np.array([weights.get(name, weights[ANYWHERE]) for name in query.names])
     by_hand = [
         sum(
@@ -120,5 +120,5 @@ def test_max_sim_is_the_weighted_mean_of_each_tokens_best_cosine(asked: np.ndarr
         / share.sum()
         for piece in pieces
     ]
-    assert max_sim(query.names, alike(query, pieces), weights) == pytest.approx(by_hand, abs=1e-5)
+    assert max_sim(query.names, best_cosines(query, pieces), weights) == pytest.approx(by_hand, abs=1e-5)
     assert same(Tokens.from_bytes(pieces.to_bytes()), pieces)

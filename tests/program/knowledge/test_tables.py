@@ -17,7 +17,7 @@ from program.errors import KnowledgeError
 from program.knowledge.sql_gate import MOST_ROWS
 from program.knowledge.tables import Tables, checked
 from program.knowledge.testing import SourceConformance
-from program.models.encoder import shared_embedder
+from program.models.embedded.encoder import shared_embedder
 from program.models.rules.slots import fill
 from program.models.rules.tables_query import statement
 from program.models.rules.tables_say import shown

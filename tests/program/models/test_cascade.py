@@ -12,7 +12,7 @@ from optimize.evaluation.evaluate import evaluate
 from optimize.labelled.dataset import read_labelled
 from program import open_program
 from program.loop.parameters import space
-from program.models.cascade import certainty, consult, settled
+from program.models.cascade import consult_tiers, is_settled, least_certainty
 from program.settings import FILE
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging, wanted
@@ -38,18 +38,18 @@ def doubt(program, value):
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_a_doubt_of_nought_never_asks_and_of_one_always_does(p, doubt):
     evidence = {"relevant": p, "route": {"a": p, "b": 1 - p}}
-    assert settled(evidence, 0.0) and not settled(evidence, 1.0)
-    assert 0 <= certainty(evidence) <= 1
-    if settled(evidence, doubt):
-        assert settled(evidence, doubt / 2)
+    assert is_settled(evidence, 0.0) and not is_settled(evidence, 1.0)
+    assert 0 <= least_certainty(evidence) <= 1
+    if is_settled(evidence, doubt):
+        assert is_settled(evidence, doubt / 2)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5))
 def test_only_the_decisions_in_doubt_are_put_to_the_second_model_and_all_of_them_together(decisions):
-    work, second = consult([doubt for _, doubt in decisions]), {"x": 0.3}
+    work, second = consult_tiers([doubt for _, doubt in decisions]), {"x": 0.3}
     assert next(work) == (0, list(range(len(decisions))))
     first = [{"x": p} for p, _ in decisions]
-    doubtful = [n for n, (_, doubt) in enumerate(decisions) if not settled(first[n], doubt)]
+    doubtful = [n for n, (_, doubt) in enumerate(decisions) if not is_settled(first[n], doubt)]
     with pytest.raises(StopIteration) as stop:
         assert work.send(first) == (1, doubtful)
         work.send([second] * len(doubtful))

@@ -19,15 +19,15 @@ import pytest
 from dspy.experimental import Choice, Noul, Score
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from program.models.labels import label_of
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from program.errors import IntegrityError
-from program.models.decider import LocalDecider
-from program.models.demonstrations import Question
-from program.models.encoder import shared_embedder
-from program.models.labels import label_of
-from program.models.onevsrest import fit_decision
+from program.models.embedded.decider import LocalDecider
+from program.models.embedded.demonstrations import Question
+from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.heads import fit_decision
 from program.signatures import Sufficiency
 
 FRUIT = ["apples", "pears", "plums", "cherries", "lemons", "grapes", "melons", "figs", "oranges", "peaches"]

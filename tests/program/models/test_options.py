@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.models.encoder import shared_embedder
+from program.models.embedded.encoder import shared_embedder
 from program.models.rules.gaps import clarify
 from program.signatures import Excerpt
 

@@ -14,7 +14,7 @@ from program.answer import StoppedBy
 from program.loop.consulting import MOST, grouped
 from program.loop.decisions import Decision, decode
 from program.loop.requests import Ask, Find
-from program.models.cascade import settled
+from program.models.cascade import is_settled
 from program.models.together import Part, composed, read_parts
 from program.settings import FILE
 from tests.support.provider import Script, serve
@@ -218,7 +218,7 @@ def test_a_judgement_that_cannot_be_read_is_no_score_and_no_reason_to_search_aga
 
 
 def test_what_the_first_model_of_a_cascade_cannot_be_read_on_is_passed_to_the_second():
-    assert not settled({"sufficient": None}, 0.1)
+    assert not is_settled({"sufficient": None}, 0.1)
     assert decode({"sufficient": None}, {})["sufficient"] == Decision(False, 0.0, undecided=True)
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from program.models.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder, shared_embedder
 from program.models.rules.extract import NOTHING, extract
 from program.models.rules.units import plain
 from program.signatures import Excerpt
