@@ -129,7 +129,7 @@ class LocalDecider:
     def _answer(
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
     ) -> dict[str, Any]:
-        before = answer_untaught(question, asked, blocks["bearing"], self.embedder, self._space_of(shown).words)
+        before = answer_untaught(question, asked, blocks, self.embedder, self._space_of(shown).words)
         head = self._head_of(question, shown)
         if head is None:
             probabilities = before.probabilities(shown.count_labels(question))
@@ -172,7 +172,7 @@ class LocalDecider:
         labelled = shown.labelled(question)
         cases = []
         for place, _ in labelled:
-            before = answer_untaught(question, shown.cases[place], rows[place]["bearing"], self.embedder, space.words)
+            before = answer_untaught(question, shown.cases[place], rows[place], self.embedder, space.words)
             cases.append({**rows[place], "options": before.features})
         labels = [label for _, label in labelled]
         return fit_decision(cases, labels, [groups[place] for place, _ in labelled], space.judged_against)

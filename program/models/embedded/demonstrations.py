@@ -208,13 +208,12 @@ class Prior:
         return np.asarray(powers / powers.sum())
 
 
-def answer_untaught(question: Question, case: Case, found: Vector, embedder: Embedder, rarity: Rarity) -> Prior:
-    """Return the answer of someone who knows only the question put, its options, and the inputs.
-
-    `found` are the case's features of evidence.
-    """
+def answer_untaught(
+    question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: Rarity
+) -> Prior:
+    """Return the answer of someone who knows only the question put, its options, and the inputs."""
     if question.put["type"] == "noul":
-        return _answer_noul(question, case, found, embedder, rarity)
+        return _answer_noul(question, case, blocks, embedder, rarity)
     criteria = question.put.get("criteria") or {}
     asked = embedder.encode([case.asked])[0]
     told = criteria.values() if isinstance(criteria, Mapping) else criteria
@@ -231,12 +230,14 @@ def _describe_option(label: str, description: Any) -> str:
     return f"{name}: {said}" if said else name
 
 
-def _answer_noul(question: Question, case: Case, found: Vector, embedder: Embedder, rarity: Rarity) -> Prior:
-    asked, *rows = embedder.encode([case.asked, question.told, *question.peers, *(t.embedded for t in case.evidence)])
-    near, *others = (float(row @ asked) for row in rows[: 1 + len(question.peers)])
+def _answer_noul(
+    question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: Rarity
+) -> Prior:
+    asked, *rows = embedder.encode([case.asked, question.told, *question.peers])
+    near, *others = (float(row @ asked) for row in rows)
     beside = np.array(others or [near], np.float32)
-    sims = np.array([row @ asked for row in rows[1 + len(question.peers) :]], np.float32)
-    own = _base_features(case, sims, question.base, rarity)
+    found = blocks["bearing"]
+    own = _base_features(case, blocks["similarities"], question.base, rarity)
     present, lead = own[0], own[2]
     if case.evidence and not question.peers and ABOUT_EVIDENCE.search(question.told):
         covered = float(found[_UNION]) + 0.5 * float(found[_CHAIN])

@@ -162,7 +162,10 @@ class FeatureSpace:
         )
 
     def compute_blocks(self, cases: Sequence[Case], embedder: Embedder) -> list[dict[str, Vector]]:
-        """Return each case's blocks, all but `options`; texts new to the embedder are embedded in one go."""
+        """Return each case's blocks, all but `options`, with its `similarities` to the evidence.
+
+        Texts new to the embedder are embedded in one go.
+        """
         wanted = [t for c in cases for t in (*(c.texts or ("",)), *(e.embedded for e in c.evidence))]
         vectors = dict(zip(wanted, embedder.encode(wanted), strict=True))
         return [self._blocks_of(c, vectors) for c in cases]
@@ -179,6 +182,7 @@ class FeatureSpace:
             "bearing": found,
             "near": near(found),
             "bases": self._base_block(case, rows @ query),
+            "similarities": np.array([row @ query for row in rows], np.float32),
         }
 
     def _gram_block(self, text: str) -> Vector:

@@ -49,31 +49,31 @@ def rotate_rows(x: Array) -> tuple[Array, Array]:
 
 def _fit_newton(x: Array, y: Array, strength: float) -> tuple[Array, float]:
     """Return (weights, bias) of least log loss plus |weights|^2 / (2 strength), by Newton's method."""
-    from scipy.linalg import cho_factor, cho_solve
+    from scipy.linalg.lapack import get_lapack_funcs
 
     rows = np.hstack([x, np.ones((len(x), 1), x.dtype)])
+    (solve,) = get_lapack_funcs(("posv",), (rows,))
     penalty = np.full(rows.shape[1], 1.0 / strength, x.dtype)
     penalty[-1] = 1e-6  # the bias goes unpenalised, but for a trace that keeps separable classes finite
     found = np.zeros(rows.shape[1], x.dtype)
 
-    def loss_at(w: Array) -> float:
+    def loss_at(w: Array) -> tuple[float, Array]:
         logits = rows @ w
-        return float(np.sum(np.logaddexp(0.0, logits) - y * logits) + 0.5 * np.sum(penalty * w * w))
+        return float(np.sum(np.logaddexp(0.0, logits) - y * logits) + 0.5 * np.sum(penalty * w * w)), logits
 
-    now = loss_at(found)
+    now, logits = loss_at(found)
     for _ in range(NEWTON_STEPS):
-        p = 1.0 / (1.0 + np.exp(-np.clip(rows @ found, -30.0, 30.0)))
+        p = 1.0 / (1.0 + np.exp(-np.clip(logits, -30.0, 30.0)))
         slope = rows.T @ (p - y) + penalty * found
         half = rows * np.sqrt(p * (1 - p))[:, None]
         curve = half.T @ half  # one matrix with itself: half the work
         curve.flat[:: len(penalty) + 1] += penalty
         # Its transpose, the same matrix, lies as LAPACK wants it; below the diagonal that factors it in half the time.
-        factor = cho_factor(curve.T, lower=True, overwrite_a=True, check_finite=False)
-        step = cho_solve(factor, slope, check_finite=False)
+        _, step, _ = solve(curve.T, slope, lower=True, overwrite_a=True)
         size = 1.0
-        while (after := loss_at(found - size * step)) > now + 1e-5 * (1.0 + now) and size > 1e-4:
+        while (after := loss_at(found - size * step))[0] > now + 1e-5 * (1.0 + now) and size > 1e-4:
             size /= 2  # a full step may overshoot where the classes are nearly separable
-        found, gain, now = found - size * step, now - after, after
+        found, gain, (now, logits) = found - size * step, now - after[0], after
         if gain < 1e-4 * (1.0 + abs(now)):  # the next would gain about the square of it
             break
     return found[:-1], float(found[-1])

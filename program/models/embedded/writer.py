@@ -55,8 +55,7 @@ def local_writer(embedder: Embedder) -> dspy.LM:
     open-domain facts: a direct question that is not arithmetic gets an empty answer. English only.
     Demonstrations and reworded instructions do not change it.
     """
-    engine = WriterEngine(embedder)
-    return dspy.LM(MODEL, engine=engine, async_engine=AsyncWriterEngine(engine), cache=False)
+    return dspy.LM(MODEL, engine=WriterEngine(embedder), async_engine=AsyncWriterEngine(embedder), cache=False)
 
 
 class WriterEngine:
@@ -92,13 +91,7 @@ class WriterEngine:
 
     def stream(self, request: Request) -> Iterator[Any]:
         """Yield the reply as events, a word at a time: listeners look for a field's end between pieces."""
-        for event in response_to_events(self.complete(request)):
-            delta: Any = getattr(event, "delta", None)
-            text = getattr(delta, "text", "")
-            for word in re.findall(r"\s*\S+\s*", text):
-                yield replace(event, delta=replace(delta, text=word))
-            if not text:
-                yield event
+        yield from _split_words(self.complete(request))
 
     def dump_state(self) -> dict[str, str]:
         """Return the name of the encoder."""
@@ -110,29 +103,27 @@ class WriterEngine:
         return cls(shared_embedder(state["embedder"]))
 
 
-class AsyncWriterEngine:
+class AsyncWriterEngine(WriterEngine):
     """The same engine, awaited; its work is computation, so it runs in a thread and blocks no loop."""
 
-    def __init__(self, engine: WriterEngine) -> None:
-        self._engine = engine
-
-    async def complete(self, request: Request) -> Response:
+    async def complete(self, request: Request) -> Response:  # type: ignore[override]
         """Return the reply. Raises `ModelError` for a prompt whose outputs it cannot fill."""
-        return await asyncio.to_thread(self._engine.complete, request)
+        return await asyncio.to_thread(super().complete, request)
 
-    async def stream(self, request: Request) -> AsyncIterator[Any]:
+    async def stream(self, request: Request) -> AsyncIterator[Any]:  # type: ignore[override]
         """Yield the reply as events, a word at a time."""
-        for event in await asyncio.to_thread(lambda: list(self._engine.stream(request))):
+        for event in _split_words(await self.complete(request)):
             yield event
 
-    def dump_state(self) -> dict[str, str]:
-        """Return the name of the encoder."""
-        return self._engine.dump_state()
 
-    @classmethod
-    def load_state(cls, state: Mapping[str, str]) -> AsyncWriterEngine:
-        """Return an engine on the named encoder."""
-        return cls(WriterEngine.load_state(state))
+def _split_words(response: Response) -> Iterator[Any]:
+    for event in response_to_events(response):
+        delta: Any = getattr(event, "delta", None)
+        text = getattr(delta, "text", "")
+        for word in re.findall(r"\s*\S+\s*", text):
+            yield replace(event, delta=replace(delta, text=word))
+        if not text:
+            yield event
 
 
 def fill_outputs(prompt: WriterPrompt, embedder: Embedder) -> dict[str, str | Sequence[Any]]:

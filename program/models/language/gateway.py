@@ -290,8 +290,7 @@ class ProviderLM(dspy.LM):
     """
 
     def __init__(self, endpoint: Endpoint, adapter: Any = None) -> None:
-        engine = ProviderEngine(endpoint)
-        awaited = AsyncProviderEngine(engine)
+        engine, awaited = ProviderEngine(endpoint), AsyncProviderEngine(endpoint)
         super().__init__(endpoint.model, engine=engine, async_engine=awaited, cache=False, num_retries=0)
         self.endpoint = endpoint
         self.adapter = adapter
@@ -328,37 +327,22 @@ class ProviderEngine:
         raise TypeError("A provider's engine is bound when a project is opened.")
 
 
-class AsyncProviderEngine:
+class AsyncProviderEngine(ProviderEngine):
     """The same engine, awaited and streaming."""
 
-    def __init__(self, engine: ProviderEngine) -> None:
-        self._engine = engine
-
-    async def complete(self, request: Request) -> Response:
+    async def complete(self, request: Request) -> Response:  # type: ignore[override]
         """Return the reply. Raises `CallFailed`."""
-        engine = self._engine
-        reply = await engine.gateway.aask(engine.endpoint, engine.call(request), current_spending())
-        return _to_response(request, reply)
+        return _to_response(request, await self.gateway.aask(self.endpoint, self.call(request), current_spending()))
 
-    async def stream(self, request: Request) -> AsyncIterator[Any]:
+    async def stream(self, request: Request) -> AsyncIterator[Any]:  # type: ignore[override]
         """Yield events as the words come. Raises `CallFailed`."""
-        engine = self._engine
         yield StreamStartEvent(id=None, model=request.model)
-        async for piece in engine.gateway.stream(engine.endpoint, engine.call(request), current_spending()):
+        async for piece in self.gateway.stream(self.endpoint, self.call(request), current_spending()):
             if isinstance(piece, Reply):
                 current_spending().cut = not piece.whole
                 yield StreamEndEvent(finish_reason=_finish_reason(piece), usage=_usage_of(piece))
             else:
                 yield StreamDeltaEvent(TextDelta(text=piece, part_index=0))
-
-    def dump_state(self) -> dict[str, Any]:
-        """Return nothing, as `ProviderEngine.dump_state`."""
-        return {}
-
-    @classmethod
-    def load_state(cls, state: Mapping[str, Any]) -> AsyncProviderEngine:
-        """Refuse, as `ProviderEngine.load_state`."""
-        return cls(ProviderEngine.load_state(state))
 
 
 def _to_response(request: Request, reply: Reply) -> Response:

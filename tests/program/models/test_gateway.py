@@ -229,14 +229,14 @@ def test_a_model_that_the_list_lacks_has_no_price_and_nobody_is_asked_for_one(ga
 
 def test_the_breaker_lets_one_request_try_after_its_time():
     breaker = CircuitBreaker(after=2, seconds=0.05)
-    breaker.failed()
-    assert breaker.allows()
-    breaker.failed()
-    assert not breaker.allows()
+    breaker.note_failure()
+    assert breaker.allows_request()
+    breaker.note_failure()
+    assert not breaker.allows_request()
     time.sleep(0.06)
-    assert breaker.allows() and not breaker.allows()
-    breaker.succeeded()
-    assert breaker.allows()
+    assert breaker.allows_request() and not breaker.allows_request()
+    breaker.note_success()
+    assert breaker.allows_request()
 
 
 def test_a_server_named_in_a_file_gets_only_the_key_meant_for_it(gateway, monkeypatch):

@@ -49,13 +49,13 @@ def test_probabilities_sum_to_one_and_leave_an_unseen_option_a_little(fitted: Fi
 
 def test_what_is_exported_decides_the_same(fitted: FittedDecision) -> None:
     assert isinstance(fitted, OneVsRest)
-    again = load_decision(fitted.arrays())
+    again = load_decision(fitted.to_arrays())
     case = drawn(1, seed=3)[0][0]
     assert np.array_equal(again.probabilities(case, 3), fitted.probabilities(case, 3))
 
 
 def test_a_missing_head_is_refused(fitted: FittedDecision) -> None:
-    arrays = {name: array for name, array in fitted.arrays().items() if not name.startswith("1_")}
+    arrays = {name: array for name, array in fitted.to_arrays().items() if not name.startswith("1_")}
     with pytest.raises(KeyError):
         load_decision(arrays)
 
@@ -65,8 +65,10 @@ def test_trees_with_an_inner_node_of_one_way_are_taken_over_and_what_is_no_numbe
     fitted: FittedDecision, value: float, refused: bool
 ) -> None:
     trees = Trees(np.zeros((2, 3), np.int32), np.full((2, 3), value), np.zeros((2, 4)))
-    parts = {**fitted.arrays(), **{f"1_{name}": array for name, array in trees.arrays().items()}}
+    parts = {**fitted.to_arrays(), **{f"1_{name}": array for name, array in trees.to_arrays().items()}}
     arrays = {f"head.space-head.{name}": array for name, array in parts.items()}
-    arrays |= {f"space.space.{name}": array for name, array in FeatureSpace.of([Case("why?")]).arrays().items()}
+    arrays |= {
+        f"space.space.{name}": array for name, array in FeatureSpace.from_cases([Case("why?")]).to_arrays().items()
+    }
     with pytest.raises(IntegrityError) if refused else contextlib.nullcontext():
         LocalDecider(shared_embedder()).import_heads(arrays)
