@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from optimize.compiler.outcome import Compiled
     from optimize.compiler.study import Live, Watch
     from optimize.evaluation.stats import PairedResult
-    from program.settings import Project
+    from program.project import Project
 
 SEARCHING = "searching"
 WORTH = "utility + routing credit"  # may be more than the best utility there is
@@ -101,9 +101,9 @@ def compile_(
 ) -> None:
     """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
     from optimize.compiler.compile import compile_project
-    from optimize.registry.aliases import promote as move
+    from optimize.registry.aliases import promote_version as move
     from optimize.registry.aliases import require_alias
-    from program.settings import Project
+    from program.project import Project
 
     opened = Project.open(project)
     if promote:
@@ -160,7 +160,7 @@ def worker(
 ) -> None:
     """One more process on a study that `ragc compile` began, here or on another machine."""
     from optimize.compiler.compile import work
-    from program.settings import Project
+    from program.project import Project
 
     with _live(json, lambda: "interrupted") as watch:
         added = work(Project.open(project), study or "", watch=watch)
@@ -218,7 +218,7 @@ def _over(found: PairedResult, what: str) -> str:
 
 
 def _table(done: Compiled, project: Project) -> None:
-    from program.serve.reference import artifacts_root
+    from program.settings import artifacts_root
 
     columns = [e.metrics() for e in (done.plain, done.before, done.evaluation)]
     rows = []

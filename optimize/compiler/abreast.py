@@ -23,7 +23,7 @@ from program.loop.deciding import answering, runs_here
 from program.loop.parameters import Setting
 from program.loop.rag import AgenticRAG
 from program.models.embedded.encoder import THREADS, count_threads
-from program.settings import Project
+from program.project import Project
 
 AHEAD = 16
 """Places of a list that a second process is told of before it has answered: enough that it seldom waits."""

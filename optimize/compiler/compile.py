@@ -26,18 +26,18 @@ from optimize.compiler.publish import Sealing
 from optimize.compiler.spending import CHOICE_SHARE, KEPT_EVERY, SEARCH_SHARE, Caps, Spending
 from optimize.compiler.starts import starts
 from optimize.compiler.study import Live, Search, Watch
-from optimize.evaluation.comparison import direction
-from optimize.evaluation.evaluate import Asked, side_by_side
-from optimize.labelled.check import shortcut_warnings
+from optimize.evaluation.comparison import judge_difference
+from optimize.evaluation.evaluate import EvaluatedProgram, evaluate_side_by_side
+from optimize.labelled.check import CheckReport
 from optimize.labelled.shortcuts import find_shortcuts
-from optimize.registry.versions import locked
+from optimize.registry.versions import hold_lock
 from optimize.report.page import Story, render
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.index.build import Advance
 from program.loop.parameters import apply
 from program.models.catalog import require_price
+from program.project import Project
 from program.serve.reference import resolve
-from program.settings import Project
 
 TRIALS = 60
 """Settings that a search proposes by default."""
@@ -145,7 +145,7 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, proce
 
 def _begun(journal: Journal, lead: Lead, ready: Preparation) -> None:
     """Leads a new study, and spends with it, where its version can be sealed."""
-    with locked(ready.project.artifacts, ready.project.name):
+    with hold_lock(ready.project.artifacts, ready.project.name):
         pass
     lead.take(journal)
     ready.begin(journal)
@@ -236,18 +236,18 @@ def _finish(
     spending.caps = caps
     plain = ready.first.plain()
     programs = [plain, ready.parent, final]
-    evaluations = side_by_side(
-        [Asked(program, ready.replay(program)) for program in programs],
+    evaluations = evaluate_side_by_side(
+        [EvaluatedProgram(program, ready.replay(program)) for program in programs],
         ready.parts["test"],
         weights,
         advance,
-        in_two(plain, ready.record, spending) if shared else alone,
     )
     stopped_by = stopped_by or spending.tripped
 
     stage("sealing")
     study = journal.key
-    doubts = [f"{found.what} {found.mend}" for found in shortcut_warnings(find_shortcuts(ready.parts))]
+    labels = CheckReport(0, shortcuts=find_shortcuts(ready.parts))
+    doubts = [f"{found.what} {found.mend}" for found in labels.shortcut_warnings]
     plainly, before, after = evaluations
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
     broken = {**search.broken, **bench.broken, **dict.fromkeys(after.failed, "in the test")}
@@ -255,7 +255,7 @@ def _finish(
     story = Story(
         name=ready.project.name,
         parent=parent,
-        verdict=direction("utility", against_parent),
+        verdict=judge_difference("utility", against_parent),
         gain=against_parent,
         over_plain=against_plain,
         plain=plainly,

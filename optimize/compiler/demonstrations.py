@@ -17,7 +17,7 @@ from typing import Any
 import pysbd
 
 from optimize.compiler.replay import Replay
-from optimize.evaluation.metrics import bears_out, judge
+from optimize.evaluation.metrics import judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
 from program.loop.claims import claims, statements
 from program.loop.deciding import prompt_inputs
@@ -209,7 +209,7 @@ class Demonstrator:
         made = []
         for draft in dict.fromkeys(drafts):
             try:
-                verdict = judge(question, "answered", " ".join(said.text for said in draft))
+                verdict = judge_answer(question, "answered", " ".join(said.text for said in draft))
             except Exception:  # a question that cannot be graded teaches nothing; the search names it
                 return []
             if verdict.partial and 0.34 < verdict.fact_share < 0.99:
@@ -254,10 +254,10 @@ def _cited(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
     """The sentence with the marks of the first passage that bears it out, or of all that do together; nothing where
     none do, or it has no number and no name by which to tell."""
     said = sentence.strip()
-    if bears_out("", said.partition(" ")[2]):
+    if supports_claim("", said.partition(" ")[2]):
         return ""
     for among in (*([one] for one in evidence), evidence):
-        if bears_out(" ".join(f"{p.title} {p.text}" for _, p in among), said):
+        if supports_claim(" ".join(f"{p.title} {p.text}" for _, p in among), said):
             marks = "".join(f"[{n}]" for n, _ in among)
             return f"{said[:-1]} {marks}." if said.endswith(".") else f"{said} {marks}"
     return ""

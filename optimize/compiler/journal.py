@@ -28,7 +28,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from optimize.compiler.store import patiently, unopenable
 from optimize.compiler.trials import OBJECTIVES
 from program.errors import RecordError, StudyError
-from program.settings import Project
+from program.project import Project
 
 SUFFIX = ".journal"
 IDENTITY = "identity"

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from optimize.compiler.journal import Journal, host
 from optimize.compiler.store import LEASE
 from program.errors import RecordError, StudyError
-from program.settings import Project
+from program.project import Project
 
 LEADER = "leader"
 """Of a study in a database: who compiles it, and when it last said so (`time.time`)."""

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from optimize.registry.versions import Listed, ls
+from optimize.registry.versions import Listed, list_versions
 from program.errors import IntegrityError, VersionError
 from program.serve import reference
-from program.serve.manifest import Manifest, read
+from program.serve.manifest import Manifest, read_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def lineage(name: str, root: Path | str | None = None) -> list[Line]:
     A version whose parent is gone, of another name, or ambiguous begins a tree and says so in `lost`; one that
     cannot be read begins one, too.
     """
-    found = [one for one in ls(name, root) if one.version]
+    found = [one for one in list_versions(name, root) if one.version]
     above = {one.version: _parent(one, found) for one in found}
 
     def grown(one: Listed) -> Line:
@@ -48,7 +48,7 @@ def forebears(ref: str, root: Path | str | None = None) -> list[Manifest]:
             path = reference.resolve(wanted, root).path
             if path in found:
                 break
-            found[path] = read(path)
+            found[path] = read_manifest(path)
             wanted, root = found[path].parent, path.parents[2]
     return list(found.values())
 
@@ -60,7 +60,7 @@ def _parent(one: Listed, known: Sequence[Listed]) -> str | None:
         other.version
         for other in known
         if name == one.name
-        and wanted in {other.version, f"v{reference.number(other.version)}"}
-        and reference.number(other.version) < reference.number(one.version)
+        and wanted in {other.version, f"v{reference.version_number(other.version)}"}
+        and reference.version_number(other.version) < reference.version_number(one.version)
     ]
     return fitting[0] if len(fitting) == 1 else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optimize.compiler.front import Candidate
-from optimize.evaluation.comparison import direction
+from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import Grade
 from optimize.evaluation.stats import PairedResult, paired_test
@@ -49,7 +49,7 @@ class Compiled:
     @property
     def verdict(self) -> str:
         """better, worse or no_detectable_difference: utility over the parent, paired and clustered by topic."""
-        return direction("utility", self.against_parent)
+        return judge_difference("utility", self.against_parent)
 
     @property
     def improved(self) -> bool:

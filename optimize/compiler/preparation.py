@@ -24,20 +24,17 @@ from optimize.compiler.replay import Replay
 from optimize.compiler.routing import Routing, routed
 from optimize.compiler.scoring import Arm
 from optimize.compiler.spending import Spending
-from optimize.labelled.check import missing
-from optimize.labelled.dataset import LabelledQuestion, content_digest, read_labelled, splits
-from optimize.labelled.labels import require_sound_labels
-from optimize.labelled.overlap import places
-from optimize.labelled.split import spread_out
+from optimize.labelled.check import find_empty_split, require_sound_labels
+from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
+from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from program.errors import DataError
 from program.knowledge.index.build import Advance, index_project
 from program.loop.deciding import tiers
 from program.loop.parameters import Setting, apply, is_candidate, read, space
 from program.loop.rag import AgenticRAG
-from program.serve.artifact import load
-from program.serve.fitting import ROLES, require_keys
-from program.serve.opening import open_program
-from program.settings import Project
+from program.project import Project
+from program.serve.artifact import ROLES, require_keys
+from program.serve.opening import load, open_program
 
 FOLDS = 4
 RECORD = "record.sqlite"
@@ -87,7 +84,7 @@ class Preparation:
             "start": read(self.base),
             "predictors": {name: self._prints(name) for name, _ in self.base.named_predictors()},
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in space(self.first)},
-            "questions": {name: content_digest(part) for name, part in self.parts.items()},
+            "questions": {name: digest_questions(part) for name, part in self.parts.items()},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
             "models": {**settings.models.model_dump(), "embedder": self.first.runtime.models.embedder.digest},
             "prices": {name: [m.usd_in, m.usd_out] for name, m in settings.provider.model.items()},
@@ -181,8 +178,10 @@ def _opened(
     first = open_program(project)
     if leads:  # others join a study of these very questions and this knowledge, or are refused
         require_sound_labels(project, questions)
-    parts = splits(questions, before=places(forebears(origin, project.artifacts)) if origin else None)
-    if lacks := missing(parts):
+    parts = split_questions(
+        questions, before=find_previous_splits(forebears(origin, project.artifacts)) if origin else None
+    )
+    if lacks := find_empty_split(parts):
         what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
         raise DataError(what, mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
@@ -210,14 +209,16 @@ def prepare(
     stage("making demonstrations")
     progress = going_up(advance)
     train = ready.parts["train"]
-    demonstrator = Demonstrator(ready.first, ready.replay(ready.first), spread_out(train, WORKED))
+    demonstrator = Demonstrator(ready.first, ready.replay(ready.first), sample_stratified(train, WORKED))
 
     def demonstrate(place: int) -> None:
         demonstrator.of(train[place])
 
     ahead(demonstrate, len(train), progress)
     ready.demonstrations = demonstrator.make(train, progress)
-    ready.arms = [Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(spread_out(train, SEARCHED))]
+    ready.arms = [
+        Arm(ready.replay(copy_of(ready.base)), part) for part in topics_apart(sample_stratified(train, SEARCHED))
+    ]
     stage("choosing candidates")
     agreed(ready, journal, worker, ahead, advance)
     stage("fitting thresholds")

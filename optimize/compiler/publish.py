@@ -17,16 +17,15 @@ import orjson
 from optimize.compiler.choice import Choice
 from optimize.compiler.code import source_digest
 from optimize.evaluation.evaluate import Evaluation
-from optimize.labelled.dataset import LabelledQuestion, content_digest
-from optimize.labelled.overlap import question_digest
+from optimize.labelled.dataset import LabelledQuestion, digest_questions
+from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
-from optimize.registry.looks import look, sealed
+from optimize.registry.versions import note_test_use, read_manifests
 from program.loop.parameters import read
 from program.loop.rag import AgenticRAG
-from program.serve.artifact import FRONTIER, files_of
-from program.serve.fitting import structure_of
+from program.project import Project
+from program.serve.artifact import FRONTIER, describe_structure, export_files
 from program.serve.manifest import Manifest
-from program.settings import Project
 
 SCORES = "scores.jsonl"
 REPORT = "report.html"
@@ -54,7 +53,7 @@ class Sealing:
 
     def uncompiled(self, program: AgenticRAG, scores: Evaluation, plain: Evaluation) -> str:
         """The reference of the uncompiled program: the latest version when that holds just this, else a new one."""
-        with registry.locked(self.project.artifacts, self.project.name):  # two compiles at once publish it once
+        with registry.hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
             if (found := self._already(program, len(scores.grades))) is not None:
                 return found
             as_it_is = Choice({"balanced": read(program)}, [], (), 0.0)
@@ -77,7 +76,7 @@ class Sealing:
     def looked(self, study: str) -> int:
         """Notes that a study's test is about to be read; which look at this test split, or a part of it, that is."""
         texts = [question.question for question in self.parts["test"]]
-        return look(self.project.artifacts, self.project.name, "compile", texts, study)
+        return note_test_use(self.project.artifacts, self.project.name, "compile", texts, study)
 
     def sealed_from(self, study: str) -> str:
         """The version sealed from a study before its compile was interrupted, or nothing."""
@@ -85,11 +84,11 @@ class Sealing:
         return f"{self.project.name}@{found[-1].version}" if found else ""
 
     def _sealed(self) -> list[Manifest]:
-        return sealed(self.project.artifacts, self.project.name)
+        return read_manifests(self.project.artifacts, self.project.name)
 
     def _already(self, program: AgenticRAG, scored: int) -> str | None:
         """A version that holds exactly the uncompiled program, scored on as many questions of the same test split."""
-        state = hashlib.sha256(files_of(program)["program.json"]).hexdigest()
+        state = hashlib.sha256(export_files(program)["program.json"]).hexdigest()
         for one in self._sealed():
             same_state = any(f.path == "program.json" and f.digest == f"sha256:{state}" for f in one.files)
             if (
@@ -116,7 +115,7 @@ class Sealing:
         fields = {
             "parent": parent or None,
             "program": {
-                "structure": structure_of(program),
+                "structure": describe_structure(program),
                 "source_digest": source_digest(),
                 "preset": self.project.settings.loop.preset,
             },
@@ -130,19 +129,19 @@ class Sealing:
             "env": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
             "git": _git(self.project.folder),
         }
-        files = {**files_of(program), SCORES: rows}
+        files = {**export_files(program), SCORES: rows}
         if choice.frontier:
             points = [asdict(candidate) for candidate in choice.frontier]
             files[FRONTIER] = orjson.dumps(points, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
         if report:
             files[REPORT] = report
-        return registry.publish(self.project.name, fields, files, self.project.artifacts)
+        return registry.publish_version(self.project.name, fields, files, self.project.artifacts)
 
     def _data(self) -> dict[str, Any]:
         return {
             name: {
                 "n": len(part),
-                "sha256": content_digest(part),
+                "sha256": digest_questions(part),
                 "questions": sorted({question_digest(q.question) for q in part}),
             }
             for name, part in self.parts.items()

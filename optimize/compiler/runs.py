@@ -9,7 +9,7 @@ from typing import Any
 
 from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.scoring import Arm
-from optimize.evaluation.metrics import Verdict, judge
+from optimize.evaluation.metrics import Correctness, judge_answer
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
 from program.loop.deciding import prompt_inputs
@@ -23,7 +23,7 @@ class Run:
 
     question: LabelledQuestion
     answer: Answer
-    verdict: Verdict
+    verdict: Correctness
     asked: Sequence[tuple[Ask, Reply]]
 
 
@@ -38,7 +38,7 @@ def _of(arm: Arm) -> list[Run]:
     runs = []
     for question, answer, each in zip(arm.questions, answers, asked, strict=True):
         with contextlib.suppress(Exception):  # a question that cannot be graded teaches nothing; the search names it
-            runs.append(Run(question, answer, judge(question, answer.outcome, answer.text), each))
+            runs.append(Run(question, answer, judge_answer(question, answer.outcome, answer.text), each))
     return runs
 
 

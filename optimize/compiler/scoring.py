@@ -16,7 +16,7 @@ from optimize.compiler.paths import NONE
 from optimize.compiler.replay import Replay
 from optimize.compiler.scores import CREDIT, UNKNOWN, Floats, Scores, Values
 from optimize.compiler.spending import Spending
-from optimize.evaluation.metrics import judge, routing, supported, utility
+from optimize.evaluation.metrics import judge_answer, score_routing, score_support, score_utility
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
 from program.loop.parameters import Setting, Turning
@@ -155,9 +155,12 @@ class Scoring:
         known = self._known.get(key)
         if known is None:
             try:
-                verdict, held = judge(question, answer.outcome, answer.text), supported(answer, self._text_of)
-                worth = utility(verdict, answer.outcome, calls, self._weights, held, usd)
-                routed = routing(question, answer)
+                verdict, held = (
+                    judge_answer(question, answer.outcome, answer.text),
+                    score_support(answer, self._text_of),
+                )
+                worth = score_utility(verdict, answer.outcome, calls, self._weights, held, usd)
+                routed = score_routing(question, answer)
             except Exception as error:
                 self.broken[question.id] = f"{type(error).__name__}: {error}"
                 return UNKNOWN

@@ -15,7 +15,7 @@ from optimize.compiler.spending import Caps, Spending
 from optimize.compiler.starts import starts
 from program import load
 from program.models.language.gateway import shared_gateway
-from program.settings import Project
+from program.project import Project
 from tests.loopback import serving
 from tests.support.replies import obliging
 

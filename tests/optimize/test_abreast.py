@@ -28,9 +28,10 @@ from program.knowledge.index.build import index_project
 from program.loop.parameters import space
 from program.models.embedded.encoder import THREADS
 from program.models.embedded.heads import fit_decision
-from program.serve.manifest import read
+from program.project import Project
+from program.serve.manifest import read_manifest
 from program.serve.reference import resolve
-from program.settings import FILE, Project
+from program.settings import FILE
 from tests.optimize.conftest import opened, prepared
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="one processor, or no fork")
@@ -82,14 +83,14 @@ def test_a_twin_whose_answers_nobody_heard_leaves_as_it_should(tmp_path):
 def test_a_version_is_the_same_to_the_byte_whether_one_or_two_processes_made_it(own_shop, tmp_path):
     other = shutil.copytree(own_shop, tmp_path / "other/shop")
     paths = [compiled(own_shop, processes=1), compiled(other, processes=2)]
-    assert read(paths[0]).content_digest == read(paths[1]).content_digest
+    assert read_manifest(paths[0]).content_digest == read_manifest(paths[1]).content_digest
     assert (paths[0] / "program.json").read_bytes() == (paths[1] / "program.json").read_bytes()
 
 
 def test_a_compile_that_was_gone_through_ends_the_same_without_a_second_process(own_shop, monkeypatch):
     first = compiled(own_shop)
     monkeypatch.setattr(Twin, "__init__", lambda *_: pytest.fail("a second process was made"))
-    assert read(compiled(own_shop)).content_digest == read(first).content_digest
+    assert read_manifest(compiled(own_shop)).content_digest == read_manifest(first).content_digest
     with pytest.raises(pytest.fail.Exception):
         compiled(own_shop, trials=13)
 
@@ -165,7 +166,7 @@ def fits(tmp_path, monkeypatch):
             file.write("one\n")
         return fit_decision(*given)
 
-    monkeypatch.setattr("program.models.embedded.decider.fit_decision", counting)
+    monkeypatch.setattr("program.models.decider.fit_decision", counting)
     return lambda: len(counted.read_text().splitlines())
 
 

@@ -13,7 +13,7 @@ from optimize.compiler.preparation import Preparation
 from optimize.compiler.spending import SEARCH_SHARE
 from program.errors import BudgetError, StudyError
 from program.models.language.gateway import shared_gateway
-from program.settings import Project
+from program.project import Project
 
 CALLS, SECONDS = 90, 600.0
 

@@ -23,9 +23,9 @@ from optimize.compiler.compile import compile_project, work
 from optimize.compiler.starts import starts
 from program.loop.rag import AgenticRAG
 from program.loop.state import FOUND_NOTHING
-from program.serve.manifest import read
-from program.serve.reference import resolve, versions
-from program.settings import Project
+from program.project import Project
+from program.serve.manifest import read_manifest
+from program.serve.reference import find_versions, resolve
 from tests.conftest import write_shop
 from tests.optimize.conftest import listening, paid
 
@@ -37,7 +37,7 @@ AWAY = 1.5  # seconds
 processes = multiprocessing.get_context("forkserver")
 # What a compile imports on its way, so that a kill falls into its work:
 processes.set_forkserver_preload(
-    ["optimize.compiler", "litellm", "program.models.embedded.decider", "pint", "xdist.plugin", "hypothesis"]
+    ["optimize.compiler", "litellm", "program.models.decider", "pint", "xdist.plugin", "hypothesis"]
 )
 
 
@@ -64,7 +64,9 @@ def started(target, *arguments):
 
 def digests(folder):
     root = folder / "artifacts"
-    return [read(resolve(f"shop@{version}", root).path).content_digest for version in versions(root, "shop")]
+    return [
+        read_manifest(resolve(f"shop@{version}", root).path).content_digest for version in find_versions(root, "shop")
+    ]
 
 
 def tried(folder):

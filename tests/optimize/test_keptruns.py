@@ -17,7 +17,8 @@ from program.knowledge.library import Library
 from program.loop.parameters import Candidates, apply
 from program.models.embedded.encoder import Embedder
 from program.passage import SourceCard
-from program.settings import ModelSettings, Project
+from program.project import Project
+from program.settings import ModelSettings
 from tests.optimize.test_paths import QUESTIONS, moved
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

@@ -12,8 +12,8 @@ from optimize.compiler.compile import compile_project
 from optimize.compiler.lead import LEADER, Lead
 from optimize.compiler.twin import Twin, can_fork
 from program.errors import BudgetError, StudyError
-from program.serve.reference import versions
-from program.settings import Project
+from program.project import Project
+from program.serve.reference import find_versions
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_second_resume_of_a_study_is_refused_before_anything_is_paid_and_one_v
 
     done = compile_project(project, resume=True, max_calls=10_000, watch=resume)
     assert refused and done.study == "shop-1"
-    assert len(versions(project.artifacts, "shop")) == 2  # the uncompiled program and the one
+    assert len(find_versions(project.artifacts, "shop")) == 2  # the uncompiled program and the one
 
 
 def test_a_new_study_is_led_from_its_beginning_by_the_compile_that_began_it(project):

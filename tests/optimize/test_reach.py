@@ -17,7 +17,7 @@ from optimize.compiler.scoring import Scoring
 from optimize.compiler.spending import Caps
 from optimize.compiler.study import Search
 from program.errors import BudgetStop
-from program.settings import Project
+from program.project import Project
 from tests.optimize.conftest import opened, prepared
 from tests.optimize.test_caps import compile_, interrupted
 

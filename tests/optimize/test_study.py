@@ -19,7 +19,8 @@ from optimize.compiler.study import SHARES, Live, Search
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.loop.parameters import read
-from program.settings import Project, UtilitySettings
+from program.project import Project
+from program.settings import UtilitySettings
 
 ROUTES = ("direct", "simple", "complex")
 STARTS = (5, 6, 7, 8)  # of the knob `policy.k`, by which the settings that a search begins with are told

@@ -5,7 +5,8 @@ import pytest
 from optimize.compiler.compile import compile_project
 from program import open_program
 from program.errors import BudgetError
-from program.settings import FILE, Project
+from program.project import Project
+from program.settings import FILE
 
 MODEL = "openai/nobody-knows-it"
 

@@ -52,7 +52,7 @@ def _fit_newton(x: Array, y: Array, strength: float) -> tuple[Array, float]:
     from scipy.linalg.lapack import get_lapack_funcs
 
     rows = np.hstack([x, np.ones((len(x), 1), x.dtype)])
-    (solve,) = get_lapack_funcs(("posv",), (rows,))
+    solve: Any = get_lapack_funcs("posv", (rows,))
     penalty = np.full(rows.shape[1], 1.0 / strength, x.dtype)
     penalty[-1] = 1e-6  # the bias goes unpenalised, but for a trace that keeps separable classes finite
     found = np.zeros(rows.shape[1], x.dtype)

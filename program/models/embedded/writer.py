@@ -106,7 +106,7 @@ class WriterEngine:
 class AsyncWriterEngine(WriterEngine):
     """The same engine, awaited; its work is computation, so it runs in a thread and blocks no loop."""
 
-    async def complete(self, request: Request) -> Response:  # type: ignore[override]
+    async def complete(self, request: Request) -> Response:
         """Return the reply. Raises `ModelError` for a prompt whose outputs it cannot fill."""
         return await asyncio.to_thread(super().complete, request)
 

@@ -330,7 +330,7 @@ class ProviderEngine:
 class AsyncProviderEngine(ProviderEngine):
     """The same engine, awaited and streaming."""
 
-    async def complete(self, request: Request) -> Response:  # type: ignore[override]
+    async def complete(self, request: Request) -> Response:
         """Return the reply. Raises `CallFailed`."""
         return _to_response(request, await self.gateway.aask(self.endpoint, self.call(request), current_spending()))
 
