@@ -51,7 +51,7 @@ from optimize.evaluation.evaluate import Grader
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.split import split_questions
 from program import load
-from program.loop.parameters import apply, read
+from program.loop.policy import apply_setting, read_setting
 from program.loop.rag import AgenticRAG
 from program.project import Project
 
@@ -149,7 +149,7 @@ def grid(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     """Two thresholds on a grid: each setting run anew, and each read from a record."""
     ready = prepared(make_project(folder, 8 if quick else 24))
     program = ready.compiled()
-    apply(program, ready.begun)
+    apply_setting(program, ready.begun)
     questions = list(ready.parts["train"])
     names = ("grounder.responsive:responsive", "grounder.support:supported")
     ticks = np.linspace(0.1, 0.9, 4 if quick else 12)
@@ -157,7 +157,7 @@ def grid(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     weights = ready.project.settings.utility
 
     def anew(setting: dict[str, float]) -> float:
-        apply(program, setting)
+        apply_setting(program, setting)
         grader = Grader(program, weights, relevancy=False)
         return float(np.mean([grader(q, program(q.question)).utility for q in questions]))
 
@@ -183,7 +183,7 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
         project = make_project(folder / str(seed), 8 if quick else 16, seed)
         ready = prepared(project, Record())
         program, shown = ready.compiled(), ready.parts["train"][: 3 if quick else None]
-        apply(program, ready.begun)
+        apply_setting(program, ready.begun)
         peer = Peer(ready, shown)
         for question in shown:
             program(question.question)
@@ -195,7 +195,7 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
 
         theirs, seconds = timed(fit)
         settings = peer.asked / len(shown)
-        mark = Scoring(ready.arms, project.settings.utility)(read(theirs)).worth
+        mark = Scoring(ready.arms, project.settings.utility)(read_setting(theirs)).worth
         trials = TRIALS if quick else MANY
         tried, until, searching = searched(ready, mark, trials)
         theirs_a_second = settings / seconds * len(shown) / len(ready.parts["train"])

@@ -19,8 +19,8 @@ from optimize.compiler.spending import Caps, Spending
 from optimize.compiler.twin import Twin, TwinLost, can_fork
 from program.errors import BudgetStop
 from program.knowledge.index.build import Advance
-from program.loop.deciding import answering, runs_here
-from program.loop.parameters import Setting
+from program.loop.decisions import all_clients_of, is_embedded
+from program.loop.policy import Setting
 from program.loop.rag import AgenticRAG
 from program.models.embedded.encoder import THREADS, count_threads
 from program.project import Project
@@ -251,5 +251,5 @@ def can_share(program: AgenticRAG, project: Project, caps: Caps) -> bool:
 
 def answers_here(program: AgenticRAG) -> bool:
     """True when every predictor's models run in this process, the one for a second draft included."""
-    models = [model for _, predictor in program.named_predictors() for model in answering(program, predictor)]
-    return all(runs_here(model) for model in models)
+    models = [model for _, predictor in program.named_predictors() for model in all_clients_of(program, predictor)]
+    return all(is_embedded(model) for model in models)

@@ -21,7 +21,7 @@ from optimize.compiler.study import Search
 from optimize.compiler.survival import survives
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import BudgetStop
-from program.loop.parameters import Setting, is_candidate
+from program.loop.policy import Setting, is_candidate
 from program.loop.rag import AgenticRAG
 
 

@@ -13,8 +13,8 @@ from optimize.compiler.scoring import Arm
 from optimize.compiler.screening import examples
 from optimize.compiler.spending import Caps
 from program.errors import BudgetStop
-from program.loop.decisions import undecided
-from program.loop.parameters import Setting, apply
+from program.loop.decisions import is_undecided
+from program.loop.policy import Setting, apply_setting
 
 NOTHING = Caps(calls=0)
 
@@ -46,7 +46,7 @@ def judged(ready: Preparation, setting: Setting) -> list[Judged]:
 
 def _routing(ready: Preparation, setting: Setting) -> Iterator[Judged]:
     for arm in ready.arms:
-        apply(arm.replay.program, setting)
+        apply_setting(arm.replay.program, setting)
     each = [Arm(arm.replay, [question]) for arm in ready.arms for question in arm.questions]
     routing = routed([one for one in each if _known(one)])
     choice = Judged(f"{ROUTE}:route", cut=False)
@@ -74,7 +74,7 @@ def _others(ready: Preparation, setting: Setting) -> Iterator[Judged]:
         with contextlib.suppress(BudgetStop):
             for _, _, reply, wanted in examples(ready.arms, ready.demonstrations, name).judged(setting):
                 for output, label in wanted.items():
-                    if undecided(reply[output]):
+                    if is_undecided(reply[output]):
                         continue
                     one = found[output]
                     one.parameter = f"{name}:{output}"

@@ -19,13 +19,10 @@ from optimize.compiler.refusals import is_refusal
 from optimize.compiler.spending import KEPT_EVERY, Spending
 from program.errors import RagcError
 from program.knowledge.library import Library
-from program.loop.consulting import ask_model
-from program.loop.deciding import decides, prompt_inputs
-from program.loop.decisions import is_direct
+from program.loop.decisions import ask_client, is_decision, is_direct, to_prompt_inputs
 from program.loop.evidence import Pool
-from program.loop.performing import search_arguments
 from program.loop.rag import AgenticRAG
-from program.loop.requests import Ask, Find, StepFailed
+from program.loop.state import Ask, Find, StepFailed, search_arguments
 from program.models.catalog import LOCAL, price_call
 from program.models.embedded.writer import WriterEngine
 from program.models.language.adapter import use_adapter
@@ -72,7 +69,7 @@ class Calls:
         if isinstance(first.request, Find):
             return self._kept(asked, self._searched([p.request for p, _ in asked if isinstance(p.request, Find)]))
         local = str(first.model.model).startswith(LOCAL)
-        if local and is_direct(first.model) and decides(self._program.predictor(first.request.predictor)):
+        if local and is_direct(first.model) and is_decision(self._program.predictor(first.request.predictor)):
             return self._kept(asked, self._decided(first.model, [ask for put, _ in asked for ask in put.asks]))
         if local:
             return self._written(asked)
@@ -128,7 +125,7 @@ class Calls:
     def _decided(self, model: Any, asks: Sequence[Ask]) -> list[Performed]:
         started = time.perf_counter()
         try:
-            evidence, _ = ask_model(self._program, model, asks)
+            evidence = ask_client(self._program, model, asks)
         except RagcError as error:
             return [StepFailed(f"{asks[0].predictor}: {error.what[:200]}")] * len(asks)
         seconds = (time.perf_counter() - started) / max(len(asks), 1)
@@ -189,18 +186,14 @@ class Calls:
         """A text's fields, a decision's evidence, or either of each that went in one call, None where it is open."""
         ask, model = put.asks[0], put.model
         predictor = self._program.predictor(ask.predictor)
-        if not decides(predictor):
-            inputs = prompt_inputs(ask.inputs)
+        if not is_decision(predictor):
+            inputs = to_prompt_inputs(ask.inputs)
             if isinstance(engine := getattr(model, "engine", None), WriterEngine):
                 value, words_in, words_out = engine.write(predictor.signature, inputs)
                 tracker.add_usage(model.model, {"prompt_tokens": words_in, "completion_tokens": words_out})
                 return value
             return dict(predictor(lm=model, **inputs))
-        found, ahead = ask_model(self._program, model, put.asks[: put.wanted])
-        if not put.together:
-            return found[0]
-        said = {id(after): value for after, value in ahead}
-        return [*found, *(said.get(id(after)) for after in put.asks[put.wanted :])]
+        return ask_client(self._program, model, put.asks[: put.wanted])[0]
 
     @staticmethod
     def _entry(value: Any, model: Any, seconds: float, spent: Spent, usage: dict[str, Any]) -> Entry:
@@ -215,7 +208,7 @@ class Calls:
         """The most that a call can cost, in US dollars: a token for every two bytes, and the longest reply."""
         if self._spending.caps.usd is None or put.model.model.startswith(LOCAL):
             return 0.0
-        inputs = [value for ask in put.asks for value in prompt_inputs(ask.inputs).values()]
+        inputs = [value for ask in put.asks for value in to_prompt_inputs(ask.inputs).values()]
         tasks = len({ask.predictor for ask in put.asks})
         longest = int((put.model.kwargs or {}).get("max_tokens") or MAX_REPLY_TOKENS)
         return price_call(put.model, estimate_prompt_tokens(inputs, tasks), longest)

@@ -15,8 +15,8 @@ import orjson
 
 from optimize.compiler.demonstrations import MOST, Demonstration, label_of, plain
 from optimize.compiler.diversity import diverse
-from program.loop.deciding import answering, decides, tiers
-from program.loop.parameters import DEMONSTRATIONS, Candidates
+from program.loop.decisions import all_clients_of, clients_of, is_decision
+from program.loop.policy import DEMONSTRATIONS, Candidates
 from program.loop.rag import AgenticRAG
 from program.models.catalog import LOCAL
 from program.models.embedded.encoder import Embedder
@@ -54,13 +54,13 @@ class Offer:
 
 def reads_instructions(program: AgenticRAG, name: str) -> bool:
     """True when a language model may answer the predictor."""
-    return any(not str(model.model).startswith(LOCAL) for model in answering(program, program.predictor(name)))
+    return any(not str(model.model).startswith(LOCAL) for model in all_clients_of(program, program.predictor(name)))
 
 
 def learns(program: AgenticRAG, name: str) -> bool:
     """True when an embedded decider, which is fitted to its demonstrations, is the first to answer the predictor."""
     predictor = program.predictor(name)
-    return decides(predictor) and str(tiers(program, predictor, {})[0].model).startswith(LOCAL)
+    return is_decision(predictor) and str(clients_of(program, predictor, {})[0].model).startswith(LOCAL)
 
 
 def gathered(
@@ -145,7 +145,7 @@ def _for_prompts(
     embedder: Embedder,
     predictor: dspy.Predict,
 ) -> Sets:
-    found, decision = {"as it is": had}, decides(predictor)
+    found, decision = {"as it is": had}, is_decision(predictor)
     outputs = predictor.signature.output_fields
     for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
         fit = [one for one in source if format_example(one.fields, outputs) is not None] if decision else source

@@ -13,7 +13,7 @@ from optimize.compiler.preparation import Preparation
 from optimize.compiler.scores import Floats, Scores
 from optimize.compiler.simplify import simplified
 from optimize.compiler.study import Search
-from program.loop.parameters import Setting, is_candidate
+from program.loop.policy import Setting, is_candidate
 
 FINALISTS = 6
 BALANCED = "balanced"

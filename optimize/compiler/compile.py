@@ -31,10 +31,10 @@ from optimize.evaluation.evaluate import EvaluatedProgram, evaluate_side_by_side
 from optimize.labelled.check import CheckReport
 from optimize.labelled.shortcuts import find_shortcuts
 from optimize.registry.versions import hold_lock
-from optimize.report.page import Story, render
+from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.index.build import Advance
-from program.loop.parameters import apply
+from program.loop.policy import apply_setting
 from program.models.catalog import require_price
 from program.project import Project
 from program.serve.reference import resolve
@@ -220,13 +220,13 @@ def _finish(
     spending.caps, spending.tripped = caps.reduced(CHOICE_SHARE), ""
     final = ready.compiled()
     if shared:  # both will want what is fitted to the labelled demonstrations
-        apply(final, ready.begun)
+        apply_setting(final, ready.begun)
         fit_heads(final, in_two(final, ready.record, spending))
     bench = Bench(ready, search, final, scored)
     with bench.abreast(spending) if shared else nullcontext():
         choice = choose(ready, search, bench)
     chosen = choice.points["balanced"]
-    apply(final, chosen)
+    apply_setting(final, chosen)
     choice = choice.sealed()
     fit_heads(final, alone)
 
@@ -252,7 +252,7 @@ def _finish(
     parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
     broken = {**search.broken, **bench.broken, **dict.fromkeys(after.failed, "in the test")}
     against_parent, against_plain = paired(before.grades, after.grades), paired(plainly.grades, after.grades)
-    story = Story(
+    story = CompileReport(
         name=ready.project.name,
         parent=parent,
         verdict=judge_difference("utility", against_parent),
@@ -261,10 +261,17 @@ def _finish(
         plain=plainly,
         before=before,
         after=after,
-        choice=choice,
+        points={name: {"utility": one.utility, "calls": one.calls} for name, one in choice.named.items()},
+        frontier=[{"utility": one.utility, "calls": one.calls} for one in choice.frontier],
+        survived=list(choice.survived),
+        oracle=choice.oracle,
+        reached=choice.reached,
         chosen=chosen,
         started_from={**search.as_it_is, **ready.begun},
-        decisions=judged(ready, chosen),
+        decisions=[
+            {"parameter": one.parameter, "cut": one.cut, "chances": one.chances, "truths": one.truths}
+            for one in judged(ready, chosen)
+        ],
         given=ready.given(chosen),
         importances=importances,
         trials=trials,
@@ -284,7 +291,7 @@ def _finish(
         parent,
         {"name": "ragc", "seed": ready.seed, "trials": trials, "study": study, "test_looks": looks},
         {"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
-        render(story),
+        render_compile_page(story),
     )
     journal.finish(reference)
     return Compiled(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from optimize.compiler.record import Entry
-from program.loop.consulting import carried, grouped
-from program.loop.deciding import tiers
+from program.loop.decisions import clients_of
 from program.loop.rag import AgenticRAG
-from program.loop.requests import Ask, Find, Request
+from program.loop.state import Ask, Find, Request
 from program.models.cascade import is_settled
 
 Known = Mapping[int, Any]
@@ -50,7 +49,7 @@ Consulting = Generator[list[Put], list[Entry], Consulted]
 
 def one_by_one(program: AgenticRAG, request: Request) -> Consulting:
     """A request by itself, whatever is asked with it when it is served."""
-    return (yield from consultation(program, [replace(request, ahead=()) if isinstance(request, Ask) else request], {}))
+    return (yield from consultation(program, [request], {}))
 
 
 def consultation(program: AgenticRAG, requests: Sequence[Request], known: Known) -> Consulting:
@@ -61,14 +60,8 @@ def consultation(program: AgenticRAG, requests: Sequence[Request], known: Known)
     done = Consulted([[] for _ in requests])
     puts: list[tuple[list[int], Put]] = []
     doubted: list[list[int]] = []
-    for group in grouped(program, requests):
-        new = []
-        for at in group:
-            request = requests[at]
-            if isinstance(request, Ask) and request.foreseen is not None and id(request.foreseen) in known:
-                done.said[at].append(known[id(request.foreseen)])
-            else:
-                new.append(at)
+    for group in [[at] for at in range(len(requests))]:
+        new = list(group)
         if not new:
             continue
         models = _models(program, requests[new[0]])
@@ -82,7 +75,7 @@ def consultation(program: AgenticRAG, requests: Sequence[Request], known: Known)
         open_ = [at for at in new if not _settled(program, requests[at], done.said[at][-1])]
         asked = _puts(program, requests, open_, second, ahead=False) if open_ else []
         done.dear += len(asked)
-        done.spared += (1 if hasattr(second, "together") else len(new)) - len(asked)
+        done.spared += len(new) - len(asked)
         puts += asked
     yield from _answered(done, puts)
     return done
@@ -109,17 +102,13 @@ def _puts(
     if isinstance(first, Find):
         return [([places[0]], Put(first))]
     asks = [request for at in places if isinstance(request := requests[at], Ask)]
-    if not ahead:
-        asks = [replace(ask, ahead=()) for ask in asks]
-    if together := carried(program, model, asks):
-        return [([*places], Put(asks[0], tuple(together), model, len(asks)))]
     return [([at], Put(ask, (ask,), model)) for at, ask in zip(places, asks, strict=True)]
 
 
 def _models(program: AgenticRAG, request: Request) -> Sequence[Any]:
     if isinstance(request, Find):
         return (None,)
-    return tiers(program, program.predictor(request.predictor), request.inputs)
+    return clients_of(program, program.predictor(request.predictor), request.inputs)
 
 
 def _settled(program: AgenticRAG, request: Request, said: Any) -> bool:

@@ -12,10 +12,9 @@ import orjson
 from optimize.compiler.code import source_digest
 from optimize.compiler.consultation import Put
 from optimize.compiler.record import key_of
-from program.loop.deciding import prompt_inputs
-from program.loop.decisions import jsonable
+from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
-from program.loop.requests import Ask, Find
+from program.loop.state import Ask, Find
 from program.models.catalog import LOCAL
 from program.passage import Passage
 
@@ -57,7 +56,7 @@ class Contents:
         return key_of(content)
 
     def _told(self, ask: Ask, model: Any) -> list[Any]:
-        inputs = {name: jsonable(value) for name, value in prompt_inputs(ask.inputs).items()}
+        inputs = {name: to_jsonable(value) for name, value in to_prompt_inputs(ask.inputs).items()}
         return [self._print(ask.predictor, model), inputs]
 
     def _print(self, name: str, model: Any) -> str:

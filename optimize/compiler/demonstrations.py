@@ -19,13 +19,11 @@ import pysbd
 from optimize.compiler.replay import Replay
 from optimize.evaluation.metrics import judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
-from program.loop.claims import claims, statements
-from program.loop.deciding import prompt_inputs
-from program.loop.decisions import jsonable
-from program.loop.evidence import first_look, interleave, rank
+from program.loop.decisions import to_jsonable, to_prompt_inputs
+from program.loop.evidence import interleave, preview_pool, rank_pool
+from program.loop.grounding import split_claims, statements
 from program.loop.rag import AgenticRAG
-from program.loop.running import DRAFT
-from program.loop.steps import Ask, Find, StepFailed
+from program.loop.state import DRAFT, Ask, Find, StepFailed
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
@@ -92,7 +90,7 @@ class Demonstrator:
         return []
 
     def _of(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
-        glimpse = first_look(self._replay.reply(Find(question.question, self._program.sources)))
+        glimpse = preview_pool(self._replay.reply(Find(question.question, self._program.sources)))
         made = [(CLASSIFIER, self._route(question, glimpse))]
         if question.route == "direct" and question.answer:
             made.append(("generator.direct", {"question": question.question, "answer": question.answer}))
@@ -112,7 +110,7 @@ class Demonstrator:
 
     def _find(self, query: str) -> list[Passage]:
         pool = self._replay.reply(Find(query, self._program.sources))
-        return rank(pool, self._program.tuning())
+        return rank_pool(pool, self._program.tuning())
 
     def _found(self, question: LabelledQuestion) -> dict[str, list[Passage]]:
         """What the question and its look-ups bring, by query."""
@@ -219,7 +217,7 @@ class Demonstrator:
 
     def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
         reply = self._replay.reply(Ask(DRAFT, self._writing(question, queries, passages)))
-        return statements(claims(reply["answer"]), passages)
+        return statements(split_claims(reply["answer"]), passages)
 
     def _writing(self, question: str, queries: list[str], passages: list[Passage]) -> Fields:
         """What the writer is given for a first draft."""
@@ -247,7 +245,7 @@ class Demonstrator:
         if "" in cited:
             return []
         inputs = self._writing(question.question, list(question.sub_queries) or [question.question], passages)
-        return [{**prompt_inputs(inputs), "answer": " ".join(cited)}]
+        return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
 
 
 def _cited(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
@@ -287,7 +285,7 @@ def label_of(demonstration: Demonstration) -> bool:
 
 def plain(demonstration: Demonstration) -> Demonstration:
     """The demonstration as a predictor has it: in JSON values."""
-    fields = {name: jsonable(value) for name, value in demonstration.fields.items()}
+    fields = {name: to_jsonable(value) for name, value in demonstration.fields.items()}
     return replace(demonstration, fields=fields)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimize.compiler.demonstrations import Demonstration, Fields, label_of
-from program.loop.decisions import jsonable
+from program.loop.decisions import to_jsonable
 from program.models.embedded.encoder import Embedder
 
 
@@ -59,6 +59,6 @@ def _told(fields: Fields) -> list[str]:
     told: list[str] = []
     for value in fields.values():
         for item in value if isinstance(value, list) else [value]:
-            plain = jsonable(item)
+            plain = to_jsonable(item)
             told += [plain] if isinstance(plain, str) else [plain["title"]] if isinstance(plain, dict) else []
     return told or [""]

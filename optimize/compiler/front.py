@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from program.loop.parameters import Setting
+from program.loop.policy import Setting
 
 DEAR = 0.15
 """What a model call costs, in utility, at the economy point, unless `balanced` is still the best there."""

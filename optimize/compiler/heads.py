@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from optimize.compiler.code import source_digest
-from program.loop.deciding import decides, tiers
+from program.loop.decisions import clients_of, is_decision
 from program.loop.rag import AgenticRAG
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def embedded_deciders(program: AgenticRAG) -> list[Any]:
     """The models of its predictors that are fitted to demonstrations, each once."""
-    models = [model for _, predictor in program.named_predictors() for model in tiers(program, predictor, {})]
+    models = [model for _, predictor in program.named_predictors() for model in clients_of(program, predictor, {})]
     return list({id(model): model for model in models if hasattr(model, "remember_in")}.values())
 
 
@@ -32,7 +32,7 @@ def fit_heads(program: AgenticRAG, share: Share) -> None:
     names = [
         name
         for name, predictor in program.named_predictors()
-        if decides(predictor) and predictor.demos and hasattr(tiers(program, predictor, {})[0], "remember_in")
+        if is_decision(predictor) and predictor.demos and hasattr(clients_of(program, predictor, {})[0], "remember_in")
     ]
 
     def fit(place: int) -> None:
@@ -42,6 +42,6 @@ def fit_heads(program: AgenticRAG, share: Share) -> None:
             field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
             for field, info in predictor.signature.input_fields.items()
         }
-        program.requests.ask(name, predictor, tiers(program, predictor, {})[0], inputs)
+        program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], inputs)
 
     share(fit, len(names), lambda done, of: None)

@@ -17,9 +17,8 @@ from optimize.compiler.screening import Examples, examples
 from optimize.compiler.spending import CANDIDATES_SHARE, CHOICE_SHARE
 from program.errors import BudgetStop, StudyError
 from program.knowledge.index.build import Advance
-from program.loop.deciding import prompt_inputs
-from program.loop.decisions import jsonable
-from program.loop.parameters import DEMONSTRATIONS, INSTRUCTIONS, apply
+from program.loop.decisions import to_jsonable, to_prompt_inputs
+from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, apply_setting
 
 if TYPE_CHECKING:
     from optimize.compiler.preparation import Preparation
@@ -126,7 +125,7 @@ def _runs(ready: Preparation, ahead: Ahead, progress: Advance) -> list[Run]:
     counts = {name: sum(one.predictor == name for one in ready.demonstrations) for name in names}
     of_use = [n for n in names if reads_instructions(program, n) or (learns(program, n) and 0 < counts[n] < MOST // 2)]
     for arm in ready.arms if of_use else ():
-        apply(arm.replay.program, informed(taught(program, ready.sets), ready.sets))
+        apply_setting(arm.replay.program, informed(taught(program, ready.sets), ready.sets))
     if not of_use:
         return []
 
@@ -216,8 +215,8 @@ def _failures(runs: Sequence[Run], name: str) -> list[Failure]:
             continue
         for ask, reply in run.asked:
             if ask.predictor == name:
-                inputs = {n: jsonable(value) for n, value in prompt_inputs(ask.inputs).items()}
-                outputs = {n: jsonable(value) for n, value in said(reply).items()}
+                inputs = {n: to_jsonable(value) for n, value in to_prompt_inputs(ask.inputs).items()}
+                outputs = {n: to_jsonable(value) for n, value in said(reply).items()}
                 found.append({"Inputs": inputs, "Generated Outputs": outputs, "Feedback": _feedback(run)})
     return found
 

@@ -14,14 +14,13 @@ from typing import Any
 
 import dspy
 import numpy as np
+from dspy.adapters.types.decision import Score, decision_type
 
 from optimize.compiler.content import fingerprint
-from optimize.compiler.readings import Choice, is_noted
+from optimize.compiler.readings import Choice, cut_names, is_noted
 from program.answer import Answer
-from program.loop.deciding import answering
-from program.loop.decisions import decode
-from program.loop.knobs import Knob
-from program.loop.parameters import cut_names, cuts_of, levels_of
+from program.loop.decisions import all_clients_of, decode
+from program.loop.policy import Knob, cuts_of
 from program.loop.rag import AgenticRAG
 
 THRESHOLD = 0.5
@@ -100,7 +99,7 @@ class Parameters:
         signature, demos = own["signature"], own["demos"]
         key = id(signature), id(demos)
         if key not in self._codes:  # what it was given is kept, so that nothing else takes its place in memory
-            models = answering(self._program, predictor)
+            models = all_clients_of(self._program, predictor)
             told = "".join(fingerprint(self._program, predictor, model) for model in models)
             self._codes[key] = self.code(told), signature, demos
         return self._codes[key][0]
@@ -202,3 +201,9 @@ class Paths:
         self._known = np.full(len(self._numbers), NONE)
         runs = np.flatnonzero(fits)
         self._known[self._of[runs]] = runs
+
+
+def levels_of(predictor: Any, output: str) -> int:
+    """Return how many levels an output has: none unless it is a Score."""
+    kind: Any = decision_type(predictor.signature.output_fields[output])
+    return len(kind.criteria()) if kind is not None and issubclass(kind, Score) else 0

@@ -29,8 +29,8 @@ from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_l
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from program.errors import DataError
 from program.knowledge.index.build import Advance, index_project
-from program.loop.deciding import tiers
-from program.loop.parameters import Setting, apply, is_candidate, read, space
+from program.loop.decisions import clients_of
+from program.loop.policy import Setting, apply_setting, find_dimensions, is_candidate, read_setting
 from program.loop.rag import AgenticRAG
 from program.project import Project
 from program.serve.artifact import ROLES, require_keys
@@ -81,9 +81,9 @@ class Preparation:
         return {
             "program": replay_digest(),  # what grades a trial, too
             "preset": settings.loop.preset,
-            "start": read(self.base),
+            "start": read_setting(self.base),
             "predictors": {name: self._prints(name) for name, _ in self.base.named_predictors()},
-            "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in space(self.first)},
+            "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
             "questions": {name: digest_questions(part) for name, part in self.parts.items()},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
             "models": {**settings.models.model_dump(), "embedder": self.first.runtime.models.embedder.digest},
@@ -97,7 +97,7 @@ class Preparation:
     def _prints(self, name: str) -> list[str]:
         """Identifies what a predictor is told and shown, the cards of the bases among it, and who answers it."""
         predictor = self.base.predictor(name)
-        return [fingerprint(self.base, predictor, model) for model in tiers(self.base, predictor, {})]
+        return [fingerprint(self.base, predictor, model) for model in clients_of(self.base, predictor, {})]
 
     @property
     def begun(self) -> Setting:
@@ -223,10 +223,10 @@ def prepare(
     agreed(ready, journal, worker, ahead, advance)
     stage("fitting thresholds")
     progress = going_up(advance)
-    as_it_is = read(ready.arms[0].replay.program)
+    as_it_is = read_setting(ready.arms[0].replay.program)
     begun = ready.begun
     for arm in ready.arms:
-        apply(arm.replay.program, begun)
+        apply_setting(arm.replay.program, begun)
 
     def route(place: int) -> None:
         routed([ready.arms[place]])
@@ -247,7 +247,7 @@ def _start(ready: Preparation, journal: Journal, advance: Advance) -> None:
     The compile has one after the other run on all arms, the first arm first. Here the later half of the arms comes
     first, setting by setting, where the compile finds it done; and then, from the last setting on, the other half.
     """
-    found = space(ready.arms[0].replay.program)
+    found = find_dimensions(ready.arms[0].replay.program)
     half = len(ready.arms) // 2
     numbers = range(1, len(ready.starts))
     turns = [(number, arm) for number in numbers for arm in reversed(ready.arms[half:])]
@@ -255,7 +255,7 @@ def _start(ready: Preparation, journal: Journal, advance: Advance) -> None:
 
     for done, (number, arm) in enumerate(turns, 1):
         if number not in journal.begun:
-            apply(arm.replay.program, within(found, ready.starts[number]))
+            apply_setting(arm.replay.program, within(found, ready.starts[number]))
             arm.replay.answers([question.question for question in arm.questions])
             ready.record.flush()
         advance(done, len(turns))
@@ -264,7 +264,7 @@ def _start(ready: Preparation, journal: Journal, advance: Advance) -> None:
 def successor(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
     """The first program with what its parent learned: instructions, demonstrations, thresholds and knobs."""
     base = copy_of(first)
-    apply(base, read(parent))
+    apply_setting(base, read_setting(parent))
     for name, learned in parent.named_predictors():
         predictor = base.predictor(name)
         predictor.signature = predictor.signature.with_instructions(learned.signature.instructions)

@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial
 
 from optimize.compiler.front import Candidate, prices
 from optimize.compiler.trials import Light, Trial, best_first, distributions, plain
-from program.loop.parameters import Dimension, Setting
+from program.loop.policy import Dimension, Setting
 
 STARTUP = 6  # the settings a search starts from are better company than random ones
 PACE = ((160, 16, 0.75, 1), (410, 40, 0.75, 8), (float("inf"), 100, 0.9, 8))

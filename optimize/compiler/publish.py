@@ -21,7 +21,7 @@ from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from optimize.registry.versions import note_test_use, read_manifests
-from program.loop.parameters import read
+from program.loop.policy import read_setting
 from program.loop.rag import AgenticRAG
 from program.project import Project
 from program.serve.artifact import FRONTIER, describe_structure, export_files
@@ -56,7 +56,7 @@ class Sealing:
         with registry.hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
             if (found := self._already(program, len(scores.grades))) is not None:
                 return found
-            as_it_is = Choice({"balanced": read(program)}, [], (), 0.0)
+            as_it_is = Choice({"balanced": read_setting(program)}, [], (), 0.0)
             return self._publish(program, scores, plain, as_it_is, "", {"name": "none"}, {})
 
     def compiled(

@@ -13,7 +13,7 @@ from optimize.compiler.scoring import Arm
 from optimize.compiler.spending import CHOICE_SHARE, REACH_SHARE, Caps
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import BudgetStop
-from program.loop.parameters import Setting, apply, space
+from program.loop.policy import Setting, apply_setting, find_dimensions
 
 if TYPE_CHECKING:
     from optimize.compiler.preparation import Preparation
@@ -48,11 +48,11 @@ def cut_to_reach(ready: Preparation, journal: Journal, worker: bool) -> None:
 
 def _reached(ready: Preparation) -> list[str]:
     """The questions of the topics reached by the share of the cap that is for it."""
-    found = space(ready.arms[0].replay.program)
+    found = find_dimensions(ready.arms[0].replay.program)
 
     def run(start: Setting, topics: Sequence[Topic]) -> None:
         for arm, questions in topics:
-            apply(arm.replay.program, within(found, start))
+            apply_setting(arm.replay.program, within(found, start))
             arm.replay.answers([question.question for question in questions])
 
     before = ready.spending.caps

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from program.loop.decisions import Decision, mean_level
-from program.loop.knobs import Knob, Policy, Tuning
-from program.loop.parameters import cut_names
+from program.loop.policy import LEVEL, Knob, Policy, Tuning
 from program.loop.rag import AgenticRAG
 from program.loop.state import Program
 
@@ -24,6 +23,11 @@ Choice = tuple[str, str, Mapping[str, float]]
 def is_noted(knob: str) -> bool:
     """True for a knob that is read through `Watched`, or by a replay itself, so that its reading is noted."""
     return knob.removeprefix(POLICY) in Tuning.__slots__ if knob.startswith(POLICY) else knob.startswith(DOUBT)
+
+
+def cut_names(name: str, output: str, levels: int) -> list[str]:
+    """Return the parameters of a Score output: one for each level but the lowest."""
+    return [f"{name}:{output}{LEVEL}{n}" for n in range(1, levels)]
 
 
 class Readings:
@@ -70,7 +74,7 @@ class Watched:
 
     def __init__(self, program: AgenticRAG, readings: Readings, vouches: bool = False) -> None:
         self.vouches = vouches
-        self.classifier = program.classifier
+        self.judges_at_once = program.judges_at_once
         self.sources = program.sources
         self.strategies = program.strategies
         self.links = program.links

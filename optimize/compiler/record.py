@@ -22,7 +22,7 @@ import orjson
 from optimize.compiler.refusals import Refusals
 from optimize.compiler.store import LEASE, Made, Store
 from program.errors import RecordError
-from program.loop.decisions import jsonable
+from program.loop.decisions import to_jsonable
 
 POLL = 0.05
 
@@ -80,7 +80,7 @@ class Record:
             [
                 {
                     "key": key,
-                    "value": orjson.dumps(entry.value, default=jsonable, option=orjson.OPT_SERIALIZE_NUMPY),
+                    "value": orjson.dumps(entry.value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY),
                     "seconds": entry.seconds,
                     "tokens_in": entry.tokens_in,
                     "tokens_out": entry.tokens_out,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from program.loop.requests import StepFailed
+from program.loop.state import StepFailed
 from program.models.language.transport import CallFailed
 
 _NOT_TAKEN = (400, 413, 422)  # not that of a key or an address, which is of no one prompt

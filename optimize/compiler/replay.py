@@ -21,12 +21,9 @@ from optimize.compiler.record import Entry, Record
 from optimize.compiler.refusals import Refused
 from optimize.compiler.spending import KEPT_EVERY, Spending
 from program.answer import Answer, Usage
-from program.loop.consulting import takes_several
-from program.loop.deciding import decides, runs_here, tiers
-from program.loop.decisions import decode
+from program.loop.decisions import clients_of, decode, is_decision, is_embedded
 from program.loop.rag import AgenticRAG
-from program.loop.requests import Ask, Find, Reply, Request, StepFailed, Steps
-from program.loop.running import DRAFT
+from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, Steps
 from program.loop.steps import steps
 
 
@@ -79,10 +76,10 @@ class Replay:
         self._calls = Calls(program, record, spending or Spending(), self._packing)
         self._contents = Contents(program)
         predictors = dict(program.named_predictors())
-        deciders = {name: predictor for name, predictor in predictors.items() if decides(predictor)}
+        deciders = {name: predictor for name, predictor in predictors.items() if is_decision(predictor)}
         self._deciders = frozenset(deciders)
-        self._cascaded = {name for name, p in deciders.items() if len(tiers(program, p, {})) > 1}
-        self._foresees, self._vouches = takes_several(program), vouches and program.vouches
+        self._cascaded = {name for name, p in deciders.items() if len(clients_of(program, p, {})) > 1}
+        self._foresees, self._vouches = False, vouches and program.vouches
         self._rewrites = program.runtime.models.rewrite is not None
         self._failed: dict[Hashable, StepFailed] = {}
         self._parameters = Parameters(program, deciders)
@@ -166,7 +163,7 @@ class Replay:
         for name in self._parameters.unnoted:
             watched.readings.value(name)
         rounds = self.program.runtime.budget.max_rounds
-        loop = steps(question, watched.seen(), rounds, path=path, foresees=self._foresees)
+        loop = steps(question, watched.seen(), rounds, path=path)
         run = _Run(question, watched, loop, path)
         self._failed = {}
         self._consult(run, next(loop))
@@ -233,7 +230,7 @@ class Replay:
             if isinstance(put.request, Find):
                 run.searches += 1
             else:
-                run.calls += not (put.request.predictor in self._deciders and runs_here(put.model))
+                run.calls += not (put.request.predictor in self._deciders and is_embedded(put.model))
                 for ask in put.asks:
                     run.watched.readings.value(ask.predictor)
         return [self._reply(run, *pair) for pair in zip(run.requests, consulted.said, strict=True)]

@@ -10,10 +10,10 @@ from optimize.compiler.abreast import unseen
 from optimize.compiler.scoring import Arm
 from optimize.compiler.thresholds import best_threshold, best_weights
 from program.knowledge.index.build import Advance
-from program.loop.decisions import undecided
-from program.loop.evidence import first_look
-from program.loop.parameters import Setting
-from program.loop.steps import Ask, Find
+from program.loop.decisions import is_undecided
+from program.loop.evidence import preview_pool
+from program.loop.policy import Setting
+from program.loop.state import Ask, Find
 from program.signatures import BASE_PREFIX
 
 ROUTE = "classifier.route"
@@ -46,7 +46,7 @@ def routed(arms: Sequence[Arm], progress: Advance = unseen) -> Routing:
         sources = arm.replay.program.sources
         pools = arm.replay.replies([Find(question.question, sources) for question in arm.questions])
         asks = [
-            Ask(ROUTE, {"question": question.question, "glimpse": first_look(pool or [])})
+            Ask(ROUTE, {"question": question.question, "glimpse": preview_pool(pool or [])})
             for question, pool in zip(arm.questions, pools, strict=True)
         ]
         for question, evidence in zip(arm.questions, arm.replay.replies(asks), strict=True):
@@ -56,7 +56,7 @@ def routed(arms: Sequence[Arm], progress: Advance = unseen) -> Routing:
             if question.sources:
                 labels |= {BASE_PREFIX + name: name in question.sources for name in sources}
             for output, label in labels.items():
-                if undecided(evidence[output]):
+                if is_undecided(evidence[output]):
                     continue
                 found.chances[output].append(evidence[output].probability)
                 found.truths[output].append(label)

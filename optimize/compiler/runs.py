@@ -12,9 +12,8 @@ from optimize.compiler.scoring import Arm
 from optimize.evaluation.metrics import Correctness, judge_answer
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
-from program.loop.deciding import prompt_inputs
-from program.loop.decisions import Decision
-from program.loop.requests import Ask, Reply
+from program.loop.decisions import Decision, to_prompt_inputs
+from program.loop.state import Ask, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def bootstrapped(runs: Sequence[Run]) -> list[Demonstration]:
         if not run.verdict.correct:
             continue
         for ask, reply in run.asked:
-            fields = {**prompt_inputs(ask.inputs), **said(reply)}
+            fields = {**to_prompt_inputs(ask.inputs), **said(reply)}
             topic = run.question.cluster
             found.setdefault(f"{ask.predictor} {ask.inputs!r}", Demonstration(ask.predictor, topic, fields))
     return list(found.values())

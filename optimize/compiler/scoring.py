@@ -19,7 +19,7 @@ from optimize.compiler.spending import Spending
 from optimize.evaluation.metrics import judge_answer, score_routing, score_support, score_utility
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
-from program.loop.parameters import Setting, Turning
+from program.loop.policy import ProgramParameters, Setting
 from program.settings import UtilitySettings
 
 
@@ -81,8 +81,8 @@ class Scoring:
                 self._abreast = None
 
     @cached_property
-    def _turning(self) -> list[Turning]:
-        return [Turning(arm.replay.program) for arm in self._arms]
+    def _turning(self) -> list[ProgramParameters]:
+        return [ProgramParameters(arm.replay.program) for arm in self._arms]
 
     def _scored(self, setting: Setting, places: Sequence[int]) -> Scores:
         """At least these questions: all whose run is known are looked up at once, and the rest of these are asked."""

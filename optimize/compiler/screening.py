@@ -19,10 +19,9 @@ from optimize.compiler.runs import said
 from optimize.compiler.scores import Floats
 from optimize.compiler.scoring import Arm
 from optimize.compiler.survival import survives
-from program.loop.deciding import decides
-from program.loop.decisions import Decision, jsonable, undecided
-from program.loop.parameters import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply
-from program.loop.steps import Ask
+from program.loop.decisions import Decision, is_decision, is_undecided, to_jsonable
+from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply_setting
+from program.loop.state import Ask
 
 LEAST = 8  # examples; fewer tell nothing
 PAID = 24  # examples put to a language model
@@ -60,7 +59,7 @@ class Examples:
         for arm in {id(arm): arm for arm, _ in self.cases}.values():
             mine = [n for n, (other, _) in enumerate(self.cases) if other is arm]
             program = arm.replay.program
-            apply(program, setting)
+            apply_setting(program, setting)
             inputs = program.predictor(self.name).signature.input_fields
             fields = [self.cases[n][1].fields for n in mine]
             asks = [Ask(self.name, {name: one[name] for name in inputs}) for one in fields]
@@ -102,7 +101,7 @@ class Examples:
     def _learn(self, ask: Ask, reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> None:
         told = said(reply)
         if wrong := {name: value for name, value in wanted.items() if told[name] != value}:
-            inputs = {name: jsonable(value) for name, value in ask.inputs.items()}
+            inputs = {name: to_jsonable(value) for name, value in ask.inputs.items()}
             feedback = "; ".join(f"{name} should have been {value}" for name, value in wrong.items())
             failure = {"Inputs": inputs, "Generated Outputs": told, "Feedback": feedback}
             if failure not in self.failures:
@@ -114,7 +113,7 @@ def examples(arms: Sequence[Arm], made: Sequence[Demonstration], name: str, base
     fold's heads have to be fitted; for a language model some of every fold. What a text loses nobody can say."""
     topics = {q.cluster: arm for arm in arms for q in arm.questions}
     own = [one for one in made if one.predictor == name and one.topic in topics]
-    if not decides(arms[0].replay.program.predictor(name)):
+    if not is_decision(arms[0].replay.program.predictor(name)):
         return Examples(name, [], base)
     if learns(arms[0].replay.program, name):
         own = [one for one in own if topics[one.topic] is arms[0]]
@@ -129,7 +128,7 @@ def loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
     right = []
     for name, value in wanted.items():
         decision = reply[name]
-        if undecided(decision):
+        if is_undecided(decision):
             right.append(0.5)
         elif decision.probabilities is not None:
             right.append(decision.probabilities.get(str(value), 0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from program.errors import BudgetStop
-from program.loop.parameters import Setting
+from program.loop.policy import Setting
 
 EQUAL = 1e-9
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from program.loop.parameters import Setting
-from program.loop.presets import PLAIN
+from program.loop.policy import PLAIN, Setting
 
 
 def starts(fitted: Setting) -> list[Setting]:

@@ -21,7 +21,7 @@ from optimize.compiler.scoring import Arm, Scoring
 from optimize.compiler.spending import Spending
 from optimize.compiler.trials import Light, Trial, best_first, distributions, thawed
 from program.errors import BudgetStop
-from program.loop.parameters import Setting, space
+from program.loop.policy import Setting, find_dimensions
 from program.settings import UtilitySettings
 
 IMPORTANT_FROM = 20  # complete trials under which nothing can be said of importances
@@ -79,7 +79,7 @@ class Search:
         self._name = f"{host()}:{os.getpid()}:{worker}"
         self._helps = bool(worker)
         self._journal = journal
-        found = space(arms[0].replay.program)
+        found = find_dimensions(arms[0].replay.program)
         self._distributions = distributions(found)
         self._starts = [within(found, start) for start in starts]
         self._proposals = Proposals(found, self._starts, self._own, seed, worker)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from program.loop.parameters import HEAVIEST, LEAST, LIGHTEST, MOST
+from program.loop.policy import HEAVIEST, LEAST, LIGHTEST, MOST
 
 GRID = 17
 PASSES = 3

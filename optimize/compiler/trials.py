@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState
 
 from optimize.compiler.front import Candidate
-from program.loop.parameters import Dimension, Setting
+from program.loop.policy import Dimension, Setting
 
 OBJECTIVES = {"utility": "maximize", "model calls a question": "minimize"}
 

@@ -17,7 +17,7 @@ from program.project import Project
 from program.settings import TablesSettings
 
 if TYPE_CHECKING:
-    from program.knowledge.tables import Tables
+    from program.knowledge.tables import TableSource
 
 SHARED_WORDS = 2
 """Content words that a sub-query and a passage, its title counted, share where the one surely looks up the other."""
@@ -26,7 +26,7 @@ SHARED_WORDS = 2
 class ProjectTables:
     """Every table of a project's bases of kind "tables", to read from only."""
 
-    def __init__(self, bases: Sequence[Tables] = ()) -> None:
+    def __init__(self, bases: Sequence[TableSource] = ()) -> None:
         self._bases = tuple(bases)
 
     @property
@@ -39,12 +39,10 @@ class ProjectTables:
 
         Raises `KnowledgeError` when no base can, or it is anything but a SELECT.
         """
-        from program.knowledge.tables import checked
-
         problem = KnowledgeError("The project has no tables.", 'Add a knowledge base of kind "tables".')
         for base in self._bases:
             try:
-                names, rows = base.rows(checked(sql, base.schema))
+                names, rows = base.rows(sql)
                 return _format_rows([names, *rows])
             except KnowledgeError as error:
                 problem = error
@@ -85,12 +83,12 @@ def read_corpus(project: Project) -> Corpus:
     return Corpus(passages, ProjectTables(tables), (*unread, *whole.flaws))
 
 
-def _open_tables(project: Project, name: str, base: TablesSettings) -> Tables:
+def _open_tables(project: Project, name: str, base: TablesSettings) -> TableSource:
     # Both take long to import, and many projects have no tables; the model itself is loaded by the first question.
-    from program.knowledge.tables import Tables
+    from program.knowledge.tables import TableSource
     from program.models.embedded.encoder import shared_embedder
 
-    return Tables(name, SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
+    return TableSource(name, SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
 
 
 class Knowledge:

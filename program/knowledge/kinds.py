@@ -50,9 +50,9 @@ def others(project: Project, embedder: Embedder) -> list[Source]:
 def _opened(project: Project, name: str, base: KnowledgeSettings, embedder: Embedder) -> Source | None:
     card = SourceCard(name, base.kind, base.about, base.asks, base.not_)
     if isinstance(base, TablesSettings):
-        from program.knowledge.tables import Tables
+        from program.knowledge.tables import TableSource
 
-        return Tables(name, card, project.place(base), embedder)
+        return TableSource(name, card, project.place(base), embedder)
     if isinstance(base, HttpSettings):
         from program.knowledge.api import JsonApi
 

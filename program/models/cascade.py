@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -50,21 +50,6 @@ class Cascade:
     def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Give exported heads to the first client. Raises `IntegrityError` for arrays of another form."""
         self.first.import_heads(arrays)
-
-
-def consult_tiers(
-    doubts: Sequence[float],
-) -> Generator[tuple[int, list[int]], Sequence[Evidence], list[list[Evidence]]]:
-    """Yield a tier and the decisions to ask it for: the first for all, the second for those in doubt.
-
-    Returns for each decision what each tier that was asked said of it; the last is what counts.
-    """
-    found = [[evidence] for evidence in (yield 0, list(range(len(doubts))))]
-    doubtful = [n for n, doubt in enumerate(doubts) if not is_settled(found[n][0], doubt)]
-    if doubtful:
-        for n, evidence in zip(doubtful, (yield 1, doubtful), strict=True):
-            found[n].append(evidence)
-    return found
 
 
 def is_settled(evidence: Evidence, doubt: float) -> bool:

@@ -25,7 +25,7 @@ from optimize.compiler.twin import Twin, TwinLost, can_fork
 from program import open_program
 from program.errors import StudyError
 from program.knowledge.index.build import index_project
-from program.loop.parameters import space
+from program.loop.policy import find_dimensions
 from program.models.embedded.encoder import THREADS
 from program.models.embedded.heads import fit_decision
 from program.project import Project
@@ -214,7 +214,7 @@ def test_a_worker_has_gone_through_the_settings_that_the_compile_begins_with(own
     ready = prepared(own_shop, journal=journal)
     prepared(own_shop, worker=True, journal=journal).record.close()
     before = ready.record.performed, ready.record.replayed
-    scoring, found = Scoring(ready.arms, project.settings.utility), space(ready.arms[0].replay.program)
+    scoring, found = Scoring(ready.arms, project.settings.utility), find_dimensions(ready.arms[0].replay.program)
     assert not any(np.isnan(scoring(within(found, setting)).utility).any() for setting in ready.starts[1:])
     assert (ready.record.performed, ready.record.replayed) == before
 

@@ -4,7 +4,7 @@ from optimize.compiler.calibration import judged
 from optimize.compiler.journal import create
 from optimize.compiler.routing import ROUTE
 from optimize.compiler.spending import Caps
-from program.loop.parameters import DEMONSTRATIONS, apply, read
+from program.loop.policy import DEMONSTRATIONS, apply_setting, read_setting
 from tests.optimize.conftest import prepared
 
 
@@ -17,11 +17,11 @@ def test_the_router_is_judged_with_the_demonstrations_that_were_chosen(own_shop)
     ready = prepared(own_shop)
     drawn = []
     for place in (0, 1):
-        setting = {**read(ready.base), **ready.begun, ROUTE + DEMONSTRATIONS: place}
+        setting = {**read_setting(ready.base), **ready.begun, ROUTE + DEMONSTRATIONS: place}
         drawn.append(vague(ready, setting))
         decided = []
         for arm in ready.arms:
-            apply(arm.replay.program, setting)
+            apply_setting(arm.replay.program, setting)
             for asked in arm.replay.asked([question.question for question in arm.questions]):
                 decided += [reply["vague"].probability for ask, reply in asked if ask.predictor == ROUTE]
         assert decided and set(decided) <= set(drawn[-1])
@@ -34,7 +34,7 @@ def test_what_would_have_to_be_paid_for_is_left_out_and_the_rest_is_told(paid_sh
     ready.begin(create(ready.project, ready.identity(), {"id": "judged", "trials": 1}))
     ready.spending.add(5, 0.0)  # free, so the study does not know of them yet
     ready.spending.caps = caps = Caps(usd=1.0)
-    paid, setting = len(model.calls), read(ready.base)
+    paid, setting = len(model.calls), read_setting(ready.base)
     assert len(vague(ready, setting)) == len(ready.parts["train"])
     router = ready.arms[0].replay.program.predictor(ROUTE)
     router.candidates.signatures = [router.signature.with_instructions("What nobody was told yet.")]

@@ -5,7 +5,7 @@ import pytest
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from program import open_program
-from program.loop.parameters import apply, read
+from program.loop.policy import apply_setting, read_setting
 from program.settings import FILE
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
@@ -46,7 +46,7 @@ def test_a_replay_makes_the_calls_that_serving_makes(asked):
     program, prompts = asked
     for question in QUESTIONS:
         for doubt in (0.3, 0.95):
-            apply(program, {name: doubt for name in read(program) if name.startswith("doubt.")})
+            apply_setting(program, {name: doubt for name in read_setting(program) if name.startswith("doubt.")})
             live, served = told(prompts, lambda question=question: program(question))
             again, recorded = told(prompts, lambda question=question: Replay(program.deepcopy(), Record())(question))
             assert sorted(recorded) == sorted(served)
@@ -66,7 +66,7 @@ def test_what_went_in_one_call_is_read_from_the_file_and_serves_other_thresholds
     again, more = told(prompts, lambda: second.answers(QUESTIONS))
     assert not more
     assert [a.text for a in again] == [a.text for a in answers]
-    apply(second.program, {"grounder.responsive:responsive": 0.98})
+    apply_setting(second.program, {"grounder.responsive:responsive": 0.98})
     strict, more = told(prompts, lambda: second.answers(QUESTIONS[:1]))
     assert not more
     assert strict[0].outcome == "abstain"

@@ -13,8 +13,8 @@ from optimize.compiler.scoring import Arm
 from optimize.compiler.screening import examples
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
-from program.loop.claims import claims
-from program.loop.parameters import apply
+from program.loop.grounding import split_claims
+from program.loop.policy import apply_setting
 
 made = st.lists(
     st.builds(
@@ -75,7 +75,7 @@ def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     copy = rag.deepcopy()
     sets = gathered(rag, demonstrations, [], rag.runtime.models.embedder)
     equip(copy, sets, taught(rag, sets), without=frozenset({"capacity"}))
-    apply(copy, {"classifier.route#demonstrations": 1})
+    apply_setting(copy, {"classifier.route#demonstrations": 1})
     asked = {demo["question"] for demo in copy.classifier.route.demos}
     assert "How much water does the Merle hold?" not in asked
     assert "What is 12 times 12?" in asked
@@ -106,7 +106,7 @@ def test_labelled_look_ups_are_shown_to_whoever_splits_questions(shop):
 def test_a_labelled_answer_is_shown_to_the_writer_each_sentence_citing_what_bears_it_out(shop):
     answer = "The Merle holds 1.7 litres. It draws 2200 watts!"
     (shown,) = texts_of(shop, labelled(answer=answer))["generator.answer"]
-    said = claims(shown["answer"])
+    said = split_claims(shown["answer"])
     assert [claim.bare.rstrip(" !.") for claim in said] == ["The Merle holds 1.7 litres", "It draws 2200 watts"]
     for claim, number in zip(said, ("1.7", "2200"), strict=True):
         (n,) = claim.cites

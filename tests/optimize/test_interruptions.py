@@ -21,8 +21,8 @@ from optimize.cli.interruption import interruptible
 from optimize.compiler import journal, study
 from optimize.compiler.compile import compile_project, work
 from optimize.compiler.starts import starts
+from program.loop.grounding import FOUND_NOTHING
 from program.loop.rag import AgenticRAG
-from program.loop.state import FOUND_NOTHING
 from program.project import Project
 from program.serve.manifest import read_manifest
 from program.serve.reference import find_versions, resolve

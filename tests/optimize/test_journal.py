@@ -12,7 +12,7 @@ from optimize.compiler import store
 from optimize.compiler.journal import create, join, names
 from optimize.compiler.trials import distributions
 from program.errors import SettingsError, StudyError
-from program.loop.parameters import Dimension
+from program.loop.policy import Dimension
 from program.project import Project
 
 SPACE = [Dimension("a", 0, 1), Dimension("n", 1, 4, integral=True), Dimension("w", 0.25, 4, log=True)]

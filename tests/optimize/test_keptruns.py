@@ -14,7 +14,7 @@ from optimize.compiler.keptruns import KeptRuns, gone_through, note_gone_through
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from program.knowledge.library import Library
-from program.loop.parameters import Candidates, apply
+from program.loop.policy import Candidates, apply_setting
 from program.models.embedded.encoder import Embedder
 from program.passage import SourceCard
 from program.project import Project
@@ -45,7 +45,7 @@ def answers_of(replay, settings):
     """The answers under each setting, but for the seconds that they took."""
     found = []
     for setting in settings:
-        apply(replay.program, setting)
+        apply_setting(replay.program, setting)
         answers = replay.answers(QUESTIONS)
         found.append([replace(answer, usage=replace(answer.usage, seconds=0.0)) for answer in answers])
     replay.record.close()
@@ -133,14 +133,14 @@ def test_a_run_is_found_whenever_another_question_was_read_in_between(rag, tmp_p
     one = replayed(rag, tmp_path)
     one.answers(QUESTIONS[:1])
     other = replayed(rag, tmp_path)
-    apply(other.program, {"policy.k": 9})
+    apply_setting(other.program, {"policy.k": 9})
     for question in QUESTIONS:
         other.answers([question])
         other.record.flush()
     one.answers(QUESTIONS[1:])  # too soon to look again for the first
     time.sleep(keptruns.REFRESH)
     replayed_before = one.record.replayed
-    apply(one.program, {"policy.k": 9})
+    apply_setting(one.program, {"policy.k": 9})
     one.answers(QUESTIONS)
     assert one.record.replayed == replayed_before
 

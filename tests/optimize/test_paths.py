@@ -12,9 +12,8 @@ from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from program.answer import Answer, Outcome
 from program.loop.decisions import decode
-from program.loop.knobs import Knob
-from program.loop.modules import Classifier
-from program.loop.parameters import Candidates, apply, read, space
+from program.loop.policy import Candidates, Knob, apply_setting, find_dimensions, read_setting
+from program.loop.rag import Classifier
 
 QUESTIONS = [
     "How much water does the Merle hold?",
@@ -26,7 +25,7 @@ QUESTIONS = [
 def moved(rag, settings=60):
     """Settings each of which moves a value or two of the one before."""
     rng = np.random.default_rng(5)
-    setting, dimensions = read(rag), space(rag)
+    setting, dimensions = read_setting(rag), find_dimensions(rag)
     for _ in range(settings):
         for at in rng.choice(len(dimensions), size=int(rng.integers(1, 3)), replace=False):
             d = dimensions[int(at)]
@@ -41,7 +40,7 @@ def test_every_answer_is_that_of_a_replay_that_knows_no_path(rag):
     for setting in moved(rag):
         fresh = Replay(rag.deepcopy(), record)
         for replay in (kept, fresh):
-            apply(replay.program, setting)
+            apply_setting(replay.program, setting)
         assert kept.answers(QUESTIONS) == fresh.answers(QUESTIONS)
 
 
@@ -55,21 +54,21 @@ def test_another_set_of_demonstrations_takes_another_path(rag):
         return program
 
     record = Record()
-    kept, names = Replay(offered(), record), {d.name for d in space(offered()) if d.nominal}
+    kept, names = Replay(offered(), record), {d.name for d in find_dimensions(offered()) if d.nominal}
     assert len(names) == 2
     for number, setting in enumerate(moved(offered(), 8)):
         setting |= {name: (number >> at) % 2 for at, name in enumerate(sorted(names))}
         fresh = Replay(offered(), record)
         for replay in (kept, fresh):
-            apply(replay.program, setting)
+            apply_setting(replay.program, setting)
         assert kept.answers(QUESTIONS) == fresh.answers(QUESTIONS)
 
 
 def test_a_knob_that_no_run_read_leaves_every_answer_the_very_same_object(rag):
     replay = Replay(rag.deepcopy(), Record())
-    apply(replay.program, {**read(rag), "policy.max_rounds": 1, "policy.fresh_above": 0.0})
+    apply_setting(replay.program, {**read_setting(rag), "policy.max_rounds": 1, "policy.fresh_above": 0.0})
     before = replay.answers(QUESTIONS)
-    apply(replay.program, {"policy.clarify_above": 0.999, "policy.search_claims": 0, "policy.min_gain": 0.123})
+    apply_setting(replay.program, {"policy.clarify_above": 0.999, "policy.search_claims": 0, "policy.min_gain": 0.123})
     after = replay.answers(QUESTIONS)
     assert all(one is other for one, other in zip(before, after, strict=True))
 
@@ -94,14 +93,14 @@ def test_a_knob_written_today_anywhere_is_searched_and_replayed_as_it_is_read(ra
         program.classifier.route.demos = demos
         return program
 
-    assert "classifier.shyness" in {d.name for d in space(shy())}
+    assert "classifier.shyness" in {d.name for d in find_dimensions(shy())}
     record = Record()
     kept = Replay(shy(), record)
     paths = []
     for shyness in (0.2, 0.8, 0.2, 0.6):
         fresh = Replay(shy(), record)
         for replay in (kept, fresh):
-            apply(replay.program, {"classifier.shyness": shyness})
+            apply_setting(replay.program, {"classifier.shyness": shyness})
         assert kept.answers(QUESTIONS) == fresh.answers(QUESTIONS)
         paths.append([answer.trace.path for answer in kept.answers(QUESTIONS)])
     assert paths[0] == paths[2] != paths[1] == paths[3]
@@ -118,11 +117,11 @@ def test_a_run_that_looked_at_the_level_of_a_score_is_known_exactly_while_it_com
     program = rag.deepcopy()
     program.grade = dspy.Predict(Grade)
     parameters = Parameters(program, {"grade": program.grade})
-    names = [d.name for d in space(program) if d.name.startswith("grade:")]
+    names = [d.name for d in find_dimensions(program) if d.name.startswith("grade:")]
     found, rng = [0.1, 0.3, 0.4, 0.2], np.random.default_rng(3)
     paths, levels = Paths(parameters), {}
     for _ in range(60):
-        apply(program, {name: n + rng.uniform(0.02, 0.98) for n, name in enumerate(names)})
+        apply_setting(program, {name: n + rng.uniform(0.02, 0.98) for n, name in enumerate(names)})
         (known,) = paths.known(["q"])
         watched = Watched(program, Readings(parameters, parameters.row()))
         level = watched.decided("grade", {"quality": found})["quality"].level

@@ -7,7 +7,7 @@ import pytest
 from optimize.compiler.calls import ATTEMPTS
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
-from program.loop.parameters import apply, read
+from program.loop.policy import apply_setting, read_setting
 from program.serve.opening import open_program
 
 QUESTION = "How much water does the Merle hold?"
@@ -28,7 +28,7 @@ def drafting(text):
 
 def turned(replay, n):
     """The replay's answer under the nth setting; another question is answered after it."""
-    apply(replay.program, {**read(replay.program), "policy.recency": n / 20})
+    apply_setting(replay.program, {**read_setting(replay.program), "policy.recency": n / 20})
     answer = replay(QUESTION)
     replay(f"How much water does the Merle {n} hold?")
     return answer

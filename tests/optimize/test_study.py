@@ -18,7 +18,7 @@ from optimize.compiler.spending import Spending
 from optimize.compiler.study import SHARES, Live, Search
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
-from program.loop.parameters import read
+from program.loop.policy import read_setting
 from program.project import Project
 from program.settings import UtilitySettings
 
@@ -39,8 +39,8 @@ class Table:
         return [NONE for _ in questions]
 
     def answers(self, questions):
-        self.asked.append((read(self.program), [int(question) for question in questions]))
-        return [self._tell(read(self.program), int(question)) for question in questions]
+        self.asked.append((read_setting(self.program), [int(question) for question in questions]))
+        return [self._tell(read_setting(self.program), int(question)) for question in questions]
 
 
 def searched(rag, questions, tell, weights, trials, arms=1):
@@ -48,7 +48,7 @@ def searched(rag, questions, tell, weights, trials, arms=1):
     program = rag.deepcopy()
     tables = [Table(program.deepcopy(), tell) for _ in range(arms)]
     parts = [Arm(table, questions[n::arms]) for n, table in enumerate(tables)]
-    starts = [{**read(program), "policy.k": k} for k in STARTS]
+    starts = [{**read_setting(program), "policy.k": k} for k in STARTS]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "ragc.toml").write_text('name = "table"\n[knowledge.one]\npath = "one"\nabout = "one"\n')
         journal = create(Project.open(folder), {})

@@ -11,7 +11,7 @@ from program.errors import KnowledgeError
 from program.knowledge.bases import BaseSpec
 from program.knowledge.index.build import index_project
 from program.knowledge.ingest.footprint import footprint
-from program.loop.presets import PLAIN
+from program.loop.policy import PLAIN
 from program.project import Project
 from program.serve.opening import open_library
 

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parent / "knowledge"))  # the servers that th
 
 from web_server import Reply, WebServer, web_server
 
-from optimize.report.doctor import examine
+from optimize.report.doctor import examine_setup
 from program.errors import KnowledgeError, SettingsError
 from program.project import Project
 from program.serve.opening import open_library, open_program
@@ -134,7 +134,7 @@ def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(
     monkeypatch.delenv("BRAVE_API_KEY", raising=False)
     project = add('[knowledge.web]\nkind = "web"\n[knowledge.news]\nkind = "web"\nprovider = "brave"\n')
     assert [card.name for card in open_library(project).describe()] == ["product", "billing"]
-    told = {f.what: f.mend for f in examine(own_shop) if "web search" in f.what}
+    told = {f.what: f.mend for f in examine_setup(own_shop) if "web search" in f.what}
     assert told == {
         "knowledge base web: web search by nobody": "Set `provider` or `path`; until then nobody asks it.",
         "knowledge base news: web search by brave": "Set BRAVE_API_KEY in the environment.",

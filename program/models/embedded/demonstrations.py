@@ -16,9 +16,8 @@ import orjson
 from numpy.typing import NDArray
 
 from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import VERSION, Case, FeatureSpace, Vector, read_case
-from program.models.reading import Rarity, read
-from program.models.rules.bearing import NAMES
+from program.models.embedded.features import VERSION, Case, FeatureSpace, Vector, WordRarity, read_case
+from program.models.rules.evidence_features import FEATURE_NAMES, read_words
 
 TRUE = frozenset({"true", "yes", "1", "1.0"})
 FALSE = frozenset({"false", "no", "0", "0.0"})
@@ -27,7 +26,7 @@ SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 MOST_OPTIONS = 12  # more, and their similarities add nothing to the embedding itself
 WARMTH = 0.1  # cosine difference that makes one option e times as likely as another
 ABOUT_EVIDENCE = re.compile(r"\b(?:passages?|excerpts?|documents?|evidence|text|states?|draft)\b", re.I)
-_TOP, _UNION, _CHAIN = (NAMES.index(name) for name in ("top", "cover_union", "chain_any"))
+_TOP, _UNION, _CHAIN = (FEATURE_NAMES.index(name) for name in ("top", "cover_union", "chain_any"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +208,7 @@ class Prior:
 
 
 def answer_untaught(
-    question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: Rarity
+    question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity
 ) -> Prior:
     """Return the answer of someone who knows only the question put, its options, and the inputs."""
     if question.put["type"] == "noul":
@@ -231,7 +230,7 @@ def _describe_option(label: str, description: Any) -> str:
 
 
 def _answer_noul(
-    question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: Rarity
+    question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity
 ) -> Prior:
     asked, *rows = embedder.encode([case.asked, question.told, *question.peers])
     near, *others = (float(row @ asked) for row in rows)
@@ -251,7 +250,7 @@ def _answer_noul(
     return Prior(np.array([0.0, logit]), np.array(features, np.float32))
 
 
-def _base_features(case: Case, sims: Vector, base: str, rarity: Rarity) -> list[float]:
+def _base_features(case: Case, sims: Vector, base: str, rarity: WordRarity) -> list[float]:
     """Return how the evidence of one knowledge base stands beside the others': nine numbers, 0 without any.
 
     In order: whether there is any, its best similarity, its lead over the others' best, whether it comes
@@ -264,12 +263,12 @@ def _base_features(case: Case, sims: Vector, base: str, rarity: Rarity) -> list[
         return [0.0] * 9
     best = float(sims[order[ranks[0]]])
     other = max((float(sims[i]) for i in order if case.evidence[i].base != base), default=best)
-    words = read("", case.asked).words
-    whole = rarity.of_all(words) + 1e-9
+    words = read_words("", case.asked).words
+    whole = rarity.total_of(words) + 1e-9
     covers = [0.0, 0.0]
     for own in (False, True):
-        held = [read(t.title, t.text).words for t in case.evidence if (t.base == base) is own]
-        covers[own] = rarity.of_all(words & frozenset().union(*held)) / whole
+        held = [read_words(t.title, t.text).words for t in case.evidence if (t.base == base) is own]
+        covers[own] = rarity.total_of(words & frozenset().union(*held)) / whole
     return [
         1.0, best, best - other, float(ranks[0] == 0), sum(r < 3 for r in ranks) / 3, len(ranks) / len(order),
         1 / (1 + ranks[0]), covers[1], covers[1] - covers[0],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -15,11 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from program.models.embedded.encoder import Embedder
-from program.models.reading import Rarity, read
-from program.models.rules.arithmetic import solve
-from program.models.rules.bearing import NAMES, NEAR, bearing, near
-from program.models.rules.split import split
-from program.models.rules.words import expected, names, stems
+from program.models.rules.arithmetic import solve_arithmetic
+from program.models.rules.evidence_features import (
+    FEATURE_NAMES,
+    NEAR_FEATURES,
+    evidence_features,
+    near_features,
+    read_words,
+)
+from program.models.rules.splitting import split_question
+from program.models.rules.words import content_stems, expected_kinds, find_names
 
 Vector = NDArray[np.float32]
 BLOCKS = ("meaning", "grams", "shape", "bearing", "near", "bases", "options")
@@ -118,8 +124,8 @@ def _list_excerpts(value: Any) -> list[EvidenceText]:
 class FeatureSpace:
     """What a set of demonstrations fixes for every case read in its light: rarities, and the bases seen."""
 
-    words: Rarity
-    grams: Rarity
+    words: WordRarity
+    grams: WordRarity
     bases: tuple[int, ...] = ()
     judged_against: bool = False
     """True when some case has evidence."""
@@ -130,18 +136,18 @@ class FeatureSpace:
         """Return the space of some demonstrations."""
         titled = {(t.title, t.text): None for c in cases for t in c.evidence}
         asked = dict.fromkeys(c.asked for c in cases)
-        texts = [read(title, text).words for title, text in titled]
+        texts = [read_words(title, text).words for title, text in titled]
         return cls(
-            Rarity.of(texts or [read("", text).words for text in asked]),
-            Rarity.of(list_grams(text) for text in asked),
+            WordRarity.from_texts(texts or [read_words("", text).words for text in asked]),
+            WordRarity.from_texts(list_grams(text) for text in asked),
             tuple(sorted({_base_code(t.base) for c in cases for t in c.evidence if t.base})),
             any(c.evidence for c in cases),
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything it is, by name."""
-        words, word_counts = self.words.arrays()
-        grams, gram_counts = self.grams.arrays()
+        words, word_counts = self.words.to_arrays()
+        grams, gram_counts = self.grams.to_arrays()
         return {
             "words": words,
             "word_counts": word_counts,
@@ -155,8 +161,8 @@ class FeatureSpace:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> FeatureSpace:
         """Return the space of these arrays. Raises KeyError or ValueError when they do not fit together."""
         return cls(
-            Rarity.from_arrays(arrays["words"], arrays["word_counts"]),
-            Rarity.from_arrays(arrays["grams"], arrays["gram_counts"]),
+            WordRarity.from_arrays(arrays["words"], arrays["word_counts"]),
+            WordRarity.from_arrays(arrays["grams"], arrays["gram_counts"]),
             tuple(int(base) for base in arrays["bases"]),
             bool(arrays["judged_against"][0]),
         )
@@ -173,14 +179,14 @@ class FeatureSpace:
     def _blocks_of(self, case: Case, vectors: Mapping[str, Vector]) -> dict[str, Vector]:
         query, texts = vectors[case.asked], case.texts or ("",)
         rows = np.stack([vectors[t.embedded] for t in case.evidence]) if case.evidence else query[None, :][:0]
-        readings = [read(t.title, t.text) for t in case.evidence]
-        found = bearing(read("", case.asked), readings, query, rows, self.words)
+        readings = [read_words(t.title, t.text) for t in case.evidence]
+        found = evidence_features(read_words("", case.asked), readings, query, rows, self.words)
         return {
             "meaning": np.mean([vectors[text] for text in texts], axis=0),
             "grams": self._gram_block(case.asked),
             "shape": np.array(question_shape(case.asked), np.float32),
             "bearing": found,
-            "near": near(found),
+            "near": near_features(found),
             "bases": self._base_block(case, rows @ query),
             "similarities": np.array([row @ query for row in rows], np.float32),
         }
@@ -209,13 +215,59 @@ def _base_code(base: str) -> int:
     return crc32(base.encode())
 
 
+class WordRarity:
+    """How rare a word is, from 0 (in every text) to 1 (in none), by its share of the texts counted.
+
+    The weight is the inverse document frequency log((N + 1 + P) / (n + P p + 0.5)) over its largest value,
+    with P imagined texts of which a word of that length is in the share p, so that it is of use for few
+    texts or none. Counts are kept by CRC-32 of the word, so that the table is two plain arrays.
+    """
+
+    IMAGINED = 20.0
+
+    def __init__(self, counts: dict[int, int], total: int) -> None:
+        self.counts = counts
+        self.total = total
+        self._top = math.log((total + 1 + self.IMAGINED) / 0.5)
+        self._known: dict[str, float] = {}
+
+    @classmethod
+    def from_texts(cls, texts: Iterable[Iterable[str]]) -> WordRarity:
+        """Count words in texts."""
+        bags = [{crc32(word.encode()) for word in words} for words in texts]
+        return cls(dict(Counter(code for bag in bags for code in bag)), len(bags))
+
+    def __call__(self, word: str) -> float:
+        known = self._known.get(word)
+        if known is None:
+            seen = self.counts.get(crc32(word.encode()), 0)
+            prior = 0.2 if len(word) <= 3 and not word.isdigit() else 0.1 if len(word) <= 4 else 0.02
+            weight = math.log((self.total + 1 + self.IMAGINED) / (seen + prior * self.IMAGINED + 0.5))
+            known = self._known[word] = min(max(weight / self._top, 0.0), 1.0)
+        return known
+
+    def total_of(self, words: Iterable[str]) -> float:
+        """Return the rarities of several words, summed in a fixed order."""
+        return math.fsum(self(word) for word in words)
+
+    def to_arrays(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Return (hashes ascending, counts with the number of texts appended), for `from_arrays`."""
+        keys = np.array(sorted(self.counts), np.uint32)
+        return keys, np.array([*(self.counts[int(key)] for key in keys), self.total], np.uint32)
+
+    @classmethod
+    def from_arrays(cls, keys: NDArray[np.uint32], counts: NDArray[np.uint32]) -> WordRarity:
+        """Return what `to_arrays` gave. Raises ValueError when the arrays do not fit together."""
+        return cls(dict(zip(keys.tolist(), counts[:-1].tolist(), strict=True)), int(counts[-1]))
+
+
 def list_grams(text: str) -> list[str]:
     """Return lower-case words and pairs of neighbours, stop words among them."""
     words = [word.lower() for word in _TOKEN.findall(text)]
     return words + [f"{a} {b}" for a, b in pairwise(words)]
 
 
-def gram_vector(text: str, rarity: Rarity) -> Vector:
+def gram_vector(text: str, rarity: WordRarity) -> Vector:
     """Return shape (GRAM_BUCKETS,), length 1: words and pairs by signed hashing (Weinberger et al. 2009)."""
     vector = np.zeros(GRAM_BUCKETS, np.float32)
     for gram in list_grams(text):
@@ -232,8 +284,8 @@ def question_shape(text: str) -> tuple[float, ...]:
     Lengths, counts of kinds of words, what is asked for, how many look-ups it splits into, whether it can be computed.
     """
     words = _TOKEN.findall(text)
-    content, named, asked = stems(text), names(text), expected(text)
-    opener, parts = _OPENERS.match(text), len(split(text))
+    content, named, asked = content_stems(text), find_names(text), expected_kinds(text)
+    opener, parts = _OPENERS.match(text), len(split_question(text))
     ends = sum(1 for piece in _SENTENCE_END.split(text) if piece.strip())
     return (
         math.log1p(len(words)),
@@ -252,9 +304,9 @@ def question_shape(text: str) -> tuple[float, ...]:
         float(not asked),
         float(parts),
         float(parts > 1),
-        float(bool(solve(text))),
+        float(bool(solve_arithmetic(text))),
     )
 
 
-VERSION = repr((BLOCKS, NAMES, NEAR, GRAM_BUCKETS, len(question_shape("")))).encode()
+VERSION = repr((BLOCKS, FEATURE_NAMES, NEAR_FEATURES, GRAM_BUCKETS, len(question_shape("")))).encode()
 """What heads depend on: those of another version do not fit."""

@@ -7,7 +7,6 @@ arXiv 2004.12832).
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 Span = tuple[int, int]
 HeadedText = tuple[str, tuple[str, ...]]
 """A head, and the pieces of text behind it."""
-ANYWHERE = ""  # the weight of a token that no counted text holds
 HEAD_SHARE = 0.25  # of a window, at most, is given to the head
 
 
@@ -126,20 +124,6 @@ def best_cosines(query: Tokens, pieces: Tokens) -> NDArray[np.float64]:
     """Return shape (tokens of the query, pieces), in [-1, 1]: the best cosine of each token in each piece."""
     cosines = query.vectors.astype(np.float32) @ pieces.vectors.astype(np.float32).T
     return np.maximum.reduceat(cosines, pieces.starts, axis=1).astype(np.float64)
-
-
-def token_rarity(parts: Sequence[Tokens]) -> Mapping[str, float]:
-    """Return the weight of each token: ln(1 + pieces / pieces that hold it); `ANYWHERE` has that of one in none."""
-    counts, n = Counter[str](), sum(len(part) for part in parts)
-    for part in parts:
-        counts.update(part.held)
-    return {name: math.log(1 + n / held) for name, held in counts.items()} | {ANYWHERE: math.log(1 + n)}
-
-
-def max_sim(names: Sequence[str], best: NDArray[np.float64], weights: Mapping[str, float]) -> NDArray[np.float64]:
-    """Return shape (pieces,): the mean, by weight, over a query's tokens of their `best` cosine in each piece."""
-    weight = np.array([weights.get(name, weights[ANYWHERE]) for name in names])
-    return np.asarray(weight @ best / weight.sum())
 
 
 def _list_windows(model: TokenModel, head: str, pieces: Sequence[str]) -> Iterator[tuple[str, list[Span]]]:

@@ -14,10 +14,9 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_e
 
 from program.errors import ModelError
 from program.models.embedded.encoder import Embedder, shared_embedder
-from program.models.rules.arithmetic import solve
-from program.models.rules.extract import extract
-from program.models.rules.follow import follow, planned
-from program.models.rules.gaps import clarify, next_query
+from program.models.rules.arithmetic import solve_arithmetic
+from program.models.rules.query_rewriting import ask_back, next_query, plan_look_ups, rewrite_query
+from program.models.rules.quoting import quote_answer
 from program.signatures import Excerpt
 
 MODEL = "local/extract-v1"
@@ -131,17 +130,17 @@ def fill_outputs(prompt: WriterPrompt, embedder: Embedder) -> dict[str, str | Se
     question = prompt.inputs.get("question", "")
     match prompt.outputs:
         case ("sub_queries", "details"):
-            queries, waits = planned(question)
+            queries, waits = plan_look_ups(question)
             return {"sub_queries": queries, "details": [one.model_dump() for one in waits]}
         case ("query",):
             draft = prompt.inputs.get("draft", question)
-            return {"query": follow(question, draft, prompt.read_passages(), embedder)}
+            return {"query": rewrite_query(question, draft, prompt.read_passages(), embedder)}
         case ("missing", "next_query"):
             return {"missing": "", "next_query": next_query(question, prompt.read_passages(), embedder)}
         case ("clarifying_question",):
-            return {"clarifying_question": clarify(question, prompt.read_passages(), embedder)}
+            return {"clarifying_question": ask_back(prompt.read_passages())}
         case ("answer",) if "passages" in prompt.inputs:
-            text = extract(
+            text = quote_answer(
                 question,
                 [str(item) for item in prompt.read_list("sub_queries")],
                 prompt.read_passages(),
@@ -151,7 +150,7 @@ def fill_outputs(prompt: WriterPrompt, embedder: Embedder) -> dict[str, str | Se
             )
             return {"answer": text}
         case ("answer",):
-            return {"answer": solve(question)}
+            return {"answer": solve_arithmetic(question)}
     raise ModelError(
         f"The local writer cannot fill {', '.join(prompt.outputs) or 'a signature without outputs'}.",
         "Name a language model in [models] write for this signature.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from program.models.language.fence import DATA_RULE, fence_input
@@ -25,9 +25,8 @@ from program.models.language.parsing import (
 DecisionState = Mapping[str, Any]
 """What DSPy sends beside the questions: `instructions`, `inputs`, `demos`."""
 Questions = Mapping[str, Mapping[str, Any]]
-"""By output, what DSPy asks (`type`, `instructions`, `criteria`); of type `text` for an output that is no decision."""
+"""By output, what DSPy asks (`type`, `instructions`, `criteria`)."""
 
-TEXT = "text"
 EXAMPLES_SHOWN = 8  # demonstrations in a prompt
 EXAMPLE_CHARACTERS = 1200  # of each
 SURE = 0.9
@@ -52,19 +51,17 @@ _UNSURE = {"unsure", "unclear", "unknown", "undecided"}
 
 def build_decision_prompt(state: DecisionState, questions: Questions) -> list[dict[str, str]]:
     """Return the messages that put the questions: task, form and examples, then the inputs fenced as data."""
-    parts = [describe_task(state, questions), DATA_RULE, describe_form(questions)]
-    if found := choose_examples(state.get("demos") or (), questions):
+    parts = [_describe_task(state, questions), DATA_RULE, _describe_form(questions)]
+    if found := _choose_examples(state.get("demos") or (), questions):
         parts.append("Examples that people labelled:\n" + "\n".join(found))
     inputs = "\n\n".join(fence_input(name, value) for name, value in state["inputs"].items())
     return [
         {"role": "system", "content": "\n\n".join(parts)},
-        {"role": "user", "content": f"{inputs}\n\n{closing_line(questions)}"},
+        {
+            "role": "user",
+            "content": f"{inputs}\n\nDecide now: {', '.join(questions)}. Reply with the JSON object alone.",
+        },
     ]
-
-
-def closing_line(names: Iterable[str]) -> str:
-    """Return the last line of a prompt."""
-    return f"Decide now: {', '.join(names)}. Reply with the JSON object alone."
 
 
 def decision_schema(questions: Questions) -> dict[str, Any]:
@@ -80,8 +77,6 @@ def strict_object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value_schema(put: Mapping[str, Any]) -> dict[str, Any]:
     text, number = {"type": "string"}, {"type": "number"}
-    if put["type"] == TEXT:
-        return text
     if put["type"] == "noul":
         verdict = {"type": "string", "enum": ["yes", "no"]}
         return strict_object({"reason": text, "verdict": verdict, "probability": number})
@@ -90,24 +85,22 @@ def _value_schema(put: Mapping[str, Any]) -> dict[str, Any]:
     return strict_object({"reason": text, "choice": {"type": "string", "enum": labels}, "probabilities": table})
 
 
-def describe_task(state: DecisionState, questions: Questions) -> str:
+def _describe_task(state: DecisionState, questions: Questions) -> str:
     """Return the signature's instructions and each output with its criteria."""
     lines = [str(state.get("instructions", "")).strip(), "", "Decide:"]
     for name, put in questions.items():
-        options = {TEXT: "a text", "noul": "yes or no"}.get(put["type"]) or f"one of {', '.join(put['criteria'])}"
+        options = "yes or no" if put["type"] == "noul" else f"one of {', '.join(put['criteria'])}"
         lines.append(f"- {name} ({options}): {put['instructions']}")
-        if put["type"] not in (TEXT, "noul"):
+        if put["type"] != "noul":
             lines += [f"    {label}: {meaning}" for label, meaning in put["criteria"].items()]
     return "\n".join(lines)
 
 
-def describe_form(questions: Questions) -> str:
+def _describe_form(questions: Questions) -> str:
     """Return the form of the reply."""
     wanted: dict[str, Any] = {}
     for name, put in questions.items():
-        if put["type"] == TEXT:
-            wanted[name] = "a text"
-        elif put["type"] == "noul":
+        if put["type"] == "noul":
             wanted[name] = {"reason": "at most 15 words", "verdict": "yes or no", "probability": 0.5}
         else:
             shares = dict.fromkeys(put["criteria"], 0.5)
@@ -121,7 +114,7 @@ def describe_form(questions: Questions) -> str:
     )
 
 
-def choose_examples(demos: Sequence[Mapping[str, Any]], questions: Questions) -> list[str]:
+def _choose_examples(demos: Sequence[Mapping[str, Any]], questions: Questions) -> list[str]:
     """Return a few demonstrations as text, as different in their labels as they come."""
     groups: dict[str, list[str]] = {}
     for demo in demos:

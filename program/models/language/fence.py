@@ -70,17 +70,15 @@ def is_excerpt(value: Any) -> bool:
     return isinstance(value, Excerpt) or (isinstance(value, Mapping) and "text" in value and "base" in value)
 
 
-def fence_input(name: str, value: Any, **attributes: Any) -> str:
+def fence_input(name: str, value: Any) -> str:
     """Return an input as a prompt shows it: passages fenced one by one, anything else under its name."""
     if is_excerpt(value):
         return fence_passage(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
         if value and is_excerpt(value[0]):
             return "\n".join(fence_passage(item) for item in value)
-        return fence_text(
-            name, "\n".join(f"- {remove_invisible(str(item))}" for item in value) or "(none)", **attributes
-        )
-    return fence_text(name, str(value), **attributes)
+        value = "\n".join(f"- {remove_invisible(str(item))}" for item in value) or "(none)"
+    return fence_text(name, str(value))
 
 
 def remove_links(text: str, known: Iterable[str] = ()) -> str:

@@ -16,7 +16,7 @@ from program.knowledge.documents import Documents
 from program.knowledge.index.poolfile import PoolFile
 from program.knowledge.index.store import build_index
 from program.knowledge.library import Library
-from program.knowledge.tables import Tables
+from program.knowledge.tables import TableSource
 from program.passage import Filters, SourceCard
 
 QUESTION = "how many days until a yearly plan is refunded"
@@ -32,7 +32,7 @@ def opened(bases: list[BaseSpec], tmp_path: Path):
     def open_(kept: bool = True) -> Library:
         build_index(bases, tmp_path / "index", WordEmbedder())
         card = SourceCard("rows", "tables", "orders")
-        tables = Tables("rows", card, tmp_path / "rows", WordEmbedder())
+        tables = TableSource("rows", card, tmp_path / "rows", WordEmbedder())
         library = Library.open(bases, tmp_path / "index", WordEmbedder(), [tables])
         if kept:
             library.remember_in(tmp_path / "kept")
@@ -45,7 +45,7 @@ def opened(bases: list[BaseSpec], tmp_path: Path):
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sources that were really searched."""
     found: list[str] = []
-    for kind in (Documents, Tables):
+    for kind in (Documents, TableSource):
         method = kind.candidates
 
         def candidates(self, *arguments, method=method, **named):
