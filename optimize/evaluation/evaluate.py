@@ -90,12 +90,10 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedProgram:
-    """A program, and what answers questions as it does."""
+    """A program, and what answers questions as it does: itself, or a replay of it."""
 
     program: AgenticRAG
-    """The program whose passages and models the grades go by."""
     ask: Callable[[str], Answer]
-    """The program itself, or a replay of it."""
 
 
 def evaluate(

@@ -180,15 +180,16 @@ def open_library(
 
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
-    from program.knowledge.index.build import INDEX, bring_up_to_date, open_bases
-    from program.knowledge.kinds import folders, others
+    from program.knowledge.index.build import INDEX, update_index
+    from program.knowledge.ingest.folder import list_bases
+    from program.knowledge.library import open_bases, open_sources
     from program.models.catalog import open_models
 
     settings = project.settings
     embedder = (models or open_models(settings.models, settings.provider)).embedder
     embedder.remember_in(project.private)
-    documents, extra = folders(project), others(project, embedder)
-    bring_up_to_date(project, progress)
+    documents, extra = list_bases(project), open_sources(project, embedder)
+    update_index(project, progress)
     library = open_bases(project, documents, project.private / INDEX, embedder, extra)
     library.remember_in(project.private)
     return library

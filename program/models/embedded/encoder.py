@@ -19,7 +19,7 @@ import numpy as np
 
 from program.errors import ModelError
 from program.models.embedded.token_vectors import HeadedText, Span, Tokens, best_cosines, read_tokens
-from program.storage import VectorFile
+from program.storage import DiskCache
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,14 +62,14 @@ class Embedder:
         self._vectors: OrderedDict[str, Floats] = OrderedDict()
         self._tokens: OrderedDict[HeadedText, Tokens] = OrderedDict()
         self._alike: OrderedDict[tuple[str, HeadedText], NDArray[np.float64]] = OrderedDict()
-        self._file: VectorFile | None = None
+        self._file: DiskCache | None = None
 
     def remember_in(self, folder: Path) -> None:
         """Keep vectors and tokens in a file there, too, so that another process need not compute them again."""
         path = folder / f"embedded-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
         with self._lock:
             if self._file is None or self._file.path != path:
-                self._file = VectorFile(path)
+                self._file = DiskCache(path)
 
     @property
     def digest(self) -> str:
