@@ -127,7 +127,7 @@ class CitedClaim(BaseModel):
 
     n: int
     text: str
-    cites: list[int]
+    cites: tuple[int, ...]
 
 
 class JudgeEvidence(dspy.Signature):

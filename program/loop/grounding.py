@@ -196,8 +196,9 @@ def _check_claims(state: State, text: str) -> _Drafting:
     checked = [claim for claim in stated if _cited(state.kept, claim)]
     supported: list[Any] = []
     responsive = None
-    if checked and state.program.judges_at_once:
+    if checked and state.at_once:
         (reply,) = yield [_ask_at_once(state, stated, checked)]
+        state.at_once = reply is not None
         if reply is not None:
             threshold = state.program.threshold("grounder.support", "supported")
             supported = read_chances(reply["supported"], len(checked), threshold)
@@ -235,7 +236,7 @@ def _estimate_confidence(
 
 
 def _ask_at_once(state: State, stated: Sequence[Claim], checked: Sequence[Claim]) -> Ask:
-    claims = [CitedClaim(n=n, text=claim.bare, cites=list(claim.cites)) for n, claim in enumerate(checked, 1)]
+    claims = [CitedClaim(n=n, text=claim.bare, cites=claim.cites) for n, claim in enumerate(checked, 1)]
     inputs = {"question": state.question, "claims": claims, "passages": state.kept}
     return Ask("grounder.claims", {**inputs, "answer": statements(stated, state.kept)})
 

@@ -225,6 +225,8 @@ class State:
     need: Need
     plan: Plan
     strategy: Strategy
+    at_once: bool
+    """Whether a chat model judges and can be reached: all decisions about some evidence are then asked in one call."""
     order: tuple[Strategy, ...] = ()
     """The strategies to try one after another, where one is searched at a time."""
     pool: Sequence[Passage] | None = None

@@ -53,7 +53,18 @@ def steps(
     everywhere = Plan("simple", program.sources, ())
     strategy = Strategy(ALL, program.sources)
     need = evidence.read_need(question)
-    state = State(question, program, program.tuning(), max_rounds, tripped, path, need, everywhere, strategy)
+    state = State(
+        question,
+        program,
+        program.tuning(),
+        max_rounds,
+        tripped,
+        path,
+        need,
+        everywhere,
+        strategy,
+        program.judges_at_once,
+    )
     for attempt in (_answer_in_rounds, _fall_back):
         try:
             return (yield from attempt(state))
