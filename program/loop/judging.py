@@ -27,7 +27,7 @@ class _Judgement:
 
 
 def judge_evidence(state: State) -> Part:
-    """Judge the new passages, then the kept ones together; learn what is missing when a round is left.
+    """Judge the new passages, then those kept, and learn what is missing.
 
     A judgement that cannot be read is none: nothing is concluded from it. Raises `StepFailed` when that leaves every
     passage, or the whole, unjudged.
@@ -101,7 +101,7 @@ def _judge_at_once(state: State) -> Generator[list[Request], list[Reply], _Judge
 
 
 def judge_passages(state: State) -> Part:
-    """Judge the passages of the new searches one by one, and keep of all that was found what helps."""
+    """Judge the passages of the new searches, and keep what helps."""
     pairs = [(query, passage) for name, query in state.new for passage in state.ranked[name, query]]
     if not state.tuning.filter:
         state.new = []
