@@ -21,8 +21,7 @@ from optimize.evaluation.metrics import judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
 from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
-from program.loop.grounding import split_claims
-from program.loop.grounding import state_claims
+from program.loop.grounding import split_claims, state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Ask, Find, StepFailed
 from program.passage import Passage

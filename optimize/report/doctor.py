@@ -155,7 +155,7 @@ def _embed_text(name: str = "local/minilm") -> None:
 
 
 def _rerank_passage(name: str) -> None:
-    from program.knowledge.index.rerank import Reranker
+    from program.knowledge.index.fusion import Reranker
     from program.passage import Passage
 
     Reranker(name).rerank("A question?", [Passage("a", "a", "A title", "A text.", scores={"dense": 1.0})])
