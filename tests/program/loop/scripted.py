@@ -15,7 +15,7 @@ from program.answer import Answer
 from program.loop.rag import AgenticRAG
 from program.loop.state import Budget, Find, Runtime
 from program.models.catalog import Models
-from program.models.prompt import Prompt, read, reply
+from program.models.embedded.writer import WriterPrompt, format_reply, read_prompt
 from program.passage import NO_FILTERS, Passage, SourceCard
 from program.serve.trace import TraceLog, emit_spans
 from program.settings import ModelSettings
@@ -86,7 +86,7 @@ class ScriptedModels:
         return self(state, questions)
 
     def complete(self, request: Any) -> Response:
-        if self.held in read(request).outputs:
+        if self.held in read_prompt(request).outputs:
             self.gate.wait(60)
         return self.respond(request)
 
@@ -94,10 +94,10 @@ class ScriptedModels:
         return response_to_events(self.complete(request))
 
     def respond(self, request: Any) -> Response:
-        prompt = read(request)
+        prompt = read_prompt(request)
         values = {name: self._write(name, prompt) for name in prompt.outputs}
         usage = Usage(input_tokens=10, output_tokens=5, total_tokens=15)
-        message = Message.assistant([TextPart(reply(prompt, values))])
+        message = Message.assistant([TextPart(format_reply(prompt, values))])
         return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
 
     def _decide(self, name: str, put: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ScriptedModels:
         shares = {option: self.replies["sure"] if option == value else rest for option in put["criteria"]}
         return {"probabilities": shares, "confidence": self.replies["sure"]}
 
-    def _write(self, name: str, prompt: Prompt) -> Any:
+    def _write(self, name: str, prompt: WriterPrompt) -> Any:
         inputs = {**prompt.inputs, "passages": prompt.excerpts()}
         key = "direct" if name == "answer" and "passages" not in prompt.inputs else name
         self.asked.append((key, inputs))
@@ -127,7 +127,7 @@ class _Async:
         self.models = models
 
     async def complete(self, request: Any) -> Response:
-        if self.models.held in read(request).outputs:
+        if self.models.held in read_prompt(request).outputs:
             self.models.holding += 1
             await asyncio.sleep(60)
         return self.models.respond(request)
