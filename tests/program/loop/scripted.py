@@ -109,7 +109,7 @@ class ScriptedModels:
         return {"probabilities": shares, "confidence": self.replies["sure"]}
 
     def _write(self, name: str, prompt: WriterPrompt) -> Any:
-        inputs = {**prompt.inputs, "passages": prompt.excerpts()}
+        inputs = {**prompt.inputs, "passages": prompt.read_passages()}
         key = "direct" if name == "answer" and "passages" not in prompt.inputs else name
         self.asked.append((key, inputs))
         return self._value(key, inputs)
