@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 from figures import Figure, figure, run_benchmark
 from numpy.typing import NDArray
-from program.serve.experiment_store import ArmDesign, Assignment, Design, ExposureLog, read_rows
 
 from optimize.abtest.arm_statistics import MISMATCH, merge_rows
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
+from program.serve.experiment_store import ArmDesign, Assignment, Design, ExposureLog, read_rows
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05

@@ -15,24 +15,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.support
-sys.path.insert(0, str(Path(__file__).parent))
-
-import dspy
-from apart import serve_apart
-from dspy.utils.exceptions import LMError
 from figures import Figure, figure, run_benchmark
-from goods import AT_ONCE, Tally, ask_all, program_at, question
 
-from program import Answer, Outcome
+from program import Answer
 from program.loop.rag import AgenticRAG
-from program.models.catalog import Models, open_models
-from program.models.language.adapter import use_adapter
-from program.models.language.spending import track_spending
-from program.models.language.transport import CallFailed
-from program.settings import ModelSettings, ProviderSettings
 from tests.support.goods import ask_about, program_at
 from tests.support.provider import FAULTS, Provider, Script, serve
 from tests.support.replies import obliging
@@ -106,92 +93,6 @@ def measure_mix(
 def measure_outage(provider: Provider, folder: Path, n: int, seconds: float) -> Iterator[Figure]:
     """The server is gone for a while in the middle: the embedded models answer, and then the model again."""
     provider.follow(Script(delay=0.01))
-    terms = "call_seconds = 2\nretries = 1\nbreaker_after = 4\nbreaker_seconds = 0.5"
-    rag = program_at(provider.url, folder / "dead", provider=terms)
-    rag(question(-1))
-    lane = rag.runtime.models.decide.endpoint
-
-    async def through() -> tuple[list[Tally], bool]:
-        before = await ask_all(rag, range(n // 4), AT_ONCE)
-        provider.stop()
-        until, during, at = time.perf_counter() + seconds, [], n // 4
-        while time.perf_counter() < until:
-            during.append(await ask_all(rag, range(at, at + AT_ONCE), AT_ONCE))
-            at += AT_ONCE
-        opened = lane.breaker.opened is not None
-        provider.start()
-        await asyncio.sleep(1.0)
-        after = await ask_all(rag, range(at, at + n // 4), 1)
-        return [before, *during, after], opened
-
-    tallies, opened = asyncio.run(asyncio.wait_for(through(), seconds + PATIENCE))
-    asked = n // 4 * 2 + AT_ONCE * (len(tallies) - 2)
-    ended = sum(len(tally.answers) for tally in tallies)
-    gone = [answer for tally in tallies[1:-1] for answer in tally.answers]
-    stood_in = sum(answer.outcome == Outcome.ANSWERED for answer in gone) / max(1, len(gone))
-    well = sum(not any("decided" in note for note in a.trace.path) for a in tallies[-1].answers[1:])
-    return [
-        figure("dead server: questions that end in an outcome", ended / asked, ">= 1", asked),
-        figure("dead server: exceptions", sum(len(tally.errors) for tally in tallies), "<= 0", asked),
-        figure("dead server: the circuit opened", float(opened), ">= 1", 1),
-        figure("dead server: answered meanwhile by the embedded models", stood_in, "report", len(gone)),
-        figure("dead server: served by the model again", well / max(1, n // 4 - 1), ">= 1", n // 4 - 1),
-    ]
-
-
-def torture() -> list[Figure]:
-    """Malformed replies of the server: mended without a second call, or refused; never taken for another value."""
-    lines = [json.loads(line) for line in TORTURE.read_text(encoding="utf-8").splitlines()]
-    mendable = [line for line in lines if line["expect"] is not None]
-    mended = wrong = counted = 0
-    with serve() as provider:
-        terms = ProviderSettings(model={MODEL: {"api_base": provider.url}}, retries=0, fallback=False)
-        models = open_models(ModelSettings(decide=MODEL, write=MODEL), terms)
-        for line in lines:
-            provider.follow(Script(replies=((r"\A", line["reply"]),)))
-            got, calls = reading(models, line)
-            mended += got == line["expect"] is not None and calls == 1
-            wrong += got is not None and got != line["expect"]
-            counted += calls == provider.calls
-    return [
-        figure("torture list: mended without a second call", mended / len(mendable), ">= 0.95", len(mendable)),
-        figure("torture list: wrong values accepted", wrong, "<= 0", len(lines)),
-        figure("torture list: calls counted as the server does", counted / len(lines), ">= 1", len(lines)),
-        figure("torture list: replies", len(lines), ">= 60", len(lines)),
-    ]
-
-
-def reading(models: Models, line: Mapping[str, Any]) -> tuple[Any, int]:
-    """What a reply of the list is read as, or None when it is refused in the end; and the calls that it took."""
-    with track_spending() as spent:
-        try:
-            got = _value(models, line["kind"])
-        except (CallFailed, LMError):  # of an empty reply
-            got = None
-    return None if any("safe default" in note for note in spent.notes) else got, spent.calls
-
-
-def _value(models: Models, kind: str) -> Any:
-    if kind in DECIDED:
-        (answer,) = models.decide(
-            state={"instructions": "Decide.", "inputs": {"x": "y"}}, questions=DECIDED[kind]
-        ).values()
-        if "noul" in answer:
-            return answer["noul"] >= 0.5
-        return max(answer["probabilities"], key=answer["probabilities"].get)
-    with use_adapter(models.write):
-        return dict(dspy.Predict(WRITTEN[kind])(lm=models.write, question="x"))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer questions, under a minute")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", default="", help="some parts, with commas")
-    options = parser.parse_args()
-    quick = options.quick
-    with tempfile.TemporaryDirectory() as place, serve_apart(obliging) as at:
-        folder = Path(place)
     rag = program_at(provider.url, folder / "outage", provider="call_seconds = 2\nretries = 1")
     rag(ask_about(-1))
     before = asyncio.run(ask_all(rag, range(n)))

@@ -14,20 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-from program.serve.experiment_store import (
-    DESIGN,
-    EXPERIMENTS,
-    ArmDesign,
-    Design,
-    ExperimentState,
-    MetricGuard,
-    end_experiment,
-    experiment_folder,
-    log_files,
-    read_design,
-    read_rows,
-    read_state,
-)
 
 from optimize.abtest.arm_statistics import (
     COSTS,
@@ -46,6 +32,20 @@ from optimize.abtest.arm_statistics import (
 from optimize.registry.versions import hold_lock
 from program.errors import ExperimentError
 from program.serve import manifest, reference
+from program.serve.experiment_store import (
+    DESIGN,
+    EXPERIMENTS,
+    ArmDesign,
+    Design,
+    ExperimentState,
+    MetricGuard,
+    end_experiment,
+    experiment_folder,
+    log_files,
+    read_design,
+    read_rows,
+    read_state,
+)
 from program.settings import artifacts_root
 from program.storage import write_whole
 

@@ -17,7 +17,9 @@ from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
 TRAPS = ("://", "www.", "![", "<img", "<a ", "<script", "<iframe", "javascript:", "data:text", "mailto:", "](")
-ATTACKS = [json.loads(line) for line in (Path(__file__).parents[1] / "models" / "attacks.jsonl").read_text().splitlines()]
+ATTACKS = [
+    json.loads(line) for line in (Path(__file__).parents[1] / "models" / "attacks.jsonl").read_text().splitlines()
+]
 PLANTED = [attack["text"] for attack in ATTACKS if any(trap in attack["text"].lower() for trap in TRAPS)]
 GOODS = "kettle toaster lamp heater fan mixer scale radio clock shaver blender grinder".split()
 LINE = "The fee of the {good} is GBP 5, details at http://evil.example/collect?q=secret of the {good}."
