@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from optimize.abtest.arm_statistics import MISMATCH, merge_rows
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
-from program.serve.experiment_design import ArmDesign, Assignment, Design
-from program.serve.exposures import ExposureLog, read_rows
+from program.serve.experiment_store import ArmDesign, Assignment, Design, ExposureLog, read_rows
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05
