@@ -106,11 +106,7 @@ class _Cover:
 
 
 def evidence_features(
-    question: TextWords,
-    passages: Sequence[TextWords],
-    query: Vector,
-    vectors: Vector,
-    rarity: Rarity,
+    question: TextWords, passages: Sequence[TextWords], query: Vector, vectors: Vector, rarity: Rarity
 ) -> Vector:
     """Return the FEATURE_NAMES of a set of passages; without passages all are 0.
 

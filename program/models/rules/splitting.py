@@ -77,10 +77,6 @@ _CHOICE = re.compile(
     r"(?i)^(?P<ask>(?:which|who|what)\b[^,:?]*?\b(?P<more>\w+er|more \w+|less \w+|fewer \w+|most \w+|\w+est|better|best"
     r"|longer|more|less)\b[^,:?]*)[,:]\s*(?P<a>[^,?]+?)\s+or\s+(?P<b>[^,?]+?)[?.]*$"
 )
-_BOTH = re.compile(
-    r"^(?P<head>.*?)\bboth\s+(?P<a>(?:the |an? )?[\w-]+(?: [\w-]+){0,3}?)\s+and\s+(?P<b>(?:the "
-    r"|an? )?[A-Z0-9][\w-]*(?: [A-Z0-9][\w-]*)*|(?:the |an? )?[\w-]+)(?P<tail>\b.*)$"
-)
 _NAME_PAIR = re.compile(
     rf"^(?P<head>.*?[\w,] )(?P<a>{NAMED})(?:, (?P<m>{NAMED}))?,? (?:and|or|versus|vs\.?"
     rf"|as well as) (?:(?P<prep>{PREP}) )?(?P<b>{NAMED})(?P<tail>(?:[ ,?].*)?)$"
@@ -247,8 +243,6 @@ def split_comparison(text: str) -> list[str]:
         return _write_sides(about, parts["a"], parts["b"])
     if found := _CHOICE.match(bare):
         return [f"{found['ask']}: {found['a']}", f"{found['ask']}: {found['b']}"]
-    if found := _BOTH.match(bare):
-        return [f"{found['head']}{side}{found['tail']}" for side in (found["a"], found["b"])]
     if (found := _NAME_PAIR.match(bare)) and not re.search(r"\bbetween $", found["head"]):
         prep = f"{found['prep']} " if found["prep"] else ""
         head = re.sub(rf"{prep}$", "", found["head"]) if prep else found["head"]

@@ -13,6 +13,7 @@ from program.errors import KnowledgeError
 from program.knowledge import tables
 from program.knowledge.sql_gate import check_sql
 from program.knowledge.tables import TableSource
+from program.models.table_schema import ForeignKey
 from program.passage import SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
@@ -105,7 +106,7 @@ def test_a_statement_that_takes_too_long_is_interrupted(tmp_path: Path, monkeypa
         ("a,\n1,2\n", "without a name"),
         ("", "is empty"),
         ("\n\n", "is empty"),
-        ("1,2\n3,4\n", "no header"),
+        ("1,2\n3,4\n", "without a name"),
         ("name\ncaf\xe9\n".encode("latin-1"), "not UTF-8"),
         (b"\xff\xfea\x00,\x00b\x00", "not UTF-8"),
         ('a,b\n"1,2\n', "cannot be read"),
@@ -153,10 +154,15 @@ def test_the_types_of_csv_columns_are_read_from_their_cells(write: Callable[[str
 
 def test_the_schema_names_tables_columns_values_ranges_and_links(clinic: TableSource, tmp_path: Path) -> None:
     library = TableSource("records", CARD, place(LIBRARY, tmp_path), WordEmbedder())
-    assert "department text: Cardiology, Dermatology, Paediatrics" in clinic.schema.describe()
-    assert "wait_minutes integer unique: 9 to 75" in clinic.schema.describe()
-    assert "visited_on date unique: 2025-01-08 to 2025-06-21" in clinic.schema.describe()
-    assert "member_id -> members.id" in library.schema.describe()
+    columns = {column.name: column for column in clinic.schema.table("visits").columns}
+    assert columns["department"].values == ("Cardiology", "Dermatology", "Paediatrics")
+    assert (columns["wait_minutes"].kind, columns["wait_minutes"].low, columns["wait_minutes"].high) == (
+        "integer",
+        9,
+        75,
+    )
+    assert (columns["visited_on"].kind, columns["visited_on"].high) == ("date", "2025-06-21")
+    assert library.schema.table("loans").foreign_keys == (ForeignKey("member_id", "members", "id"),)
 
 
 def test_a_column_that_breaks_its_declared_type_is_read_as_text(tmp_path: Path) -> None:
