@@ -45,14 +45,9 @@ def read_csv_table(file: Path) -> tuple[list[str], list[list[str]]]:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.reader(lines, strict=True)
             numbered = [(reader.line_num, [c.strip() for c in row]) for row in reader if any(c.strip() for c in row)]
-    except UnicodeDecodeError as error:
-        raise KnowledgeError(
-            f"{file.name} is not UTF-8 text (byte {error.start}).", "Save it again as CSV with UTF-8 encoding."
-        ) from error
-    except (csv.Error, OSError) as error:
-        raise KnowledgeError(
-            f"{file.name} cannot be read: {error}.", "Save it again as comma-separated CSV."
-        ) from error
+    except (csv.Error, OSError, UnicodeDecodeError) as error:
+        mend = "Save it again as comma-separated CSV with UTF-8 encoding."
+        raise KnowledgeError(f"{file.name} cannot be read: {error}.", mend) from error
     if not numbered:
         raise KnowledgeError(f"{file.name} is empty.", "Give it a header line with column names, or remove it.")
     header = [_name_column(cell) if cell else "" for cell in numbered[0][1]]

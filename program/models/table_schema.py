@@ -12,9 +12,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 Kind = Literal["integer", "real", "date", "text", "boolean"]
-DISTINCT_KEPT = 500
-LONGEST_VALUE = 120
-TABLES_READ = 100
+DISTINCT_KEPT, LONGEST_VALUE, TABLES_READ = 500, 120, 100
 _YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
 _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
@@ -43,9 +41,8 @@ def _split_name(name: str) -> tuple[str, ...]:
 class Column:
     """One column of a table or view.
 
-    `values` holds every distinct value of a text column that has at most 500 of them. `low` and `high` are the
-    extremes of a number or date column (dates as ISO text). `shapes` are regular expressions that every value of an
-    identifier column fits.
+    `values` are the distinct values of a text column with at most 500; `low` and `high` the extremes of a number or
+    date column (dates as ISO text); `shapes` are regular expressions that every value of an identifier column fits.
     """
 
     table: str
@@ -98,7 +95,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """A foreign key: `column` of the table holds values of `to_column` of `to_table`."""
+    """A `column` of a table that holds values of another table's column."""
 
     column: str
     to_table: str
@@ -164,7 +161,7 @@ def read_schema(connection: sa.Connection) -> Schema:
 
 
 def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> TableSchema:
-    """Add the keys that column names imply, when none is declared (CSV files cannot)."""
+    """Add the keys that column names imply, when none is declared."""
     if table.foreign_keys:
         return table
     keys = tuple(

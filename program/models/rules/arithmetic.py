@@ -45,35 +45,20 @@ _LESSENED, _RAISED = "(?:decreased|reduced|discounted|lowered|cut)", "(?:increas
 _TAX = "(?: (?:vat|tax|gst|hst|tip|interest|service))?"
 _PERCENTAGES: tuple[tuple[str, Callable[[float, float], float], str], ...] = (
     (rf"{_N}% of {_N}", lambda p, x: p * x / 100, "{0}% of {1} is {r} ({1} × {0} / 100)."),
-    (
-        rf"{_N}% off(?: of)? (?:a |an )?(?:\w+ )?(?:of )?{_N}",
-        lambda p, x: x * (1 - p / 100),
-        "{1} less {0}% is {r} ({1} × (1 - {0} / 100)).",
-    ),
-    (
-        rf"{_N} (?:with|after|less|minus) (?:a |an )?{_N}%(?: discount| off| reduction)?"
-        rf"|{_LESS} {_N} by {_N}%|{_N} {_LESSENED} by {_N}%",
-        lambda x, p: x * (1 - p / 100),
-        "{0} less {1}% is {r} ({0} × (1 - {1} / 100)).",
-    ),
-    (
-        rf"{_N} (?:plus|\+|and|including) {_N}%{_TAX}|{_MORE} {_N} by {_N}%|{_N} {_RAISED} by {_N}%",
-        lambda x, p: x * (1 + p / 100),
-        "{0} plus {1}% is {r} ({0} × (1 + {1} / 100)).",
-    ),
+    (rf"{_N}% off(?: of)? (?:a |an )?(?:\w+ )?(?:of )?{_N}", lambda p, x: x * (1 - p / 100),
+     "{1} less {0}% is {r} ({1} × (1 - {0} / 100))."),
+    (rf"{_N} (?:with|after|less|minus) (?:a |an )?{_N}%(?: discount| off| reduction)?"
+     rf"|{_LESS} {_N} by {_N}%|{_N} {_LESSENED} by {_N}%", lambda x, p: x * (1 - p / 100),
+     "{0} less {1}% is {r} ({0} × (1 - {1} / 100))."),
+    (rf"{_N} (?:plus|\+|and|including) {_N}%{_TAX}|{_MORE} {_N} by {_N}%|{_N} {_RAISED} by {_N}%",
+     lambda x, p: x * (1 + p / 100), "{0} plus {1}% is {r} ({0} × (1 + {1} / 100))."),
     (rf"add {_N}%(?: \w+)? to {_N}", lambda p, x: x * (1 + p / 100), "{1} plus {0}% is {r} ({1} × (1 + {0} / 100))."),
     (rf"(?:what )?{_PER} of {_N} is {_N}", lambda y, x: 100 * x / y, "{1} is {r}% of {0} (100 × {1} / {0})."),
-    (
-        rf"(?:what )?{_PER} is {_N} (?:out )?of {_N}|{_N} (?:as|is) (?:a|what) {_PER} of {_N}",
-        lambda x, y: 100 * x / y,
-        "{0} is {r}% of {1} (100 × {0} / {1}).",
-    ),
-    (
-        rf"(?:the )?{_PER} (?:change|increase|decrease|rise|fall|difference) (?:from|between) {_N} (?:to|and) {_N}",
-        lambda x, y: 100 * (y - x) / x,
-        "From {0} to {1} is a change of {r}% (100 × ({1} - {0}) / {0}).",
-    ),
-)
+    (rf"(?:what )?{_PER} is {_N} (?:out )?of {_N}|{_N} (?:as|is) (?:a|what) {_PER} of {_N}",
+     lambda x, y: 100 * x / y, "{0} is {r}% of {1} (100 × {0} / {1})."),
+    (rf"(?:the )?{_PER} (?:change|increase|decrease|rise|fall|difference) (?:from|between) {_N} (?:to|and) {_N}",
+     lambda x, y: 100 * (y - x) / x, "From {0} to {1} is a change of {r}% (100 × ({1} - {0}) / {0})."),
+)  # fmt: skip
 """Pattern, result, and the sentence with the two numbers in the order of the question and the result."""
 _OTHER_SUM = re.compile(r"(?i)%|\b(?:vat|tax|discount|percent|(?<!no )interest|off|twice|double|half)\b")
 _LEFT = re.compile(r"(?i)\b(?:left|remain(?:s|ing)?|still (?:have|got)|to go)\b")
@@ -202,7 +187,6 @@ def _percent_change(before: float, after: float) -> str:
 
 
 def _clock_time(text: str) -> str:
-    """Return the time so long after (or before) a time of day."""
     clocks = _CLOCK.findall(text)
     if len(clocks) != 1 or not _WHEN.search(text):
         return ""
@@ -247,7 +231,6 @@ def _find_unit(name: str) -> tuple[str, float] | None:
 
 
 def _format_number(value: float) -> str:
-    """Write a number with at most six decimals and commas between thousands."""
     rounded = round(value, 6)
     if rounded == int(rounded):
         return f"{int(rounded):,}"

@@ -152,7 +152,6 @@ def _paired_cosines(rows: Matrix, query: Vector) -> Matrix:
 
 
 def _nth(values: Matrix, n: int) -> float:
-    """Return the n-th largest, or the smallest of a shorter list."""
     return float(np.sort(values)[::-1][min(n, len(values) - 1)])
 
 

@@ -93,8 +93,6 @@ def _try_tables(question: str, schema: Schema, embedder: Encoder | None) -> tupl
 
 @dataclass
 class _Parse:
-    """One question tried on one table."""
-
     trial: TableTrial
     filters: tuple[Filter, ...] = ()
 
@@ -212,10 +210,7 @@ class _Parse:
         return replace(query, confidence=confidence) if confidence > 0 else None
 
     def _account_for_rest(self, query: Query) -> Query:
-        """Add what remaining words tell of a figure: a column it uses, or a date filled (`shipped`).
-
-        A word that names another column without changing the figure counts little: it may well matter.
-        """
+        """Add what other words tell of a figure: a column it uses, or a date filled (`shipped`)."""
         trial = self.trial
         used = {f.column for f in (*query.filters, *query.share_of)} | {*query.asked, query.group}
         used |= {*(query.measure.columns if query.measure else ())}

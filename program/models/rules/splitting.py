@@ -155,7 +155,6 @@ def _repeat_for_each(part: str, named: tuple[str, ...]) -> list[str]:
 
 
 def _split_clauses(sentence: str) -> Iterator[str]:
-    """Yield the clauses of one sentence that ask something each."""
     sentence = _POLITE.sub("", sentence)
     cuts = [0, *(m.end() for m in _JOINT.finditer(sentence)), len(sentence)]
     ends = [*(m.start() for m in _JOINT.finditer(sentence)), len(sentence)]
@@ -186,7 +185,6 @@ def _shared_tail(clause: str) -> Iterator[str]:
 
 
 def _find_antecedent(part: str) -> str:
-    """Return the last name of a clause, for which a pronoun in the next one stands."""
     found = [name for name in find_names(part) if len(name.split()) <= 4]
     if not found:
         return ""
@@ -195,7 +193,6 @@ def _find_antecedent(part: str) -> str:
 
 
 def _resolve_pronoun(part: str, subject: str) -> str:
-    """Replace the first pronoun of a clause by the subject of the clause before."""
     if not subject or subject.lower() in part.lower():
         return part
     found = _PRONOUN.search(part)
@@ -291,7 +288,6 @@ def split_chain(question: str) -> list[str]:
 
 
 def _find_relative(bare: str) -> re.Match[str] | None:
-    """Find the relative clause behind a question about something else."""
     found = _RELATIVE.search(bare[:LONGEST])
     return found if found and _OUTER.search(bare[: found.start()]) else None
 

@@ -98,7 +98,7 @@ def _is_one_day(span: DateSpan) -> bool:
 
 
 def _named_times(text: str, today: date) -> list[DateSpan]:
-    """Return each time named, alone; `March and May 2025` are of the same year."""
+    """Return each time named; `March and May 2025` are of the same year."""
     found: list[DateSpan] = []
     for match in reversed(list(_POINT.finditer(text))):
         part = match.groupdict()
@@ -200,7 +200,6 @@ def date_bounds(question: QuestionWords, columns: Sequence[Column]) -> Iterator[
 
 
 def _year_bounds(question: QuestionWords, column: Column) -> Iterator[Filter]:
-    """Yield bounds on a column of years, from the dates that begin or end a year."""
     for span in date_spans(question.text, date(int(column.high), 12, 31)):
         at, stop = question.word_at(span.start), question.word_at(span.end)
         whole = all(day is None or (day.month, day.day) == (1, 1) for day in (span.first, span.stop))

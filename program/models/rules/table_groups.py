@@ -175,10 +175,7 @@ def counted_amount(trial: TableTrial, filters: Sequence[Filter], at: int) -> Mea
 
 
 def part_and_whole(question: QuestionWords, filters: Sequence[Filter]) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
-    """Return the filters of a share's part and of its whole.
-
-    Those between `of` and the verb, and dates, make the whole.
-    """
+    """Return a share's filters of the part and of the whole: dates, and those from `of` to the verb."""
     verb = next((i for i, w in enumerate(question.words) if i > 1 and w.low in _VERBS), -1)
     of = next((i for i, w in enumerate(question.words) if w.low == "of"), -1)
     whole = tuple(f for f in filters if of < f.at < verb or (f.column.kind == "date" and f.op != "blank"))
