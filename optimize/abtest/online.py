@@ -32,7 +32,7 @@ from optimize.abtest.arm_statistics import (
 from optimize.registry.versions import hold_lock
 from program.errors import ExperimentError
 from program.serve import manifest, reference
-from program.serve.experiment_design import (
+from program.serve.experiment_store import (
     DESIGN,
     EXPERIMENTS,
     ArmDesign,
@@ -41,10 +41,11 @@ from program.serve.experiment_design import (
     MetricGuard,
     end_experiment,
     experiment_folder,
+    log_files,
     read_design,
+    read_rows,
     read_state,
 )
-from program.serve.exposures import log_files, read_rows
 from program.settings import artifacts_root
 from program.storage import write_whole
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import combinations
 
-from program.knowledge.index.fusion import WEIGHT, fuse, ranking
+from program.knowledge.index.fusion import WEIGHT, fuse, rank_positions
 from program.loop.policy import Tuning
 from program.loop.state import Conflict, Key, Need, State
-from program.passage import AUTHORITY, Passage, unique
+from program.passage import AUTHORITY, Passage, drop_repeats
 
 PREVIEW = 8  # passages that the classifier is shown
 REMEMBERED = 48  # rankings of one pool
@@ -99,7 +99,7 @@ def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
     """Return the passages of several queries, each query's best first in turn, without repeats."""
     lists = [list(passages) for passages in ranked]
     longest = max((len(passages) for passages in lists), default=0)
-    return unique([passages[n] for n in range(longest) for passages in lists if n < len(passages)])
+    return drop_repeats([passages[n] for n in range(longest) for passages in lists if n < len(passages)])
 
 
 def read_need(question: str) -> Need:
@@ -220,7 +220,7 @@ def _rank_scores(
         pool = [passage for passage in pool if part in passage.scores]
         ranked = _rank_by_part(pool, part)
     else:
-        ranked = ranking(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
+        ranked = rank_positions(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
     if tuning.document_weight:
         ranked = _share_by_document(pool, ranked, tuning.document_weight)
     if timely and tuning.recency:

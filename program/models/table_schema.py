@@ -150,7 +150,7 @@ def read_schema(connection: sa.Connection) -> Schema:
         rows = int(connection.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())
         columns = tuple(_read_column(connection, name, d["name"], d["type"], rows) for d in described)
         keys = tuple(
-            ForeignKey(*key["constrained_columns"], key["referred_table"], *key["referred_columns"])
+            ForeignKey(key["constrained_columns"][0], key["referred_table"], key["referred_columns"][0])
             for key in inspector.get_foreign_keys(name)
             if len(key["constrained_columns"]) == len(key["referred_columns"]) == 1
             if key["referred_table"] in names and key["referred_table"] != name

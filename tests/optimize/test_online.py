@@ -10,8 +10,7 @@ import pytest
 from optimize.abtest.online import report_experiment, start_experiment
 from optimize.cli.main import main
 from program.errors import ExperimentError, VersionError
-from program.serve.experiment_design import Assignment, read_design
-from program.serve.exposures import ExposureLog, pseudonymize
+from program.serve.experiment_store import Assignment, ExposureLog, pseudonymize, read_design
 from tests.experiments import KEY, NAME, begin, publish
 
 RATES = {"A": 0.5, "B": 0.5, "C": 0.5}
