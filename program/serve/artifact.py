@@ -16,7 +16,7 @@ from dspy.adapters.types.decision import decision_type
 from program.errors import IntegrityError, ModelError, VersionError
 from program.loop.policy import LEVEL, Knob, apply_setting, find_dimensions
 from program.loop.rag import AgenticRAG
-from program.models.catalog import listed, missing_keys
+from program.models.catalog import list_names, missing_keys
 from program.project import Project
 from program.serve.manifest import Manifest
 
@@ -91,7 +91,7 @@ def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
 def require_keys(project: Project, role: str, whose: str) -> None:
     """Raise `ModelError` when the environment lacks a key for a role's model."""
     named = getattr(project.settings.models, role)
-    if missing := [key for name in listed(named) for key in missing_keys(name, project.settings.provider)]:
+    if missing := [key for name in list_names(named) for key in missing_keys(name, project.settings.provider)]:
         raise ModelError(
             f"{whose} cannot reach its model for {role}, {named}: no {', '.join(missing)}.",
             f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
@@ -113,8 +113,10 @@ def check_models(manifest: Manifest, project: Project) -> None:
         )
     for role in ROLES:
         require_keys(project, role, manifest.label)
-        if role in then and listed(then[role]) != listed(now[role]):  # a cascade is sealed as a list, opened as a tuple
-            before, after = (" > ".join(listed(names)) or "nothing" for names in (then[role], now[role]))
+        if role in then and list_names(then[role]) != list_names(
+            now[role]
+        ):  # a cascade is sealed as a list, opened as a tuple
+            before, after = (" > ".join(list_names(names)) or "nothing" for names in (then[role], now[role]))
             _log.warning("%s was compiled with %s = %s and runs with %s.", manifest.label, role, before, after)
 
 
@@ -157,7 +159,7 @@ def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[s
 
 
 def _loadable_range(name: str, low: float, high: float) -> tuple[float, float]:
-    """Return the range of valid values: those of a decision say only where a search looks."""
+    """Return the range of valid values, wider than where a search looks."""
     _, decision, output = name.partition(":")
     if not decision or LEVEL in output:  # cuts keep their order only within their own ranges
         return low, high
