@@ -21,8 +21,8 @@ import numpy as np
 from figures import Figure, figure, find_datasets, run_benchmark
 from numpy.typing import NDArray
 
-from program.models.decider import LocalDecider
-from program.models.encoder import shared_embedder
+from program.models.embedded.decider import LocalDecider
+from program.models.embedded.encoder import shared_embedder
 from program.signatures import Sufficiency
 
 Floats = NDArray[np.float64]

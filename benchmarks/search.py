@@ -33,7 +33,7 @@ from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.store import Index
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
-from program.models.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, SourceCard, embedding_text, keyword_text
 from program.project import Project
 

@@ -227,7 +227,7 @@ def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
     ]
     print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
     if one.by_tag:
-        tags = [(tag, f"{i.mean:+.3f}", format_interval((i.low, i.high)), str(i.n)) for tag, i in one.by_tag.items()]
+        tags = [(tag, f"{i.value:+.3f}", format_interval((i.low, i.high)), str(i.n)) for tag, i in one.by_tag.items()]
         print_table(f"{one.metric} by tag", ("tag", "B - A", "95 % interval", "n"), tags)
         typer.echo(SUBGROUPS)
     if one.flipped:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import orjson
 
-from optimize.compiler.heads import embedded_deciders
 from optimize.compiler.record import Record
 from optimize.compiler.scores import Scores
 from optimize.compiler.spending import Caps, Spending
@@ -23,7 +22,7 @@ from program.knowledge.index.build import Advance
 from program.loop.decisions import all_clients_of, is_embedded
 from program.loop.policy import Setting
 from program.loop.rag import AgenticRAG
-from program.models.minilm import THREADS, threads
+from program.models.embedded.encoder import THREADS, count_threads
 from program.project import Project
 
 AHEAD = 16
@@ -117,9 +116,6 @@ class Abreast:
 def close_files(program: AgenticRAG, record: Record) -> None:
     """Lets go of what a forked process must not inherit open; each process opens it anew when it needs it."""
     record.close()
-    program.runtime.library.embedder.close_file()
-    for decider in embedded_deciders(program):
-        decider.close_file()
 
 
 def unseen(done: int, of: int) -> None:
@@ -180,7 +176,7 @@ def half_the_threads() -> Iterator[None]:
         yield
         return
     inside = _halved.set(True)
-    before, half = os.environ.get(THREADS), max(1, threads() // 2)
+    before, half = os.environ.get(THREADS), max(1, count_threads() // 2)
     os.environ[THREADS] = str(half)
     try:
         yield

@@ -23,12 +23,12 @@ from program.loop.decisions import ask_client, is_decision, is_direct, to_prompt
 from program.loop.evidence import Pool
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask, Find, StepFailed, search_arguments
-from program.models.adapter import speaking
-from program.models.admission import MOST_TOKENS, prompt_tokens
-from program.models.catalog import LOCAL, price
-from program.models.spending import Spending as Spent
-from program.models.spending import spending as spending_of
-from program.models.writer import WriterEngine
+from program.models.catalog import LOCAL, price_call
+from program.models.embedded.writer import WriterEngine
+from program.models.language.adapter import use_adapter
+from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
+from program.models.language.spending import ModelSpending as Spent
+from program.models.language.spending import track_spending as spending_of
 from program.passage import Passage
 
 ATTEMPTS = 4
@@ -147,7 +147,7 @@ class Calls:
     def _made(self, put: Put, digest: bytes | None) -> Performed:
         model = put.model
         here = model.model.startswith(LOCAL)
-        apart = not hasattr(model, "lane")  # a lane asks the cap itself, before each request that a call comes to
+        apart = not hasattr(model, "endpoint")  # a lane asks the cap itself, before each request that a call comes to
         expected = self._most(put) if apart else 0.0
         refusals, failure, refused = self._record.refusals, "", digest is not None
         for _ in range(ATTEMPTS):
@@ -157,7 +157,7 @@ class Calls:
             started = time.perf_counter()
             spent = Spent()
             try:
-                with spending_of(cap=self._spending) as spent, speaking(model), dspy.track_usage() as tracker:
+                with spending_of(cap=self._spending) as spent, use_adapter(model), dspy.track_usage() as tracker:
                     value = self._value(put, tracker)
             except Exception as error:
                 if apart:
@@ -197,12 +197,12 @@ class Calls:
 
     @staticmethod
     def _entry(value: Any, model: Any, seconds: float, spent: Spent, usage: dict[str, Any]) -> Entry:
-        if hasattr(model, "lane"):
+        if hasattr(model, "endpoint"):
             return Entry(value, seconds, spent.tokens_in, spent.tokens_out, spent.usd)
         totals = list(usage.values())
         tokens_in = sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals)
         tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in totals)
-        return Entry(value, seconds, tokens_in, tokens_out, price(model, tokens_in, tokens_out))
+        return Entry(value, seconds, tokens_in, tokens_out, price_call(model, tokens_in, tokens_out))
 
     def _most(self, put: Put) -> float:
         """The most that a call can cost, in US dollars: a token for every two bytes, and the longest reply."""
@@ -210,8 +210,8 @@ class Calls:
             return 0.0
         inputs = [value for ask in put.asks for value in to_prompt_inputs(ask.inputs).values()]
         tasks = len({ask.predictor for ask in put.asks})
-        longest = int((put.model.kwargs or {}).get("max_tokens") or MOST_TOKENS)
-        return price(put.model, prompt_tokens(inputs, tasks), longest)
+        longest = int((put.model.kwargs or {}).get("max_tokens") or MAX_REPLY_TOKENS)
+        return price_call(put.model, estimate_prompt_tokens(inputs, tasks), longest)
 
 
 class Packing:

@@ -10,7 +10,7 @@ from optimize.compiler.record import Entry
 from program.loop.decisions import clients_of
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask, Find, Request
-from program.models.cascade import settled
+from program.models.cascade import is_settled
 
 Known = Mapping[int, Any]
 """By the identity of a request that was asked ahead: what was replied."""
@@ -112,4 +112,4 @@ def _models(program: AgenticRAG, request: Request) -> Sequence[Any]:
 
 
 def _settled(program: AgenticRAG, request: Request, said: Any) -> bool:
-    return isinstance(request, Find) or settled(said, program.doubt.of(request.predictor))
+    return isinstance(request, Find) or is_settled(said, program.doubt.of(request.predictor))

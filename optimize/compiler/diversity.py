@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optimize.compiler.demonstrations import Demonstration, Fields, label_of
 from program.loop.decisions import to_jsonable
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 
 
 def diverse(demonstrations: Sequence[Demonstration], size: int, embedder: Embedder) -> list[Demonstration]:

@@ -16,8 +16,8 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from optimize.compiler.record import Entry, Record, key_of
 from optimize.compiler.spending import Spending
 from program.loop.rag import AgenticRAG
-from program.models.engine import ProviderEngine, ProviderLM
-from program.models.spending import spending as spending_of
+from program.models.language.gateway import ProviderEngine, ProviderLM
+from program.models.language.spending import track_spending as spending_of
 
 LONGEST = 6000  # characters of an instruction; a longer one is no instruction
 SHOWN = 5  # failures in a reflection
@@ -98,7 +98,7 @@ class _Recorded:
 
     def __init__(self, model: ProviderLM, record: Record, spending: Spending) -> None:
         self._model = model
-        self._engine = ProviderEngine(model.lane)
+        self._engine = ProviderEngine(model.endpoint)
         self._record = record
         self._spending = spending
 

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 
 from program.loop.state import StepFailed
-from program.models.transport import CallFailed
+from program.models.language.transport import CallFailed
 
 _NOT_TAKEN = (400, 413, 422)  # not that of a key or an address, which is of no one prompt
 

@@ -119,7 +119,7 @@ class Comparison:
             },
             "flipped": [dict(f) for f in self.flipped],
             "guardrails": [g.as_dict() for g in self.guardrails],
-            "by_tag": {tag: _list_figures(i.mean, (i.low, i.high), i.n) for tag, i in self.by_tag.items()},
+            "by_tag": {tag: _list_figures(i.value, (i.low, i.high), i.n) for tag, i in self.by_tag.items()},
         }
 
     def text(self) -> str:

@@ -38,14 +38,18 @@ Groups = Sequence[Hashable] | None
 class Interval:
     """A mean and its 95 % interval; infinite ends mean that nothing can be said."""
 
-    mean: float
-    """The mean of the values."""
+    value: float
+    """The mean."""
     low: float
     """The lower end."""
     high: float
     """The upper end."""
     n: int
     """The number of values."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the shape of a metric in `ragc eval --json`."""
+        return {"value": round(self.value, 6), "ci": [round(self.low, 6), round(self.high, 6)], "n": self.n}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +103,7 @@ def mean_interval(
 
 
 def paired_test(
-    a: Sequence[float],
-    b: Sequence[float],
-    groups: Groups = None,
-    *,
-    seed: int = 0,
-    within: tuple[float, float] = ANY,
+    a: Sequence[float], b: Sequence[float], groups: Groups = None, *, seed: int = 0, within: tuple[float, float] = ANY
 ) -> PairedResult:
     """Test B against A, value by value, with a cluster sign-flip test.
 
@@ -118,7 +117,7 @@ def paired_test(
     spread = _measure_spread(differences, groups)
     units = len(spread.sums)
     return PairedResult(
-        difference=interval.mean,
+        difference=interval.value,
         ci=(interval.low, interval.high),
         p=_flip_signs(spread.sums, seed),
         n=n,

@@ -85,7 +85,7 @@ def read_corpus(project: Project) -> Corpus:
 def _open_tables(project: Project, name: str, base: TablesSettings) -> TableSource:
     # Both take long to import, and many projects have no tables; the model itself is loaded by the first question.
     from program.knowledge.tables import TableSource
-    from program.models.encoder import shared_embedder
+    from program.models.embedded.encoder import shared_embedder
 
     return TableSource(name, SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
 

@@ -13,7 +13,7 @@ from program.knowledge.index.fusion import STRATEGIES, TEXT_METHODS, WEIGHT, fus
 from program.knowledge.index.graph_search import GraphScores, score_passages
 from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import best_rows
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 
 if TYPE_CHECKING:

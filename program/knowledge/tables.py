@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool, StaticPool
 from program.errors import KnowledgeError
 from program.knowledge.sql_gate import check_sql
 from program.knowledge.tables_csv import load_folder
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.models.table_query import TableQuery, write_table_query
 from program.models.table_schema import Schema, read_schema
 from program.passage import NO_FILTERS, Filters, Passage, SourceCard

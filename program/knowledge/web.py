@@ -24,7 +24,7 @@ from program.knowledge.index.vectors import best_rows
 from program.knowledge.ingest.convert import convert_html
 from program.knowledge.ingest.metadata import parse_day
 from program.knowledge.ingest.sections import split_markdown
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import AUTHORITY, NO_FILTERS, Filters, Passage, SourceCard, drop_repeats, embedding_text
 from program.settings import HttpSettings, WebSettings
 

@@ -23,9 +23,9 @@ from program.loop.decisions import RunnableProgram, ask_client
 from program.loop.grounding import known_addresses
 from program.loop.metering import Driver, Event, PreparedRequest, Tell, Token, is_draft
 from program.loop.state import Ask, Find, Reply, Request, search_arguments
-from program.models.adapter import PlainListener, speaking
-from program.models.cascade import settled
-from program.models.fence import LinkFilter
+from program.models.cascade import is_settled
+from program.models.language.adapter import PlainListener, use_adapter
+from program.models.language.fence import LinkFilter
 from program.passage import Passage
 
 
@@ -91,7 +91,7 @@ def _perform(driver: Driver, request: Request) -> Reply:
         if call.direct:
             return driver.note_decision(call, _run_within(call.limit, partial(_decide, program, call, request)), spent)
         reply = None
-        with speaking(call.client), dspy.track_usage() as tracker:
+        with use_adapter(call.client), dspy.track_usage() as tracker:
             try:
                 reply = _run_within(call.limit, partial(call.predictor, lm=call.client, **call.inputs))
             except LMError as error:
@@ -111,7 +111,7 @@ async def _aperform(driver: Driver, request: Request) -> Reply:
         if call.direct:
             return driver.note_decision(call, await _adecide(program, call, request), spent)
         reply = None
-        with speaking(call.client), dspy.track_usage() as tracker:
+        with use_adapter(call.client), dspy.track_usage() as tracker:
             try:
                 if driver.tell is not None and is_draft(request):
                     reply = await _stream_draft(call, request.inputs["passages"], program.links, driver.tell)
@@ -127,7 +127,7 @@ def _decide(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[M
     said: list[Mapping[str, Any]] = []
     for client in call.clients:
         said += ask_client(program, client, [ask])
-        if settled(said[-1], program.doubt_of(ask.predictor)):
+        if is_settled(said[-1], program.doubt_of(ask.predictor)):
             break
     return said
 
@@ -140,7 +140,7 @@ async def _adecide(program: RunnableProgram, call: PreparedRequest, ask: Ask) ->
             said.append(await program.requests.aask(ask.predictor, call.predictor, client, call.inputs))
         else:
             said += await asyncio.to_thread(ask_client, program, client, [ask])
-        if settled(said[-1], program.doubt_of(ask.predictor)):
+        if is_settled(said[-1], program.doubt_of(ask.predictor)):
             break
     return said
 

@@ -10,7 +10,7 @@ from typing import Any
 from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decisions import read_chances
 from program.loop.state import DRAFT, Ask, Reply, Request, State, StepFailed, format_share, list_ids
-from program.models.fence import addresses, unlinked
+from program.models.language.fence import find_addresses, remove_links
 from program.passage import Passage
 from program.signatures import CitedClaim, Statement
 
@@ -120,11 +120,11 @@ def make_answer(
     Whoever wrote the text, here it loses the links, images and tags that a passage may have planted.
     """
     known = known_addresses(passages, state.program.links)
-    text, citations = cite_passages(unlinked(text, known), passages)
+    text, citations = cite_passages(remove_links(text, known), passages)
     return Answer(
         text=text,
         outcome=outcome,
-        citations=tuple(replace(citation, title=unlinked(citation.title, known)) for citation in citations),
+        citations=tuple(replace(citation, title=remove_links(citation.title, known)) for citation in citations),
         confidence=min(1.0, max(0.0, confidence)),
         stopped_by=stopped_by,
         route=state.plan.route,
@@ -150,7 +150,7 @@ def abstain(state: State, missing: str, confidence: float, stopped_by: StoppedBy
 
 def known_addresses(passages: Iterable[Passage], hosts: Sequence[str]) -> set[str]:
     """Return the web addresses that an answer may repeat: stated by a passage, of a host that the project names."""
-    return addresses((passage.text for passage in passages), hosts) if hosts else set()
+    return find_addresses((passage.text for passage in passages), hosts) if hosts else set()
 
 
 def split_claims(answer: str) -> list[Claim]:

@@ -28,8 +28,9 @@ from program.loop.decisions import (
 )
 from program.loop.state import DRAFT, Ask, Budget, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
-from program.models.spending import Spending, deadline_after, spending
-from program.models.transport import CallFailed
+from program.models.language.spending import ModelSpending, deadline_after
+from program.models.language.spending import track_spending as spending
+from program.models.language.transport import CallFailed
 from program.passage import Passage
 
 FOR_WRITING = 1 / 3
@@ -181,7 +182,7 @@ class Driver:
         return PreparedRequest(request, started, limit, predictor, inputs, client, stand_in, direct)
 
     @contextmanager
-    def spending(self, call: PreparedRequest) -> Iterator[Spending]:
+    def spending(self, call: PreparedRequest) -> Iterator[ModelSpending]:
         """Meter what language models cost inside the block, also when it fails; a failed request is a step, too.
 
         They may be asked until shortly before the step ends, so that an embedded model can still step in.
@@ -200,7 +201,7 @@ class Driver:
                     self._handed_over.setdefault(handed, note)
 
     @asynccontextmanager
-    async def aspending(self, call: PreparedRequest) -> AsyncIterator[Spending]:
+    async def aspending(self, call: PreparedRequest) -> AsyncIterator[ModelSpending]:
         """Meter as `spending`; a request that the block leaves under way was called off, and is counted first."""
         with self.spending(call) as spent:
             try:
@@ -209,7 +210,7 @@ class Driver:
                 if spent.under_way:
                     await asyncio.wait({asyncio.wrap_future(spent.settled())}, timeout=CALLED_OFF)
 
-    def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: Spending) -> Reply:
+    def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: ModelSpending) -> Reply:
         """Return the decision that the last client's evidence stands for, kept as a step."""
         fields = call.predictor.fields
         decisions = [decode(evidence, fields) for evidence in said]
@@ -223,7 +224,7 @@ class Driver:
         self._note_step(call, decisions[-1], (spent.tokens_in, spent.tokens_out), spent.answering(call.model))
         return decisions[-1]
 
-    def note(self, call: PreparedRequest, reply: Reply, spent: Spending, usage: Mapping[str, Any]) -> Reply:
+    def note(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any]) -> Reply:
         """Return the reply of a search or a text, kept as a step; count a text that no language model was asked for."""
         tokens = spent.tokens_in, spent.tokens_out
         if isinstance(call.request, Find):
@@ -232,7 +233,7 @@ class Driver:
             self.meter.add(decisions=1)
         elif judges_many(call.predictor):
             self.meter.add(decisions=sum(len(value) for value in (reply or {}).values() if isinstance(value, list)))
-        elif not hasattr(call.client, "lane"):
+        elif not hasattr(call.client, "endpoint"):
             totals = list(usage.values())
             tokens = (
                 sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals),
@@ -245,7 +246,7 @@ class Driver:
         self._note_step(call, reply, tokens, spent.answering(call.model))
         return reply
 
-    def replace_judge(self, call: PreparedRequest, spent: Spending, error: LMError) -> None:
+    def replace_judge(self, call: PreparedRequest, spent: ModelSpending, error: LMError) -> None:
         """Let the stand-in judge, decision by decision, from here on. Raises the error where there is none."""
         failure = error.__cause__
         if call.stand_in is None or not isinstance(failure, CallFailed):

@@ -8,7 +8,7 @@ import re
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
@@ -42,25 +42,20 @@ class ArmDesign:
     """One arm of an experiment."""
 
     name: str
-    """The letter of the arm."""
     version: str
     """The version in full, `support@v7-3fa9c1d2`."""
     digest: str
-    """The digest of that version."""
     weight: float
     """The arm's share of units, relative to the other arms'."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricGuard:
-    """What every answer should keep to, such as `latency_s <= 3`; a unit with one answer that does not, breaches."""
+    """A bound that every answer should keep to, such as `latency_s <= 3`."""
 
     metric: str
-    """The name of a measured figure."""
     relation: Relation
-    """The relation that holds between figure and bound."""
     bound: float
-    """The bound."""
 
     @classmethod
     def parse(cls, text: str) -> MetricGuard:
@@ -127,39 +122,32 @@ class Design:
 
 
 def draw_number(experiment: str, salt: str, unit: str) -> int:
-    """Return the first eight bytes, big-endian, of SHA-256 of `experiment NUL salt NUL unit`."""
+    """Return eight bytes, big-endian, of SHA-256 of `experiment NUL salt NUL unit`."""
     digest = hashlib.sha256(f"{experiment}\0{salt}\0{unit}".encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")
 
 
-@dataclass(frozen=True, slots=True)
 class Assignment:
-    """Sticky arms for one experiment: a pure function, the same in every process and language.
+    """Sticky arms for one experiment.
 
-    Inclusion and arm are drawn with different salts, so neither tells anything about the other.
+    A pure function, the same in every process and language. `weights` are positive and of any sum; `include` in (0, 1]
+    is the share of units that take part. Inclusion and arm are drawn with different salts, so neither tells anything
+    about the other.
     """
 
-    experiment: str
-    """The id of the experiment."""
-    weights: tuple[float, ...]
-    """The weights of the arms: positive, of any sum."""
-    include: float = 1.0
-    """The share of units that take part, in (0, 1]."""
-    _bounds: Sequence[int] = field(init=False, repr=False)
-    _included: int = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        parts = [Fraction(str(weight)) for weight in self.weights]
-        object.__setattr__(self, "_bounds", [int(_WHOLE * upto / sum(parts)) for upto in accumulate(parts)])
-        object.__setattr__(self, "_included", int(_WHOLE * Fraction(str(self.include))))
+    def __init__(self, experiment: str, weights: Sequence[float], include: float = 1.0) -> None:
+        parts = [Fraction(str(weight)) for weight in weights]
+        self._experiment = experiment
+        self._bounds = [int(_WHOLE * upto / sum(parts)) for upto in accumulate(parts)]
+        self._included = int(_WHOLE * Fraction(str(include)))
 
     def includes(self, unit: str) -> bool:
         """Tell whether the unit takes part at all."""
-        return self._included == _WHOLE or draw_number(self.experiment, INCLUDE, unit) < self._included
+        return self._included == _WHOLE or draw_number(self._experiment, INCLUDE, unit) < self._included
 
     def arm(self, unit: str) -> int:
         """Return the index of the unit's arm."""
-        return bisect_right(self._bounds, draw_number(self.experiment, ARM, unit))
+        return bisect_right(self._bounds, draw_number(self._experiment, ARM, unit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +155,9 @@ class ExperimentState:
     """Whether an experiment still runs."""
 
     status: Status = "running"
-    """How it stands."""
     reason: str = ""
-    """Why it ended."""
     at: float = 0.0
-    """When it ended, in seconds since 1970."""
+    """The time of its end, in seconds since 1970."""
 
     @property
     def running(self) -> bool:
@@ -180,7 +166,7 @@ class ExperimentState:
 
 
 def experiment_folder(name: str, artifacts: str | Path | None = None) -> Path:
-    """Return where an experiment is, or would be. Raises `ExperimentError` for a name that is not portable."""
+    """Return an experiment's folder. Raises `ExperimentError` for an odd name."""
     found = name if name.startswith(PREFIX) else PREFIX + name
     if not is_name(found):
         raise ExperimentError(
@@ -229,7 +215,7 @@ def read_state(folder: Path) -> ExperimentState:
 
 
 def end_experiment(folder: Path, status: Status, reason: str) -> ExperimentState:
-    """End an experiment, once: whatever ended it first stays. Every process reads this within a second or so."""
+    """End an experiment, once: whatever ended it first stays."""
     found = read_state(folder)
     if not found.running:
         return found

@@ -28,7 +28,7 @@ ExposureRow = Mapping[str, Any]
 
 
 def read_unit_key() -> bytes:
-    """Read the secret that units are pseudonymised with. Raises `ExperimentError` when it is absent or short."""
+    """Read the secret of the pseudonyms. Raises `ExperimentError` for none."""
     key = os.environ.get(KEY, "")
     if len(key) < MIN_KEY:
         what = f"{KEY} has {len(key)} characters, at least {MIN_KEY} are needed" if key else f"{KEY} is not set"
@@ -40,15 +40,16 @@ def read_unit_key() -> bytes:
 
 
 def pseudonymize(key: bytes, experiment: str, unit: str) -> str:
-    """Return a unit's pseudonym: 32 hexadecimal digits, the same throughout an experiment."""
+    """Return a unit's pseudonym in an experiment: 32 hexadecimal digits."""
     return hmac.digest(key, f"{experiment}\0{unit}".encode(errors="surrogatepass"), "sha256")[:16].hex()
 
 
 class ExposureLog:
-    """The file of one process: a row is one write to the end of it, so neither threads nor a kill mix rows.
+    """The file of one process.
 
-    A forked process needs a log of its own: `pid` tells whose this one is. The first row holds eight hexadecimal
-    digits by which two hosts' keys can be told apart.
+    A row is one write to the end of it, so neither threads nor a kill mix rows. A forked process needs a log of its
+    own: `pid` tells whose this one is. The first row holds eight hexadecimal digits by which two hosts' keys can be
+    told apart.
     """
 
     def __init__(self, folder: Path, experiment: str, seal: str, key: bytes) -> None:
@@ -88,17 +89,13 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def read_rows(path: Path) -> Iterator[ExposureRow | None]:
-    """Yield the rows of one file; None stands for a line that is not a row, such as one torn by a kill."""
+    """Yield the rows of a file; None for a line that is none (torn by a kill)."""
     with path.open("rb") as file:
         for line in file:
-            if line != b"\n":
-                yield _parse_row(line)
-
-
-def _parse_row(line: bytes) -> ExposureRow | None:
-    try:
-        row = orjson.loads(line)
-    except ValueError:
-        return None
-    whole = isinstance(row, dict) and isinstance(row.get("ts"), float | int) and isinstance(row.get("kind"), str)
-    return row if whole else None
+            if line == b"\n":
+                continue
+            try:
+                row = orjson.loads(line)
+                yield row if isinstance(row["ts"], float | int) and isinstance(row["kind"], str) else None
+            except (ValueError, KeyError, TypeError):
+                yield None

@@ -28,7 +28,6 @@ class Reference:
     """A reference taken apart."""
 
     name: str
-    """The name of the program."""
     selector: str = LATEST
     """`latest`, `v7`, `v7-3fa9c1d2`, `sha256:...` or an alias."""
 
@@ -41,11 +40,9 @@ class VersionFolder:
     """A version on disk."""
 
     path: Path
-    """The folder."""
     digest: str
     """The digest of its manifest."""
     name: str = ""
-    """The name of the program; empty outside the artifacts folder."""
     version: str = ""
     """The name of the folder, `v7-3fa9c1d2`; empty outside the artifacts folder."""
 
@@ -59,7 +56,7 @@ def is_name(text: str) -> bool:
 
 
 def name_from(text: str) -> str:
-    """Derive a portable name from a text: `mein-buro` from `mein Büro`, else `project`."""
+    """Derive a portable name: `mein-buro` of `mein Büro`, `project` of nothing."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     name = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
     return name if is_name(name) and name not in RESERVED else "project"
@@ -101,9 +98,9 @@ def parse_reference(given: str | Path) -> Reference:
 def resolve(given: str | Path, root: Path | str | None = None) -> VersionFolder:
     """Find the version folder that a reference, or the path of a folder, names.
 
-    A reference stays below `artifacts_root(root)` and goes through no link. A folder may lie anywhere; it
-    is recognised by a path separator or by holding a manifest. Raises `VersionError` when nothing or more
-    than one version fits, `IntegrityError` when an alias names other bytes than it was set to.
+    A reference stays below `artifacts_root(root)` and goes through no link. A folder may lie anywhere; it is recognised
+    by a path separator or by holding a manifest. Raises `VersionError` when nothing or more than one version fits,
+    `IntegrityError` when an alias names other bytes than it was set to.
     """
     text = _require_text(given)
     base = artifacts_root(root)
@@ -229,7 +226,7 @@ def _find_sealed_folder(text: str) -> Path | None:
 
 
 def _describe_folder(folder: Path, base: Path) -> VersionFolder:
-    """Return a version folder with its digest; named when it is one of the artifacts folder's."""
+    """Return a version folder with its digest; named when it is below the root."""
     inside = folder.is_relative_to(base)
     path = _require_no_link(folder / MANIFEST, base) if inside else folder / MANIFEST
     try:
@@ -249,7 +246,7 @@ def _require_no_link(path: Path, base: Path) -> Path:
 
 
 def _list_entries(folder: Path) -> list[str]:
-    """List the names in a folder that are no links, sorted; none when there is no such folder."""
+    """List the names in a folder that are no links, sorted."""
     try:
         with os.scandir(folder) as found:
             return sorted(entry.name for entry in found if not entry.is_symlink())

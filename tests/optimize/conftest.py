@@ -14,7 +14,7 @@ from optimize.compiler.preparation import open_project, prepare
 from optimize.compiler.spending import Caps, Spending
 from optimize.compiler.starts import starts
 from program import load
-from program.models.gateway import shared_gateway
+from program.models.language.gateway import shared_gateway
 from program.project import Project
 from tests.loopback import serving
 from tests.support.replies import obliging

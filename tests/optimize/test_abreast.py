@@ -26,8 +26,8 @@ from program import open_program
 from program.errors import StudyError
 from program.knowledge.index.build import index_project
 from program.loop.policy import find_dimensions
-from program.models.minilm import THREADS
-from program.models.onevsrest import fit_decision
+from program.models.embedded.encoder import THREADS
+from program.models.embedded.heads import fit_decision
 from program.project import Project
 from program.serve.manifest import read_manifest
 from program.serve.reference import resolve

@@ -12,7 +12,7 @@ from optimize.compiler.journal import last
 from optimize.compiler.preparation import Preparation
 from optimize.compiler.spending import SEARCH_SHARE
 from program.errors import BudgetError, StudyError
-from program.models.gateway import shared_gateway
+from program.models.language.gateway import shared_gateway
 from program.project import Project
 
 CALLS, SECONDS = 90, 600.0

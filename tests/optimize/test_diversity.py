@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.diversity import centers, diverse
-from program.models.encoder import shared_embedder
+from program.models.embedded.encoder import shared_embedder
 
 
 @settings(deadline=None)

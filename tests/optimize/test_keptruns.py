@@ -15,7 +15,7 @@ from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from program.knowledge.library import Library
 from program.loop.policy import Candidates, apply_setting
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import SourceCard
 from program.project import Project
 from program.settings import ModelSettings

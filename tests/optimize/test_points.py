@@ -3,20 +3,16 @@
 import json
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from optimize.cli.main import app
-from optimize.compiler.compile import compile_project
 from optimize.compiler.front import SAME, Candidate, best, frontier, prices, spread, turning
 from optimize.compiler.journal import join
 from optimize.compiler.trials import thawed
 from optimize.labelled.dataset import read_labelled
 from program import load
-from program.errors import VersionError
-from program.loop.policy import read_setting
 from program.project import Project
 from program.serve.manifest import read_manifest
 from program.serve.reference import resolve
@@ -110,25 +106,6 @@ def test_ask_takes_a_point_by_name(compiled):
         assert ask(compiled, "--point", point, question=question)["usage"]["calls"] == rag(question).usage.calls
 
 
-def test_ask_takes_the_best_setting_of_at_most_so_many_calls(compiled):
-    assert ask(compiled, "--calls-per-question", "1.2")["usage"]["calls"] == 1
-    assert "Its frontier: utility" in str(ask(compiled, "--calls-per-question", "0.5"))
-
-
-def test_a_setting_can_be_chosen_by_the_money_a_question_may_cost(paid_shop):
-    settings = paid_shop / "ragc.toml"
-    settings.write_text(settings.read_text() + "\n[utility]\nusd = 20.0\n")
-    done = compile_project(Project.open(paid_shop), trials=4)
-    root = paid_shop / "artifacts"
-    path = resolve(done.reference, root).path
-    cheapest = min(json.loads((path / "frontier.json").read_bytes()), key=lambda one: one["usd"])
-    assert cheapest["usd"] > 0
-    rag = load(done.reference, artifacts=root, usd_per_question=cheapest["usd"])
-    assert {name: read_setting(rag)[name] for name in cheapest["setting"]} == cheapest["setting"]
-    with pytest.raises(VersionError, match="fulfils that"):
-        load(done.reference, artifacts=root, usd_per_question=cheapest["usd"] / 2)
-
-
 @given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1))
 def test_on_the_frontier_no_setting_is_beaten_in_utility_calls_and_money_at_once(rows):
     every = [Candidate({}, u / 4 - OWN * c, c / 2, m / 100) for u, c, m in rows]
@@ -140,16 +117,3 @@ def test_on_the_frontier_no_setting_is_beaten_in_utility_calls_and_money_at_once
         ]  # fmt: skip
         assert beaten
         assert one not in front or all(other == one for other in beaten)
-
-
-def test_ask_takes_the_setting_of_fewest_calls_with_at_least_a_utility(compiled):
-    root, question = compiled / "artifacts", "How many watts does the Wren draw?"
-    low, high = stored(compiled)[0], stored(compiled)[-1]
-    assert low["setting"] != high["setting"]
-    for one in (low, high):
-        rag = load("shop@v2", artifacts=root, min_utility=one["utility"] - 0.001)
-        assert {name: read_setting(rag)[name] for name in one["setting"]} == one["setting"]
-        asked = ask(compiled, "--min-utility", str(one["utility"] - 0.001))
-        assert asked["text"] == rag(question).text
-    with pytest.raises(VersionError, match="fulfils that"):
-        load("shop@v2", artifacts=compiled / "artifacts", min_utility=high["utility"] + 0.01)

@@ -12,10 +12,10 @@ from optimize.compiler.scoring import Scoring
 from optimize.compiler.spending import Spending
 from optimize.compiler.study import Live, Search
 from program.knowledge.library import Library
-from program.models.adapter import FencedAdapter
-from program.models.encoder import Embedder
-from program.models.gateway import Gateway
-from program.models.writer import WriterEngine
+from program.models.embedded.encoder import Embedder
+from program.models.embedded.writer import WriterEngine
+from program.models.language.adapter import FencedAdapter
+from program.models.language.gateway import Gateway
 from tests.optimize.conftest import prepared
 
 WORK = {

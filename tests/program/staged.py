@@ -15,7 +15,7 @@ from program.knowledge.library import Library
 from program.loop.rag import AgenticRAG
 from program.loop.state import Budget, Runtime
 from program.models.catalog import Models
-from program.models.prompt import Prompt, read, reply
+from program.models.embedded.writer import WriterPrompt, format_reply, read_prompt
 from program.passage import NO_FILTERS, Passage, SourceCard
 from program.serve.trace import TraceLog, emit_spans
 from program.settings import ModelSettings
@@ -84,21 +84,21 @@ class Writer:
         self.held = held
         self.gate = threading.Event()
         self.holding = 0
-        self.prompts: list[Prompt] = []
+        self.prompts: list[WriterPrompt] = []
 
     def lm(self) -> dspy.LM:
         return dspy.LM(self.model, engine=self, async_engine=_Async(self), cache=False)
 
     def respond(self, request: Any) -> Response:
-        prompt = read(request)
+        prompt = read_prompt(request)
         self.prompts.append(prompt)
         values = {n: self._value(n, prompt) for n in prompt.outputs}
         usage = Usage(input_tokens=10, output_tokens=5, total_tokens=15)
-        message = Message.assistant([TextPart(reply(prompt, values))])
+        message = Message.assistant([TextPart(format_reply(prompt, values))])
         return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
 
     def holds(self, request: Any) -> bool:
-        return bool(self.held) and self.held in read(request).outputs
+        return bool(self.held) and self.held in read_prompt(request).outputs
 
     def complete(self, request: Any) -> Response:
         if self.holds(request):
@@ -108,7 +108,7 @@ class Writer:
     def stream(self, request: Any) -> Any:
         return response_to_events(self.complete(request))
 
-    def _value(self, name: str, prompt: Prompt) -> Any:
+    def _value(self, name: str, prompt: WriterPrompt) -> Any:
         value = self.values[name]
         return value(prompt) if isinstance(value, Callable) else value
 

@@ -8,13 +8,11 @@ from staged import Decider, staged
 from program.answer import StoppedBy
 from program.loop.metering import Token
 from program.loop.state import Budget
-from program.models.adapter import FencedAdapter
 from program.models.asked import LanguageDecider
-from program.models.engine import ProviderLM
-from program.models.gateway import shared_gateway
-from program.models.lane import Terms
-from program.models.spending import Spending, current
-from program.models.transport import Call
+from program.models.language.adapter import FencedAdapter
+from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
+from program.models.language.spending import ModelSpending, current_spending
+from program.models.language.transport import Call
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
@@ -24,9 +22,11 @@ WRITTEN = (1, 10, 5)  # calls and tokens of a text of the staged writer
 
 def lane(provider):
     """The provider's lane, past its first request, which LiteLLM takes long for."""
-    opened = shared_gateway().lane(MODEL, provider.url, Terms(retries=0))
+    opened = shared_gateway().endpoint(MODEL, provider.url, EndpointTerms(retries=0))
     script, provider.script = provider.script, Script()
-    shared_gateway().ask(opened, Call(MODEL, [{"role": "user", "content": "Hello."}], {}, provider.url), Spending())
+    shared_gateway().ask(
+        opened, Call(MODEL, [{"role": "user", "content": "Hello."}], {}, provider.url), ModelSpending()
+    )
     provider.script = script
     provider.calls = provider.tokens_in = provider.tokens_out = 0
     return opened
@@ -118,7 +118,7 @@ class Stumbling(Decider):
 
     def __call__(self, state, questions):
         for why in ("the line is dead", "the line is dead", "it rains: stay in"):
-            current().hand_over(why, self.model, Decider(), "took\nover")
+            current_spending().hand_over(why, self.model, Decider(), "took\nover")
         return super().__call__(state, questions)
 
 

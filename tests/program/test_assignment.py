@@ -1,7 +1,5 @@
 """Arms by hash: the same everywhere and always, as the weights say, and unrelated to any other experiment's."""
 
-from bisect import bisect_right
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,12 +47,6 @@ def test_weights_count_only_by_their_ratios(unit, shares, times):
 def test_a_larger_share_keeps_everyone_who_was_included(unit, one, other):
     low, high = sorted((round(one, 3), round(other, 3)))
     assert Assignment("exp-a", (1, 1), high).includes(unit) >= Assignment("exp-a", (1, 1), low).includes(unit)
-
-
-@given(units)
-def test_the_last_arm_ends_where_the_draws_end(unit):
-    thirds = Assignment("exp-a", (1, 1, 1))
-    assert thirds.arm(unit) == min(2, bisect_right([1 / 3, 2 / 3], draw_number("exp-a", ARM, unit) / 2**64))
 
 
 def test_shares_are_those_asked_for_and_inclusion_tells_nothing_about_the_arm():

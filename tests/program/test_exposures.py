@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from program.errors import ExperimentError
-from program.serve.exposures import ExposureLog, log_files, pseudonymize, read_rows, read_unit_key
+from program.serve.exposures import ExposureLog, log_files, pseudonymize, read_rows
 from tests.experiments import KEY, NAME
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -107,10 +106,3 @@ def test_a_pseudonym_is_stable_within_an_experiment_and_unlinkable_beyond():
         pseudonymize(b"another key", NAME, "ann"),
     }
     assert pseudonymize(key, NAME, "ann") not in others
-
-
-def test_a_missing_or_short_key_is_told_with_its_remedy(monkeypatch):
-    for key in ("", "short"):
-        monkeypatch.setenv("RAGC_UNIT_KEY", key)
-        with pytest.raises(ExperimentError, match="openssl rand"):
-            read_unit_key()

@@ -12,7 +12,7 @@ from program import open_program
 from program.errors import RagcError, SettingsError
 from program.loop.drivers import run
 from program.models.catalog import open_models
-from program.models.provider import key_variable
+from program.models.language.transport import key_variable
 from program.project import Project
 from program.serve.opening import load
 from program.settings import FILE, ModelSettings

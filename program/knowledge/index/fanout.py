@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from program.models.encoder import Embedder
+    from program.models.embedded.encoder import Embedder
 
     Fan = Callable[[Sequence[Sequence[str]]], Iterable[NDArray[np.float32]]]
     """Gives the vectors of each list of texts, in the order of the lists."""

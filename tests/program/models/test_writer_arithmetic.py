@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.models.encoder import shared_embedder
+from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.writer import local_writer
 from program.models.rules.arithmetic import solve_arithmetic
-from program.models.writer import local_writer
 from program.signatures import AnswerDirectly
 
 KNOWN = [

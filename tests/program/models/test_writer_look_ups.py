@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from program.models.encoder import shared_embedder
+from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.writer import local_writer
 from program.models.rules.splitting import MOST, split_question
-from program.models.writer import local_writer
 from program.signatures import Clarify, Decompose, Excerpt, FollowUp, Missing
 
 SEVERAL = [

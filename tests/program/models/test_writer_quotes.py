@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from program.models.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder, shared_embedder
 from program.models.rules.quoting import NOTHING, quote_answer
 from program.models.rules.sentences import strip_markdown
 from program.signatures import Excerpt

@@ -36,55 +36,55 @@ _ANGLE = re.compile("[<＜﹤]")  # and what a model may take for one
 HELD = 400  # characters of a stream held back for what may become a link
 
 
-class _Seen(dict[int, int | None]):
-    """For `str.translate`: of a code point itself, None where no reader sees it; each is looked up once."""
+class _VisibleCodes(dict[int, int | None]):
+    """A table for `str.translate`: a code point maps to itself, to None where no reader sees it."""
 
     def __missing__(self, code: int) -> int | None:
         hidden = unicodedata.category(chr(code)) in {"Cf", "Cc", "Cs", "Co", "Cn"}
         return self.setdefault(code, None if hidden and chr(code) not in "\n\t" else code)
 
 
-_SEEN = _Seen()
+_VISIBLE = _VisibleCodes()
 
 
-def clean(text: str) -> str:
-    """The text without what no reader sees: zero-width and direction marks, tag characters, control characters."""
-    return text.translate(_SEEN)
+def remove_invisible(text: str) -> str:
+    """Return the text without zero-width, direction, tag and control characters."""
+    return text.translate(_VISIBLE)
 
 
-def fenced(mark: str, text: str, **attributes: Any) -> str:
-    """The text between `<mark ...>` and `</mark>`, with every `<` of its own written out."""
-    shown = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items() if value not in (None, ""))
-    return f"<{mark}{shown}>\n{_escaped(text)}\n</{mark}>"
+def fence_text(mark: str, text: str, **attributes: Any) -> str:
+    """Return the text between `<mark ...>` and `</mark>`, with every `<` of its own written out."""
+    given = "".join(f' {name}="{_escape_attribute(v)}"' for name, v in attributes.items() if v not in (None, ""))
+    return f"<{mark}{given}>\n{_escape_text(text)}\n</{mark}>"
 
 
-def passage(excerpt: Mapping[str, Any] | Excerpt) -> str:
-    """A numbered, dated passage, as data."""
+def fence_passage(excerpt: Mapping[str, Any] | Excerpt) -> str:
+    """Return a numbered, dated passage as data."""
     found = excerpt.model_dump(mode="json") if isinstance(excerpt, Excerpt) else excerpt
     facts = {name: found.get(name) for name in ("n", "base", "title", "as_of", "authority")}
-    return fenced("passage", str(found.get("text", "")), **facts)
+    return fence_text("passage", str(found.get("text", "")), **facts)
 
 
 def is_excerpt(value: Any) -> bool:
-    """True for a passage, as an `Excerpt` or as the object it is serialised to."""
+    """Tell whether a value is an `Excerpt` or the object it is serialised to."""
     return isinstance(value, Excerpt) or (isinstance(value, Mapping) and "text" in value and "base" in value)
 
 
-def shown(name: str, value: Any, **attributes: Any) -> str:
-    """An input as it stands in a prompt: passages fenced one by one, everything else fenced under its name."""
+def fence_input(name: str, value: Any) -> str:
+    """Return an input as a prompt shows it: passages fenced one by one, anything else under its name."""
     if is_excerpt(value):
-        return passage(value)
+        return fence_passage(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
         if value and is_excerpt(value[0]):
-            return "\n".join(passage(item) for item in value)
-        return fenced(name, "\n".join(f"- {clean(str(item))}" for item in value) or "(none)", **attributes)
-    return fenced(name, str(value), **attributes)
+            return "\n".join(fence_passage(item) for item in value)
+        value = "\n".join(f"- {remove_invisible(str(item))}" for item in value) or "(none)"
+    return fence_text(name, str(value))
 
 
-def unlinked(text: str, known: Iterable[str] = ()) -> str:
-    """The text with its citations but without links, images and tags; an address stays when it is `known`."""
+def remove_links(text: str, known: Iterable[str] = ()) -> str:
+    """Return the text with its citations, without links, images and tags; `known` addresses stay."""
     allowed = set(known)
-    text = clean(text).replace("&lt;", "<").replace("&amp;lt;", "&lt;")
+    text = remove_invisible(text).replace("&lt;", "<").replace("&amp;lt;", "&lt;")
     text = _IMAGE.sub("", text)
     text = _REFERENCE.sub("", text)
     text = _CITED.sub(r"[\1]", text)
@@ -94,43 +94,43 @@ def unlinked(text: str, known: Iterable[str] = ()) -> str:
     return text.replace("![", "[").replace("](", "] (").strip()  # of a link too long to be found, its form
 
 
-def addresses(texts: Iterable[str], hosts: Collection[str] | None = None) -> set[str]:
-    """The web addresses that texts state, as they state them; when `hosts` are given, those of these hosts alone."""
+def find_addresses(texts: Iterable[str], hosts: Collection[str] | None = None) -> set[str]:
+    """Return the web addresses that texts state; of these hosts alone when `hosts` are given."""
     stated = {match[0].rstrip(".,;:!?") for text in texts for match in _BARE.finditer(text)}
     known = {address: _HOST.match(address) for address in stated}
     return {address for address, host in known.items() if host and (hosts is None or host[1].lower() in hosts)}
 
 
 class LinkFilter:
-    """Takes links out of a text that comes in pieces; what may become a link is held back until it is decided."""
+    """Removal of links from a text that comes in pieces; what may become a link is held back."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = set(known)
         self._held = ""
 
     def feed(self, piece: str) -> str:
-        """What can be shown now."""
-        text = self._held + clean(piece)  # a character that no reader sees must not part a link
+        """Return what can be shown now."""
+        text = self._held + remove_invisible(piece)  # a character that no reader sees must not part a link
         at = _MAY_BE_LINK.search(text, max(0, len(text) - HELD + 1))
         cut = at.start() if at else len(text)
         self._held = text[cut:]
-        return self._shown(text[:cut])
+        return self._unlink(text[:cut])
 
     def rest(self) -> str:
-        """What is still held, at the end."""
+        """Return what is still held, at the end."""
         text, self._held = self._held, ""
-        return self._shown(text)
+        return self._unlink(text)
 
-    def _shown(self, text: str) -> str:
+    def _unlink(self, text: str) -> str:
         if not text.strip():
             return text
         head, tail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-        return head + unlinked(text, self._known) + tail
+        return head + remove_links(text, self._known) + tail
 
 
-def _escaped(text: str) -> str:
-    return _ANGLE.sub("&lt;", clean(text).replace("&lt;", "&amp;lt;"))
+def _escape_text(text: str) -> str:
+    return _ANGLE.sub("&lt;", remove_invisible(text).replace("&lt;", "&amp;lt;"))
 
 
-def _attribute(value: Any) -> str:
-    return re.sub(r"\s+", " ", _escaped(str(value))).replace('"', "'").translate(_NO_ANGLE)
+def _escape_attribute(value: Any) -> str:
+    return re.sub(r"\s+", " ", _escape_text(str(value))).replace('"', "'").translate(_NO_ANGLE)
