@@ -15,7 +15,7 @@ from optimize.registry.aliases import version_before
 from optimize.registry.versions import hold_lock, read_if_present
 from program.errors import IntegrityError, VersionError
 from program.serve import reference
-from program.serve.experiment_design import EXPERIMENTS
+from program.serve.experiment_store import EXPERIMENTS
 from program.serve.manifest import verify_folder
 from program.settings import artifacts_root
 from program.storage import ASIDE, sync_folder
