@@ -35,6 +35,7 @@ def provider():
 
 
 def failing(figures):
+    """What does not hold; that a fault befell one of three questions is left to chance."""
     return [f for f in figures if not f["holds"] and "befell" not in f["figure"]]
 
 
