@@ -21,7 +21,7 @@ from optimize.evaluation.metrics import judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
 from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
-from program.loop.grounding import split_claims, statements
+from program.loop.grounding import split_claims, state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Ask, Find, StepFailed
 from program.passage import Passage
@@ -217,7 +217,7 @@ class Demonstrator:
 
     def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
         reply = self._replay.reply(Ask(DRAFT, self._writing(question, queries, passages)))
-        return statements(split_claims(reply["answer"]), passages)
+        return state_claims(split_claims(reply["answer"]), passages)
 
     def _writing(self, question: str, queries: list[str], passages: list[Passage]) -> Fields:
         """What the writer is given for a first draft."""

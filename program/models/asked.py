@@ -51,7 +51,7 @@ class LanguageDecider:
 
     @cached_property
     def chat(self) -> Any:
-        """The model as a `dspy.LM`, to be asked many decisions at once; `stand_in` of it decides when it is lost."""
+        """The model as a `dspy.LM`, asked many decisions at once."""
         from program.models.language.adapter import FencedAdapter
         from program.models.language.gateway import ProviderLM
 
@@ -61,7 +61,7 @@ class LanguageDecider:
 
     @property
     def stand_in(self) -> Any:
-        """The embedded client behind all language models, which decides when none can be reached; None without one."""
+        """The embedded client behind all language models, or None."""
         return getattr(self.fallback, "stand_in", self.fallback)
 
     def __call__(self, state: DecisionState, questions: Questions) -> Answers:
@@ -128,8 +128,9 @@ class LanguageDecider:
 
 
 def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to take when nothing was decided: look into every source, take the middle route, uphold nothing.
+    """Return what to take when nothing was decided.
 
+    Every source is looked into, the middle route taken, nothing upheld.
     What is not upheld is marked `undecided`: its 0 is no score.
     """
     if question["type"] == "noul":

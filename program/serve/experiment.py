@@ -7,18 +7,26 @@ import math
 import os
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_design import ArmDesign, Assignment, Design, ExperimentState, read_design, read_state
-from program.serve.exposures import ExposureLog, pseudonymize, read_unit_key
+from program.serve.experiment_store import (
+    ArmDesign,
+    Assignment,
+    Design,
+    ExperimentState,
+    ExposureLog,
+    pseudonymize_unit,
+    read_design,
+    read_state,
+    read_unit_key,
+)
 from program.serve.opening import load
 from program.serve.reference import resolve
 
@@ -36,39 +44,36 @@ _LOG = logging.getLogger("ragc.experiment")
 class LoggedProgram:
     """A program that logs its exposure before and its figures after it answers.
 
-    `expose` returns the new request's id, or "" when nothing is logged: then `control` answers. `finish` is given the
-    id and the answer. `request_id` is that of the last question.
+    Without a `unit`, and where nothing can be logged, the control answers. `request_id` is that of the last question.
     """
 
-    def __init__(
-        self, program: AgenticRAG, control: AgenticRAG, expose: Callable[[], str], finish: Callable[[str, Answer], None]
-    ) -> None:
-        self._program, self._control = program, control
-        self._expose, self._finish = expose, finish
+    def __init__(self, experiment: Experiment, arm: ArmDesign, unit: str) -> None:
+        self._experiment, self._arm, self._unit = experiment, arm, unit
         self.request_id = ""
 
     def __call__(self, question: str) -> Answer:
         """Answer a question."""
         answer: Answer = self._begin_request()(question)
-        self._finish(self.request_id, answer)
+        self._experiment.log_answer(self.request_id, answer)
         return answer
 
     async def aask(self, question: str) -> Answer:
         """Answer a question asynchronously."""
         answer = await self._begin_request().aask(question)
-        self._finish(self.request_id, answer)
+        self._experiment.log_answer(self.request_id, answer)
         return answer
 
     async def stream(self, question: str) -> AsyncIterator[Any]:
         """Yield the program's events, the answer last."""
         async for event in self._begin_request().stream(question):
             if isinstance(event, Answer):
-                self._finish(self.request_id, event)
+                self._experiment.log_answer(self.request_id, event)
             yield event
 
     def _begin_request(self) -> AgenticRAG:
-        self.request_id = self._expose()
-        return self._program if self.request_id else self._control
+        self.request_id = self._experiment.log_exposure(self._arm, self._unit) if self._unit else ""
+        arm = self._arm if self.request_id else self._experiment.design.control
+        return self._experiment.programs[arm.name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +101,7 @@ class Experiment:
     def __init__(self, folder: Path, design: Design, programs: Mapping[str, AgenticRAG]) -> None:
         self.design = design
         self._folder = folder
-        self._programs = programs
-        self._control = programs[design.control.name]
+        self.programs = programs
         self._assignment = Assignment(design.id, design.weights, design.include)
         self._key = read_unit_key()
         self._log = self._new_log()
@@ -139,14 +143,12 @@ class Experiment:
         if not unit:
             raise ExperimentError("The unit is empty.", "Assign by what a user keeps between visits, such as an id.")
         state = self.state()
-        expose: Callable[[], str] = str
         arm, why = self.design.control, "not included"
         if not state.running:
             why = f"{state.status}: {state.reason}"
         elif self._assignment.includes(unit):
             arm, why = self.design.arms[self._assignment.arm(unit)], "assigned"
-            expose = partial(self._log_exposure, arm, unit)
-        program = LoggedProgram(self._programs[arm.name], self._control, expose, self._log_answer)
+        program = LoggedProgram(self, arm, unit if why == "assigned" else "")
         try:
             yield AssignedArm(arm.name, arm.version, why, program)
         except Exception:
@@ -180,13 +182,15 @@ class Experiment:
             self._read_at = now
         return self._state
 
-    def _log_exposure(self, arm: ArmDesign, unit: str) -> str:
+    def log_exposure(self, arm: ArmDesign, unit: str) -> str:
+        """Log an exposure and return its request's id; "" when the disk fails."""
         request = uuid4().hex
-        unit_hash = pseudonymize(self._key, self.design.id, unit)
+        unit_hash = pseudonymize_unit(self._key, self.design.id, unit)
         logged = self._write_row("exposure", unit=unit_hash, arm=arm.name, digest=arm.digest, request=request)
         return request if logged else ""
 
-    def _log_answer(self, request: str, answer: Answer) -> None:
+    def log_answer(self, request: str, answer: Answer) -> None:
+        """Log what an answer took, under its request's id."""
         if request:
             self._write_row("measured", request=request, trace=answer.trace.id, values=measure_answer(answer))
             return

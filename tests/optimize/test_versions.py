@@ -94,7 +94,7 @@ def ragc(tmp_path):
     return lambda *args: CliRunner().invoke(app, [*map(str, args), "--artifacts", str(tmp_path)])
 
 
-def test_the_difference_is_printed_as_text_json_and_markdown(two, ragc):
+def test_the_difference_is_printed_as_text_and_json(two, ragc):
     text = ragc("diff", "helpdesk@v1", "helpdesk@v2").stdout
     for part in ("Judge [-the-] [+every+] passage.", "+ New? (relevant=True)", "- Old?", "local/b", "better: utility"):
         assert part in text
@@ -102,19 +102,6 @@ def test_the_difference_is_printed_as_text_json_and_markdown(two, ragc):
     assert found["settings"]["policy.k"] == {"from": 5, "to": 7}
     assert found["scores"]["verdict"] == "better"
     assert len(found["scores"]["flipped"]) == 10
-    page = ragc("diff", "helpdesk@v1", "helpdesk@v2", "--md").stdout
-    for part in ("- the", "+ every", "| policy.k | 5 | 7 |", "| q20 | wrong | correct | Question 20? |"):
-        assert part in page.replace("\\_", "_")
-    assert isinstance(ragc("diff", "helpdesk@v1", "helpdesk@v2", "--md", "--json").exception, RagcError)
-
-
-def test_markdown_is_not_broken_by_what_a_version_holds(tmp_path, ragc):
-    publish(tmp_path, state("One."))
-    publish(tmp_path, state("```\n<script>|", [{"question": "a|b\n<img src=x>", "relevant": True}]))
-    page = ragc("diff", "helpdesk@v1", "helpdesk@v2", "--md").stdout
-    assert page.count("```") == 2
-    assert "<img" not in page.replace("\\<", "")
-    assert "a\\|b \\<img" in page
 
 
 def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
@@ -126,12 +113,9 @@ def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
     assert [c.listed.version[:2] for c in first.children] == ["v2", "v3"]
     assert [c.listed.aliases for c in first.children[0].children] == [("production",)]
     assert (orphan.listed.version[:2], orphan.lost) == ("v5", "helpdesk@v99")
-    drawn = ragc("log", "helpdesk").stdout.splitlines()
-    assert [next(i for i, line in enumerate(drawn) if f"{v}-" in line) for v in ("v1", "v2", "v4", "v3", "v5")] == [
-        1, 2, 3, 4, 5,
-    ]  # fmt: skip
-    assert "<- production" in drawn[3]
-    assert "it is better" in "".join(drawn)
+    drawn = ragc("log", "helpdesk").stdout
+    places = [drawn.index(f"{version}-") for version in ("v1", "v2", "v4", "v3", "v5")]
+    assert places == sorted(places) and "<- production" in drawn and "it is better" in " ".join(drawn.split())
     shape = json.loads(ragc("log", "helpdesk", "--json").stdout)
     assert shape["lineage"][0]["children"][0]["children"][0]["aliases"] == ["production"]
     assert shape["moves"][0]["reason"] == "it is better"

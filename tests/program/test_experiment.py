@@ -12,8 +12,7 @@ import pytest
 from optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
 from program import Experiment
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_design import DESIGN, Assignment
-from program.serve.exposures import log_files, read_rows
+from program.serve.experiment_store import DESIGN, Assignment, log_files, read_exposures
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -34,7 +33,7 @@ def folder(root):
 
 
 def rows(root, kind=""):
-    found = [row for path in log_files(folder(root)) for row in read_rows(path)]
+    found = [row for path in log_files(folder(root)) for row in read_exposures(path)]
     return [row for row in found if row["kind"] == kind or not kind]
 
 
@@ -198,44 +197,29 @@ def test_an_experiment_ends_when_it_has_seen_its_units_or_its_arms_are_of_the_wr
     assert reason.startswith("sample ratio mismatch: ") and ", 0 instead of " in reason
 
 
-def _serve(root, number, users):
-    exp = opened(root)
+def _serve(exp, number, users):
     for n in range(users):
         with exp.assign(unit=f"user-{n % 60}") as arm:
             exp.record(arm.program(f"{number}"), outcome={"resolved": n % 2 == 0})
 
 
 @needs_fork
-def test_several_processes_serve_one_experiment_and_agree_on_every_user(tmp_path):
+def test_processes_forked_from_one_experiment_agree_on_every_user_and_log_to_a_file_each(tmp_path):
     begin(tmp_path)
-    children = [fork.Process(target=_serve, args=(tmp_path, n, 90)) for n in range(4)]
+    exp = opened(tmp_path)
+    with exp.assign(unit="user-0") as arm:
+        arm.program("before the fork")
+    children = [fork.Process(target=_serve, args=(exp, n, 90)) for n in range(4)]
     for child in children:
         child.start()
     for child in children:
         child.join()
     found = report_experiment(NAME, tmp_path)
     assert [child.exitcode for child in children] == [0] * 4
-    assert found.files == 4
+    assert found.files == 5
     assert sum(arm.units for arm in found.arms) == 60
     assert found.accounting.crossed == found.accounting.torn == found.accounting.malformed == 0
-    assert found.accounting.rows == 4 * (1 + 90 * 3)
-
-
-@needs_fork
-def test_an_experiment_opened_before_a_fork_logs_to_a_file_of_each_process(tmp_path):
-    begin(tmp_path)
-    exp = opened(tmp_path)
-
-    def ask(unit):
-        with exp.assign(unit=unit) as arm:
-            arm.program("why?")
-
-    ask("ann")
-    child = fork.Process(target=ask, args=("bob",))
-    child.start()
-    child.join()
-    assert len(list(folder(tmp_path).glob("exposures-*.jsonl"))) == 2
-    assert len(rows(tmp_path, "opened")) == len(rows(tmp_path, "exposure")) == 2
+    assert found.accounting.rows == 3 + 4 * (1 + 90 * 3)
 
 
 def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):
@@ -247,7 +231,7 @@ def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):
         with exp.assign(unit=f"user-{n}") as arm:
             versions[arm.name] = arm.program("How much water does the Merle hold?").version
     assert versions == {"A": "shop@v1", "B": "shop@v2"}
-    assert not any(program.runtime.models.write.cache for program in exp._programs.values())
+    assert not any(program.runtime.models.write.cache for program in exp.programs.values())
 
 
 def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused(tmp_path, monkeypatch):

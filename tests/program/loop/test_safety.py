@@ -1,20 +1,17 @@
 """A project from a stranger: its `ragc.toml` reads nothing outside its folder, and no key is written anywhere."""
 
 import json
-import tomllib
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimize.labelled.dataset import read_labelled
 from program import open_program
 from program.errors import RagcError, SettingsError
 from program.loop.drivers import run
 from program.models.catalog import open_models
 from program.models.language.transport import key_variable
 from program.project import Project
-from program.serve.opening import load
 from program.settings import FILE, ModelSettings
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
@@ -26,10 +23,6 @@ scraps = st.sampled_from(
     'api_base = "file:///x"|kind = "tables"|url = "sqlite:////etc/passwd"|asks = "x"|[budget]|max_seconds = -1|[[x]]|"'.split(
         "|"
     )
-)
-values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-things = st.recursive(
-    values, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
 )
 
 
@@ -125,54 +118,3 @@ def test_any_settings_file_opens_or_is_a_ragc_error(tmp_path, text):
         Project.open(tmp_path)
     except RagcError as error:
         assert error.what
-
-
-@fuzz
-@given(st.dictionaries(st.sampled_from(["name", "models", "knowledge", "provider", "budget", "x"]), things, max_size=4))
-def test_any_settings_at_all_open_or_are_a_ragc_error(tmp_path, content):
-    text = "".join(f"{key} = {_toml(value)}\n" for key, value in content.items())
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return
-    (tmp_path / FILE).write_text(text, encoding="utf-8")
-    try:
-        Project.open(tmp_path)
-    except RagcError as error:
-        assert error.what
-
-
-@fuzz
-@given(st.binary(max_size=80) | things.map(lambda thing: json.dumps(thing, default=str).encode()))
-def test_any_labelled_line_is_read_or_is_a_ragc_error(tmp_path, line):
-    path = tmp_path / "labelled.jsonl"
-    path.write_bytes(line + b"\n")
-    try:
-        read_labelled(path)
-    except RagcError as error:
-        assert error.what
-
-
-@fuzz
-@given(
-    st.sampled_from(["manifest.json", "program.json"]),
-    st.binary(max_size=60) | things.map(lambda t: json.dumps(t).encode()),
-)
-def test_any_artifact_loads_or_is_a_ragc_error(tmp_path, name, content):
-    folder = tmp_path / "artifacts" / "x" / "versions" / "v1-00000000"
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in ("manifest.json", "program.json"):
-        (folder / each).write_bytes(b"{}")
-    (folder / name).write_bytes(content)
-    with pytest.raises(RagcError):
-        load("x@latest", artifacts=tmp_path / "artifacts")
-
-
-def _toml(value):
-    if value is None or isinstance(value, float):
-        return "0"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value)

@@ -1,18 +1,27 @@
-"""An online experiment on disk: its frozen design, the arm that gives each unit, and how it ended."""
+"""An online experiment on disk: its frozen design, how it ended, and the exposure log that each process appends to.
+
+Rows of the log: `opened` (by which design and with which key, at the head of a process), `exposure` (a unit is about to
+be answered by an arm), `measured` (that answer's seconds, tokens, error), `outcome` (what the caller says came of it).
+They are joined by request id. No question, no answer and no plain unit is written.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import operator
+import os
 import re
+import socket
+import threading
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import orjson
 
@@ -33,6 +42,10 @@ Status = Literal["running", "halted", "stopped", "complete"]
 Relation = Literal["<=", ">=", "<", ">"]
 _HOLDS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 _GUARD = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]{0,39})\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*")
+KEY = "RAGC_UNIT_KEY"
+PATTERN = "exposures-*.jsonl"
+MIN_KEY = 16
+ExposureRow = Mapping[str, Any]
 _WHOLE = 2**64
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
@@ -222,3 +235,77 @@ def end_experiment(folder: Path, status: Status, reason: str) -> ExperimentState
     ended = ExperimentState(status, reason, time.time())
     write_whole(folder / STATE, orjson.dumps(asdict(ended), option=_CANONICAL))
     return ended
+
+
+def read_unit_key() -> bytes:
+    """Read the secret of the pseudonyms. Raises `ExperimentError` for none."""
+    key = os.environ.get(KEY, "")
+    if len(key) < MIN_KEY:
+        what = f"{KEY} has {len(key)} characters, at least {MIN_KEY} are needed" if key else f"{KEY} is not set"
+        raise ExperimentError(
+            f"{what}: users would be logged under a name that can be guessed.",
+            f"Set it to one secret on every host, for example: export {KEY}=$(openssl rand -hex 32)",
+        )
+    return key.encode()
+
+
+def pseudonymize_unit(key: bytes, experiment: str, unit: str) -> str:
+    """Return a unit's pseudonym in an experiment: 32 hexadecimal digits."""
+    return hmac.digest(key, f"{experiment}\0{unit}".encode(errors="surrogatepass"), "sha256")[:16].hex()
+
+
+class ExposureLog:
+    """The file of one process.
+
+    A row is one write to the end of it, so neither threads nor a kill mix rows. A forked process needs a log of its
+    own: `pid` tells whose this one is. The first row holds eight hexadecimal digits by which two hosts' keys can be
+    told apart.
+    """
+
+    def __init__(self, folder: Path, experiment: str, seal: str, key: bytes) -> None:
+        host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower()) or "host"
+        self.pid = os.getpid()
+        self.path = folder / f"exposures-{host}-{self.pid}.jsonl"
+        self._experiment = experiment
+        self._opened = {"design": seal, "key": hmac.digest(key, b"ragc exposure log", "sha256")[:4].hex()}
+        self._descriptor = -1
+        self._lock = threading.Lock()
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Write one row with the time. Raises `OSError` when the disk does not take it."""
+        with self._lock:
+            if self._descriptor < 0:
+                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+                # A process id comes again, and an earlier holder may have been killed in the middle of a row.
+                torn = os.fstat(self._descriptor).st_size > 0
+                self._write_line((b"\n" if torn else b"") + self._format_row("opened", self._opened))
+            self._write_line(self._format_row(kind, fields))
+
+    def _format_row(self, kind: str, fields: ExposureRow) -> bytes:
+        row = {"kind": kind, "ts": round(time.time(), 3), "experiment": self._experiment, **fields}
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+
+    def _write_line(self, line: bytes) -> None:
+        written = os.write(self._descriptor, line)
+        if written < len(line):  # a full disk: what follows starts on a line of its own
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise OSError(f"{self.path} took {written} of {len(line)} bytes")
+
+
+def log_files(folder: Path) -> list[Path]:
+    """List the exposure files of a folder, one a process."""
+    return sorted(folder.glob(PATTERN))
+
+
+def read_exposures(path: Path) -> Iterator[ExposureRow | None]:
+    """Yield the rows of a file; None for a line that is none (torn by a kill)."""
+    with path.open("rb") as file:
+        for line in file:
+            if line == b"\n":
+                continue
+            try:
+                row = orjson.loads(line)
+                yield row if isinstance(row["ts"], float | int) and isinstance(row["kind"], str) else None
+            except (ValueError, KeyError, TypeError):
+                yield None

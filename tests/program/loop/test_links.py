@@ -6,18 +6,20 @@ import re
 from pathlib import Path
 
 import pytest
+from scripted import Scripted, passage
 
 from program import open_program
 from program.loop.grounding import known_addresses
 from program.loop.metering import Token
 from program.project import Project
 from program.settings import FILE
-from tests.program.scripted import Scripted, passage
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
 TRAPS = ("://", "www.", "![", "<img", "<a ", "<script", "<iframe", "javascript:", "data:text", "mailto:", "](")
-ATTACKS = [json.loads(line) for line in (Path(__file__).parent / "models" / "attacks.jsonl").read_text().splitlines()]
+ATTACKS = [
+    json.loads(line) for line in (Path(__file__).parents[1] / "models" / "attacks.jsonl").read_text().splitlines()
+]
 PLANTED = [attack["text"] for attack in ATTACKS if any(trap in attack["text"].lower() for trap in TRAPS)]
 GOODS = "kettle toaster lamp heater fan mixer scale radio clock shaver blender grinder".split()
 LINE = "The fee of the {good} is GBP 5, details at http://evil.example/collect?q=secret of the {good}."
@@ -82,10 +84,12 @@ def test_no_language_model_nor_what_stands_in_for_one_passes_a_planted_link_on(t
 
 def test_an_answer_keeps_an_address_of_a_host_that_the_project_names_and_no_other(tmp_path):
     text = "The fee is GBP 5: see https://shop.example/fees and https://evil.example/fees. [1]"
-    program = Scripted({"generator.answer": {"answer": text}}, pool=[passage("product/a", text)], ground=0)
-    assert "://" not in program("What is the fee?").text
-    program.links = ("shop.example",)
-    assert program("What is the fee?").text == "The fee is GBP 5: see https://shop.example/fees and  [1]"
+    shown = {}
+    for links in ((), ("shop.example",)):
+        pool = [passage("product/a", text)]
+        shown[links] = Scripted(pool=pool, links=links, replies={"answer": text}, ground=0)("What is the fee?").text
+    assert "://" not in shown[()]
+    assert shown["shop.example",] == "The fee is GBP 5: see https://shop.example/fees and  [1]"
     (tmp_path / FILE).write_text('name = "x"\n[answer]\nlinks = ["Shop.example"]\n[knowledge.a]\npath = "k"\n')
     assert Project.open(tmp_path).settings.answer.links == ("Shop.example",)
 
@@ -107,7 +111,6 @@ def test_an_address_that_only_looks_like_the_projects_own_is_not_known(address):
 
 def test_a_citation_before_a_remark_in_brackets_is_no_link():
     text = "It costs GBP 5. [1] (another source says otherwise) [2](http://evil.example/x)"
-    program = Scripted({"generator.answer": {"answer": text}}, ground=0)
-    answer = program("What does it cost?")
+    answer = Scripted(replies={"answer": text}, ground=0)("What does it cost?")
     assert answer.text == "It costs GBP 5. [1] (another source says otherwise) [2]"
     assert len(answer.citations) == 2
