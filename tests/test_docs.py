@@ -1,54 +1,126 @@
-"""What the documentation names is there: files, links, verbs and their options."""
+"""The documentation holds: what it names is there, its tables are those of the code, its examples are read and run.
+
+The tables between `<!-- made by tests/test_docs.py: ... -->` and `<!-- end -->` are written by `python tests/test_docs.py`.
+"""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import shlex
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 
 from optimize.cli.main import app
+from optimize.evaluation.metrics import METRICS
+from optimize.labelled.dataset import LabelledQuestion
+from program.answer import StoppedBy
+from program.loop.policy import PRESETS, Policy
+from program.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
 FILE = re.compile(r"`((?:program|optimize|tests|benchmarks|docs|data)/[\w./-]+\.\w+)`")
-FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+MADE = re.compile(r"(<!-- made by tests/test_docs\.py: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+REFERENCE = re.compile(r'"[\w-]+@(?:latest|production|v\d)"')
+MOST_LINES = {"README.md": 120, "architecture.md": 110}
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
-def page_id(page: Path) -> str:
-    return page.stem
-
-
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@each_page
 def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@each_page
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     assert [file for file in FILE.findall(page.read_text()) if not (ROOT / file).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@each_page
 def test_every_command_of_a_page_is_one_that_ragc_has(page: Path) -> None:
-    assert [line for line in commands(page.read_text()) if (why := fault(line)) and why] == []
+    assert [line for line in list_commands(page.read_text()) if find_fault(line)] == []
 
 
-def commands(text: str) -> Iterator[str]:
-    """The `ragc ...` lines of the fenced blocks, without prompts, comments and what follows a pipe."""
-    for block in FENCE.findall(text):
-        for line in block.splitlines():
-            found = re.search(r"(?:^|\$ |&& )(ragc [a-z].*)", line.strip())
-            if found:
-                yield re.split(r"\s+#|\s*[|>]|\s*\\$", found[1])[0]
+@each_page
+def test_the_tables_made_from_the_code_are_not_stale(page: Path) -> None:
+    text = page.read_text()
+    assert make_tables(text) == text, "Run: python tests/test_docs.py"
 
 
-def fault(line: str) -> str:
-    """What is wrong with a command line: an unknown verb or option, or nothing."""
+@each_page
+def test_every_table_of_settings_is_valid(page: Path) -> None:
+    for block in list_blocks(page, "toml"):
+        read = tomllib.loads(block)
+        if "project" not in read:  # else a package's pyproject.toml
+            Settings(**{"name": "docs", "knowledge": {}, **read})
+
+
+@each_page
+def test_every_labelled_question_of_a_page_can_be_read(page: Path) -> None:
+    for block in list_blocks(page, "json"):
+        LabelledQuestion(**json.loads(block))
+
+
+@each_page
+def test_every_name_that_a_python_example_imports_exists(page: Path) -> None:
+    for block in list_blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom):
+                assert [one.name for one in node.names if not hasattr(import_module(str(node.module)), one.name)] == []
+
+
+def test_the_python_examples_run_on_a_small_compiled_version(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGC_ARTIFACTS", str(compiled / "artifacts"))
+    ran = [block for page in PAGES for block in list_blocks(page, "python", also="")]
+    for block in ran:
+        exec(REFERENCE.sub('"shop@latest"', block), {})
+    assert len(ran) >= 2
+
+
+def test_every_metric_and_every_stop_is_explained() -> None:
+    figures, loop = ((ROOT / "docs" / name).read_text() for name in ("figures.md", "loop.md"))
+    assert [name for name in METRICS if f"`{name}`" not in figures] == []
+    assert [name for name in StoppedBy if f"`{name}`" not in loop] == []
+
+
+def test_the_pages_that_everybody_reads_are_short() -> None:
+    long = {
+        page.name: n for page in PAGES if (n := len(page.read_text().splitlines())) > MOST_LINES.get(page.name, 120)
+    }
+    assert long == {}
+
+
+def list_blocks(page: Path, language: str, also: str | None = None) -> Iterator[str]:
+    """Yield the fenced blocks of a language; with `also`, of those the ones whose fence says just that besides."""
+    for head, block in FENCE.findall(page.read_text()):
+        name, _, rest = head.strip().partition(" ")
+        if name == language and also in (None, rest):
+            yield block
+
+
+def list_commands(text: str) -> Iterator[str]:
+    """Yield the `ragc ...` lines of the fenced blocks, and of the prose, without what follows a comment or a pipe."""
+    for _, block in FENCE.findall(text):
+        for line in block.replace("\\\n", " ").splitlines():
+            if found := re.search(r"(?:^|\$ |&& )(ragc [a-z].*)", line.strip()):
+                yield re.split(r"\s+#|\s*[|>]\s", found[1])[0].replace("[", "").replace("]", "")
+    for span in re.findall(r"`(ragc [a-z][^`]*)`", FENCE.sub("", text)):
+        yield re.sub(r"[\[\]]", "", span.replace("\n", " "))
+
+
+def find_fault(line: str) -> str:
+    """Return what is wrong with a command line, an unknown verb or option; empty where nothing is."""
     command = typer.main.get_command(app)
     words = shlex.split(line)[1:]
     while words and hasattr(command, "commands") and not words[0].startswith("-"):
@@ -58,3 +130,38 @@ def fault(line: str) -> str:
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     wrong = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known | {"--help"}]
     return f"no option {wrong[0]}" if wrong else ""
+
+
+def make_tables(text: str) -> str:
+    """Return a page with its made tables as the code has them."""
+    return MADE.sub(lambda found: found[1] + TABLES[found[2]](found[3]) + found[4], text)
+
+
+def make_knobs(before: str) -> str:
+    rows = []
+    for name, knob in Policy().named_parameters():
+        span = f"{knob.low:g} to {knob.high:g}" if (knob.low, knob.high, knob.integral) != (0, 1, True) else "switch"
+        rows.append([f"`{name}`", f"{knob.default:g}", span, knob.meaning])
+    return make_table(["knob", "default", "range", "meaning"], rows)
+
+
+def make_presets(before: str) -> str:
+    """Return the presets with their values; what each does is prose, kept as it stands."""
+    told = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]*) \|", before, re.MULTILINE))
+    rows = [
+        [f"`{name}`", told[name], ", ".join(f"`{k}` {v:g}" for k, v in turned.items())]
+        for name, turned in PRESETS.items()
+    ]
+    return make_table(["preset", "what it does", "what it turns from the defaults"], rows)
+
+
+def make_table(head: list[str], rows: list[list[Any]]) -> str:
+    lines = (head, ["---"] * len(head), *rows)
+    return "".join(f"| {' | '.join(row)} |\n" for row in lines)
+
+
+TABLES: dict[str, Callable[[str], str]] = {"knobs": make_knobs, "presets": make_presets}
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(make_tables(page.read_text()))

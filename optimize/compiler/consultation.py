@@ -10,7 +10,7 @@ from optimize.compiler.record import Entry
 from program.loop.decisions import clients_of
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask, Find, Request
-from program.models.cascade import is_settled
+from program.models.catalog import is_settled
 
 Known = Mapping[int, Any]
 """By the identity of a request that was asked ahead: what was replied."""

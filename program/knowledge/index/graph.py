@@ -63,9 +63,9 @@ class Graph:
     def from_passages(cls, passages: Sequence[Passage]) -> Graph:
         """Join these passages, rows as in the sequence."""
         texts = [embedding_text(p) for p in passages]
-        titled = [find_aliases(p.title) for p in passages]
-        stamped = [{name for value in p.attributes.values() for name in find_aliases(value)} for p in passages]
-        keys = sorted(find_shared_names(texts).union(*titled, *stamped))
+        titled = [_find_aliases(p.title) for p in passages]
+        stamped = [{name for value in p.attributes.values() for name in _find_aliases(value)} for p in passages]
+        keys = sorted(_find_shared_names(texts).union(*titled, *stamped))
         number = {name: n for n, name in enumerate(keys)}
         shape = (len(passages), len(keys))
         lexicon = Lexicon(keys)
@@ -160,7 +160,7 @@ class Lexicon:
         return found
 
 
-def find_aliases(title: str) -> dict[Key, float]:
+def _find_aliases(title: str) -> dict[Key, float]:
     """Return the names of what a title is about, each with its sureness in (0, 1].
 
     The title; without what is in brackets; up to its first comma or colon, by the share of the words that this is;
@@ -173,7 +173,7 @@ def find_aliases(title: str) -> dict[Key, float]:
     return found
 
 
-def find_shared_names(texts: Iterable[str]) -> set[Key]:
+def _find_shared_names(texts: Iterable[str]) -> set[Key]:
     """Return names in MIN_TEXTS texts, a word only if no more texts write it small."""
     held, small = Counter[Key](), Counter[Key]()
     for text in texts:
