@@ -93,7 +93,7 @@ def measure_mix(
 def measure_outage(provider: Provider, folder: Path, n: int, seconds: float) -> Iterator[Figure]:
     """The server is gone for a while in the middle: the embedded models answer, and then the model again."""
     provider.follow(Script(delay=0.01))
-    rag = program_at(provider.url, folder / "outage", provider="call_seconds = 2\nretries = 1")
+    rag = program_at(provider.url, folder / "outage", provider="call_seconds = 2\nretries = 1\nbreaker_seconds = 0.5")
     rag(ask_about(-1))
     before = asyncio.run(ask_all(rag, range(n)))
     provider.stop()

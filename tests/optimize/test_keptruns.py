@@ -1,10 +1,8 @@
 """Runs kept in the record: what one process went through, another need not, and comes to the very same answers."""
 
 import sqlite3
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,11 +18,9 @@ from program.passage import SourceCard
 from program.project import Project
 from program.settings import ModelSettings
 from tests.optimize.test_paths import QUESTIONS, moved
+from tests.support.goods import program_at
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from goods import program_at
 
 
 def replayed(program, folder):

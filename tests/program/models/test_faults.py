@@ -1,20 +1,15 @@
 """ragc under a provider's faults: the benchmark's quick form. Everything goes through LiteLLM and HTTP."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from faults import dead, torture, under
+from load import crowd
 
 from program import Outcome, open_program
 from program.loop.grounding import FOUND_NOTHING
 from program.loop.policy import PRESETS
+from tests.support.goods import write_project
 from tests.support.provider import FAULTS, Script, serve
 from tests.support.replies import obliging
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-from faults import dead, torture, under
-from goods import write_project
-from load import crowd
 
 
 @pytest.fixture(scope="module")
