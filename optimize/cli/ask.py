@@ -156,7 +156,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Every metric with its 95 % interval (clustered by topic), plain RAG beside it."""
-    from optimize.compiler.lineage import forebears
+    from optimize.compiler.publish import read_ancestors
     from optimize.evaluation.evaluate import evaluate as evaluate_
     from optimize.labelled.dataset import read_labelled, splits
     from optimize.labelled.overlap import places
@@ -168,7 +168,7 @@ def evaluate(
     if questions is not None:
         asked, split = read_labelled(questions), questions.name
     else:
-        sealed = forebears(target, artifacts or None) if rag.runtime.version else []
+        sealed = read_ancestors(target, artifacts or None) if rag.runtime.version else []
         parts = splits(read_labelled(project.labelled, project.folder), before=places(sealed))
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")

@@ -12,7 +12,7 @@ from optimize.cli.show import Json, counted, print_json, print_table
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
-    from optimize.compiler.lineage import Line
+    from optimize.compiler.publish import LineageNode
 
 
 def register(app: typer.Typer) -> None:
@@ -51,10 +51,10 @@ def log(
     json: Json = False,
 ) -> None:
     """Draws which version was compiled from which, and lists the moves of the aliases."""
-    from optimize.compiler.lineage import lineage
+    from optimize.compiler.publish import build_lineage
     from optimize.registry.aliases import history
 
-    lines = lineage(name, artifacts)
+    lines = build_lineage(name, artifacts)
     moves = history(name, artifacts)
     if json:
         print_json({"lineage": [_nested(line) for line in lines], "moves": moves})
@@ -105,12 +105,12 @@ def gc(
         raise typer.Exit(IntegrityError.exit_code)
 
 
-def _print_tree(name: str, lines: list[Line]) -> None:
+def _print_tree(name: str, lines: list[LineageNode]) -> None:
     from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
 
-    def grow(above: Tree, line: Line) -> None:
+    def grow(above: Tree, line: LineageNode) -> None:
         one = line.listed
         told = [one.version, one.created_at, headline(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
         if line.lost:
@@ -127,7 +127,7 @@ def _print_tree(name: str, lines: list[Line]) -> None:
     Console(width=160).print(tree)
 
 
-def _nested(line: Line) -> dict[str, Any]:
+def _nested(line: LineageNode) -> dict[str, Any]:
     one = line.listed
     return {
         "version": one.version,

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from optimize.compiler.abreast import Share, alone
 from optimize.evaluation.metrics import METRICS, PROPORTIONS, Grade, grade, value
 from optimize.evaluation.stats import ANY, mean_interval
 from optimize.labelled.dataset import LabelledQuestion
@@ -102,19 +101,22 @@ def side_by_side(
     questions: Sequence[LabelledQuestion],
     weights: UtilitySettings | None = None,
     progress: Advance = lambda done, of: None,
-    share: Share = alone,
 ) -> list[Evaluation]:
     """Several programs on the same questions, one evaluation each.
 
     A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
     questions not answered by all. No model's reply is remembered from one program for the next: each pays for its
-    own. With `share` another process may do a part. Raises `DataError` when there is no question.
+    own.
+    Raises `DataError` when there is no question.
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
     weights = weights or UtilitySettings()
     graders = [Grader(asked.program, weights) for asked in programs]
-    rows = share(lambda place: _row(programs, graders, questions[place]), len(questions), progress)
+    rows = []
+    for done, question in enumerate(questions, 1):
+        rows.append(_row(programs, graders, question))
+        progress(done, len(questions))
     columns = list(zip(*(row for row in rows if not isinstance(row, str)), strict=True)) or [() for _ in programs]
     failed = tuple(row for row in rows if isinstance(row, str))
     return [

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from optimize.compiler.calibration import Judged
-from optimize.compiler.choice import Choice
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import METRICS, Grade
 from optimize.evaluation.stats import PairedResult, shown_p
@@ -51,10 +49,14 @@ class Story:
     plain: Evaluation
     before: Evaluation
     after: Evaluation
-    choice: Choice
+    points: Mapping[str, Mapping[str, float]]
+    frontier: Sequence[Mapping[str, Any]]
+    survived: Sequence[str]
+    oracle: float
+    reached: float
     chosen: Setting
     started_from: Setting
-    decisions: Sequence[Judged]
+    decisions: Sequence[Mapping[str, Any]]
     given: Mapping[str, Mapping[str, str]]
     importances: Mapping[str, float]
     trials: int
@@ -65,6 +67,7 @@ class Story:
     doubts: Sequence[str] = ()
     stopped_by: str = ""
     broken: Mapping[str, str] = field(default_factory=dict)
+    stages: Sequence[Mapping[str, Any]] = ()
 
 
 def render(story: Story) -> bytes:
@@ -97,13 +100,13 @@ def _page(story: Story, most: int, longest: int) -> bytes:
         p=shown_p(story.gain.p),
         over_plain=story.over_plain,
         p_plain=shown_p(story.over_plain.p),
-        survived=bool(story.choice.survived),
+        survived=bool(story.survived),
         looks=story.looks,
         doubts=[_cut(doubt, 2 * longest) for doubt in islice(story.doubts, max(most, 1))],
         metrics=_metrics([story.plain, story.before, story.after]),
-        frontier=Markup(_frontier(story.choice)),
-        oracle=story.choice.oracle,
-        reached=story.choice.reached,
+        frontier=Markup(_frontier(story)),
+        oracle=story.oracle,
+        reached=story.reached,
         importances=Markup(charts.bars(top)) if top else "",
         trials=story.trials,
         moved=[
@@ -151,46 +154,46 @@ def _metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
     return rows
 
 
-def _frontier(choice: Choice) -> str:
+def _frontier(story: Story) -> str:
     """The frontier, and the named points on it; points of one place share its mark."""
     names: dict[tuple[float, float], list[str]] = {}
-    for point, candidate in choice.named.items():
-        names.setdefault((candidate.calls, candidate.utility), []).append(point)
-    places = dict.fromkeys([*names, *((c.calls, c.utility) for c in choice.frontier)])
+    for point, candidate in story.points.items():
+        names.setdefault((candidate["calls"], candidate["utility"]), []).append(point)
+    places = dict.fromkeys([*names, *((c["calls"], c["utility"]) for c in story.frontier)])
     marks = [charts.Mark(*place, ", ".join(names.get(place, []))) for place in places]
     return charts.scatter(marks, "model calls a question", "utility")
 
 
-def _drawn(story: Story, most: int) -> list[Judged]:
+def _drawn(story: Story, most: int) -> list[Mapping[str, Any]]:
     """Of each predictor the decisions that tell most, in their order: those on no single base, then those that mattered
     most, moved farthest, have the most cases."""
 
-    def telling(one: Judged) -> tuple[bool, float, float, int]:
-        name = one.parameter
+    def telling(one: Mapping[str, Any]) -> tuple[bool, float, float, int]:
+        name = one["parameter"]
         moved = abs(story.chosen.get(name, 0.5) - story.started_from.get(name, 0.5))
         on_a_base = name.rpartition(":")[2].startswith(BASE_PREFIX)
-        return not on_a_base, story.importances.get(name, 0.0), moved, len(one.chances)
+        return not on_a_base, story.importances.get(name, 0.0), moved, len(one["chances"])
 
-    by_predictor: dict[str, list[Judged]] = {}
+    by_predictor: dict[str, list[Mapping[str, Any]]] = {}
     for one in sorted(story.decisions, key=telling, reverse=True):
-        by_predictor.setdefault(one.parameter.rpartition(":")[0], []).append(one)
+        by_predictor.setdefault(one["parameter"].rpartition(":")[0], []).append(one)
     kept = {id(one) for found in by_predictor.values() for one in found[:most]}
     return [one for one in story.decisions if id(one) in kept]
 
 
-def _decision(one: Judged, was: Setting, now: Setting) -> dict[str, Any]:
-    p, y = np.asarray(one.chances, float), np.asarray(one.truths, bool)
-    before, after = was.get(one.parameter, 0.5), now.get(one.parameter, 0.5)
-    drawn = Markup(charts.cuts(p[~y].tolist(), p[y].tolist(), before, after)) if one.cut else ""
+def _decision(one: Mapping[str, Any], was: Setting, now: Setting) -> dict[str, Any]:
+    p, y = np.asarray(one["chances"], float), np.asarray(one["truths"], bool)
+    before, after = was.get(one["parameter"], 0.5), now.get(one["parameter"], 0.5)
+    drawn = Markup(charts.cuts(p[~y].tolist(), p[y].tolist(), before, after)) if one["cut"] else ""
     return {
-        "name": one.parameter,
+        "name": one["parameter"],
         "n": len(p),
         "cuts": drawn,
         "before": before,
         "after": after,
         "right_before": float(np.mean((p >= before) == y)),
         "right_after": float(np.mean((p >= after) == y)),
-        "calibration": Markup(charts.calibration(one.chances, one.truths)),
+        "calibration": Markup(charts.calibration(one["chances"], one["truths"])),
     }
 
 

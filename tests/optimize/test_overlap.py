@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from optimize.cli.main import app
 from optimize.compiler.compile import compile_project
-from optimize.compiler.lineage import forebears
+from optimize.compiler.publish import read_ancestors
 from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from optimize.labelled.overlap import LEARNT_FROM, places, question_digest
 from program.settings import Project
@@ -38,7 +38,7 @@ def digests(manifest, *parts):
 def test_what_a_parent_learnt_from_is_in_no_test_of_its_children_however_labels_and_seeds_change(own_shop, added):
     first = compile_project(undivided(own_shop), trials=2)
     again = compile_project(undivided(own_shop, *added), trials=2, seed=5, origin=first.reference)
-    child, parent = forebears(again.reference, own_shop / "artifacts")[:2]
+    child, parent = read_ancestors(again.reference, own_shop / "artifacts")[:2]
     assert child.parent.partition("@")[2].startswith(parent.version)
     assert digests(parent, *LEARNT_FROM)
     assert not digests(child, "test") & digests(parent, *LEARNT_FROM)
@@ -48,7 +48,7 @@ def test_what_a_parent_learnt_from_is_in_no_test_of_its_children_however_labels_
 
 def test_an_evaluation_of_a_version_asks_nothing_that_it_learnt_from(own_shop):
     done = compile_project(undivided(own_shop), trials=2)
-    (version, *_) = forebears(done.reference, own_shop / "artifacts")
+    (version, *_) = read_ancestors(done.reference, own_shop / "artifacts")
     undivided(own_shop, *NEW)
     ran = CliRunner().invoke(
         app, ["eval", done.reference, "--artifacts", str(own_shop / "artifacts"), "--split", "test", "--json"]
