@@ -35,17 +35,17 @@ import dspy
 import numpy as np
 from figures import Figure, figure, show
 from machines import make_project
-from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
-
-from optimize.compiler.compile import compile_project
 from optimize.compiler.journal import create, last
 from optimize.compiler.outcome import Compiled
 from optimize.compiler.preparation import Preparation, copy_of, open_project, prepare
+from optimize.compiler.starts import starts
+from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
+
+from optimize.compiler.compile import compile_project
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.compiler.scoring import Arm, Scoring
 from optimize.compiler.spending import CHOICE_SHARE, Spending
-from optimize.compiler.starts import starts
 from optimize.compiler.study import Live, Search
 from optimize.evaluation.evaluate import Grader
 from optimize.labelled.dataset import read_labelled, splits

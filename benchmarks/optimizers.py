@@ -12,9 +12,9 @@ import dspy
 import numpy as np
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from dspy.teleprompt import BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2
-
 from optimize.compiler.calls import Calls
 from optimize.compiler.preparation import Preparation, copy_of
+
 from optimize.evaluation.evaluate import Grader, evaluate
 from optimize.labelled.dataset import LabelledQuestion
 from program.loop.rag import AgenticRAG

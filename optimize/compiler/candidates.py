@@ -30,7 +30,8 @@ from optimize.compiler.demonstrations import (
     to_json,
 )
 from optimize.compiler.instructions import Failure, Proposer, collect_failures
-from optimize.compiler.scoring import Arm, Floats, survives
+from optimize.compiler.replay import Arm
+from optimize.compiler.scoring import Floats, survives
 from optimize.compiler.thresholds import LabelledCases, label_cases
 from program.errors import BudgetStop
 from program.loop.deciding import decides
@@ -166,13 +167,13 @@ def find_candidates(
     candidates on the way.
     """
     embedder = first.runtime.models.embedder
-    found = _gather(base, demonstrations, [], embedder)
+    found = gather_sets(base, demonstrations, [], embedder)
     found.equip_arms(arms)
     runs: list[Run] = []
     with contextlib.suppress(BudgetStop):
         runs = _observe_useful(base, demonstrations, arms, found)
     if good := bootstrap(runs):
-        found = _gather(base, demonstrations, good, embedder)
+        found = gather_sets(base, demonstrations, good, embedder)
     offers = dict(found.offers)
     with contextlib.suppress(BudgetStop):
         for done, name in enumerate(found.sets):
@@ -284,7 +285,7 @@ def log_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
     return float(-np.log(np.clip(right, SURE, 1 - SURE)).mean()) if right else float("nan")
 
 
-def _gather(
+def gather_sets(
     program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration], embedder: Embedder
 ) -> Candidates:
     """Return the sets of every predictor to which they make a difference: from labels and from good runs.

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from optimize.compiler.scoring import Arm, Floats, Scores, Scoring, best_row, gain_out_of_fold, group_topics, survives
+from optimize.compiler.replay import Arm
+from optimize.compiler.scoring import Floats, Scores, Scoring, best_row, gain_out_of_fold, group_topics, survives
 from program.errors import BudgetStop
 from program.loop.parameters import Setting, is_candidate
 

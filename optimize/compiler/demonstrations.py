@@ -17,8 +17,7 @@ import numpy as np
 import pysbd
 from numpy.typing import NDArray
 
-from optimize.compiler.replay import Replay
-from optimize.compiler.scoring import Arm
+from optimize.compiler.replay import Arm, Replay
 from optimize.evaluation.metrics import Verdict, bears_out, judge
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer

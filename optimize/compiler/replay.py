@@ -19,6 +19,7 @@ import dspy
 
 from optimize.compiler.record import Entry, Record, RequestKeys
 from optimize.compiler.spending import Spending
+from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import RagcError
 from program.knowledge.library import Library
@@ -258,6 +259,14 @@ class Replay:
         if isinstance(request, Ask) and request.predictor in self._deciders:
             return decode(said, self.program.predictor(request.predictor).fields)
         return said
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A program (through a replay), and questions of which its demonstrations hold none."""
+
+    replay: Replay
+    questions: Sequence[LabelledQuestion]
 
 
 class Performer:

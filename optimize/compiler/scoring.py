@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optimize.compiler.replay import Replay
+from optimize.compiler.replay import Arm
 from optimize.evaluation.metrics import judge, routing, supported, utility
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import LabelledQuestion
@@ -27,14 +27,6 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """A program (through a replay), and questions of which its demonstrations hold none."""
-
-    replay: Replay
-    questions: Sequence[LabelledQuestion]
-
-
-@dataclass(frozen=True, slots=True)
 class Scores:
     """Numbers of a setting, one a question; NaN where it was not asked or not graded, or no label tells `routing`."""
 
@@ -44,9 +36,9 @@ class Scores:
     usd: Floats
 
     @classmethod
-    def of(cls, rows: Sequence[Floats]) -> Scores:
+    def of(cls, rows: Floats) -> Scores:
         """Return the scores in four rows."""
-        return cls(*(np.asarray(row, np.float64) for row in rows))
+        return cls(rows[0], rows[1], rows[2], rows[3])
 
     def rows(self) -> Floats:
         """Return the four rows as one array."""

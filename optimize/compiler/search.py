@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState
 
 from optimize.compiler.record import Record
@@ -63,9 +65,9 @@ class Trial:
         """Return Optuna's trial as ours."""
         notes = frozen.user_attrs
         pruned = frozen.state == TrialState.PRUNED
-        return cls(
-            frozen.number, plain_params(frozen.params), *notes["figures"], notes["origin"], notes.get("first"), pruned
-        )
+        worth, calls, usd = notes["figures"]
+        setting = plain_params(frozen.params)
+        return cls(frozen.number, setting, worth, calls, usd, notes["origin"], notes.get("first"), pruned)
 
 
 @dataclass(slots=True)
@@ -159,7 +161,9 @@ class Search:
         self._name = f"{socket.gethostname()}:{os.getpid()}:{worker}"
         self._memory: optuna.Study | None = None
         self._remembered = 0
-        self._pruner = optuna.pruners.WilcoxonPruner(p_threshold=PRUNED_BELOW)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            self._pruner = optuna.pruners.WilcoxonPruner(p_threshold=PRUNED_BELOW)
         self._order = np.random.default_rng(seed).permutation(len(scoring.questions)).tolist()
         optuna.logging.set_verbosity(logging.ERROR)
 
@@ -273,7 +277,7 @@ class Search:
         study = optuna.create_study(direction="maximize")
         study.add_trial(optuna.create_trial(value=best.worth, intermediate_values=_by_question(before, seen)))
         running = optuna.create_trial(state=TrialState.RUNNING, intermediate_values=_by_question(scores, seen))
-        return self._pruner.prune(study, running)
+        return bool(self._pruner.prune(study, running))
 
 
 def plain_params(params: Mapping[str, Any]) -> Setting:

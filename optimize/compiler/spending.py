@@ -13,6 +13,8 @@ from program.errors import BudgetStop
 CANDIDATES_SHARE, FIRST_SHARE, SWEEP_SHARE, SEARCH_SHARE, CHOICE_SHARE = 0.1, 0.25, 0.33, 0.45, 0.75
 """Shares of each cap that may be gone after a stage: candidates found, first settings tried, sweeps, search, choice."""
 
+MOST_TRIALS, MOST_CALLS, MOST_SEED, LEAST_SECONDS = 1_000_000, 10**9, 2**31 - 1, 1
+"""Limits of what may be asked of a compile."""
 KEPT_EVERY = 0.5
 """Seconds between two times that free calls and seconds are booked."""
 

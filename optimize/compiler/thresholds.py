@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from optimize.compiler.demonstrations import Demonstration, learns, thin_out
-from optimize.compiler.scoring import Arm, Floats, Scoring, best_row, gain_out_of_fold, survives
+from optimize.compiler.replay import Arm
+from optimize.compiler.scoring import Floats, Scoring, best_row, gain_out_of_fold, survives
 from optimize.compiler.spending import Caps, Spending
 from program.errors import BudgetStop
 from program.loop.deciding import decides

@@ -5,11 +5,11 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-
 from optimize.compiler.calibration import Judged
-from optimize.compiler.choice import Choice
 from optimize.compiler.front import Candidate
 from optimize.compiler.outcome import paired
+
+from optimize.compiler.choice import Choice
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import Grade
 from optimize.report.page import Story, render
