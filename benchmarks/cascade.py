@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from figures import Figure, figure, show
 from perfect import Perfect
 
-from optimize.compiler.replay import Record, Replay
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
 from optimize.evaluation.metrics import judge
 from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from program import Answer, load, open_program

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 from figures import Figure, figure, show
 
-from optimize.compiler.replay import Record, Replay
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
 from optimize.evaluation.evaluate import Evaluation, Grader
 from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
 from program.answer import Answer

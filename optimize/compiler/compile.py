@@ -179,7 +179,7 @@ def search_settings(
     session.spending.caps, session.spending.tripped = caps.reduce_to(SEARCH_SHARE), ""
     weights = opened.project.settings.utility
     search = Search(study, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed)
-    session.begin_stage("searching")
+    session.begin_stage("trying the first settings")
     with suppress(BudgetStop):
         search.run(len(plan.firsts), session)
         if SWEEP in stages:
@@ -190,10 +190,10 @@ def search_settings(
                     SWEPT, asdict(sweep(search.scoring, search.space, search.rank()[0].setting, session.advance))
                 )
                 session.spending.caps = caps.reduce_to(SEARCH_SHARE)
-                session.begin_stage("searching")
             search.follow_sweeps(study.notes[SWEPT])
             search.run(len(search.firsts), session)
         if STUDY in stages:
+            session.begin_stage("searching")
             search.run(study.notes[TRIALS] + len(search.firsts), session)
     if not search.rank():
         session.spending.caps = caps.reduce_to(CHOICE_SHARE)

@@ -5,11 +5,8 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from optimize.compiler.calibration import Judged
-from optimize.compiler.front import Candidate
-from optimize.compiler.outcome import paired
 
-from optimize.compiler.choice import Choice
+from optimize.compiler.compile import compare_grades
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import Grade
 from optimize.report.page import Story, render
@@ -104,14 +101,14 @@ def graded(n, topic, worth, answer="It is 42.", question="How much?", tags=()):
 
 def story(before, after, **changed):
     rows = [Evaluation(tuple(grades), (0.1,) * len(grades)) for grades in (before, before, after)]
-    points = {"quality": Candidate({"policy.k": 9}, 0.75, 2.5), "balanced": Candidate({"policy.k": 5}, 0.5, 1.25)}
-    gain = paired(before, after)
+    points = {"quality": {"utility": 0.75, "calls": 2.5}, "balanced": {"utility": 0.5, "calls": 1.25}}
+    gain = compare_grades(before, after)
     told = {
         "name": "shop", "parent": "shop@v1", "verdict": "better", "gain": gain, "over_plain": gain,
         "plain": rows[0], "before": rows[1], "after": rows[2],
-        "choice": Choice({}, list(points.values()), list(points), 0.25, 0.5, 0.875, points),
+        "points": points, "frontier": list(points.values()), "survived": list(points), "reached": 0.5, "oracle": 0.875,
         "chosen": {"policy.k": 5, "judge.relevance:relevant": 0.3}, "started_from": {"policy.k": 7, "judge.relevance:relevant": 0.3},
-        "decisions": [Judged("judge.relevance:relevant", True, [0.1, 0.2, 0.4, 0.9], [False, False, True, True])],
+        "decisions": [{"parameter": "judge.relevance:relevant", "cut": True, "chances": [0.1, 0.2, 0.4, 0.9], "truths": [False, False, True, True]}],
         "given": {}, "importances": {"policy.k": 0.75}, "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
     }  # fmt: skip
     return Story(**{**told, **changed})
@@ -155,7 +152,10 @@ def test_however_much_there_is_to_tell_the_page_stays_small():
 def test_of_very_many_bases_the_decisions_that_mattered_most_are_drawn_and_the_page_stays_small():
     bases = [f"classifier.route:base_{'department' * 4}{n}" for n in range(400)]
     chances = [(n % 97) / 97 for n in range(300)]
-    decisions = [Judged(name, True, chances, [p > 0.5 for p in chances]) for name in ("classifier.route:vague", *bases)]
+    decisions = [
+        {"parameter": name, "cut": True, "chances": chances, "truths": [p > 0.5 for p in chances]}
+        for name in ("classifier.route:vague", *bases)
+    ]
     setting = {**dict.fromkeys(bases, 0.5), "classifier.route:vague": 0.5}
     told = story(
         [graded(n, f"t{n}", -1.0) for n in range(9)], [graded(n, f"t{n}", 1.0) for n in range(9)],

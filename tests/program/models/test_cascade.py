@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.compiler.replay import Record, Replay
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
 from optimize.evaluation.evaluate import evaluate
 from optimize.labelled.dataset import read_labelled
 from program import open_program

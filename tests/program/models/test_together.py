@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.compiler.replay import Record, Replay
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
 from program import open_program
 from program.answer import StoppedBy
 from program.loop.consulting import MOST, grouped
