@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from optimize.abtest.aggregation import merge
 from optimize.abtest.arms import MISMATCH
 from optimize.abtest.sequential import Moments, difference, horizon_of, log_e_multinomial, log_e_rates
-from program.serve.design import ArmDesign, Assignment, Design
+from program.serve.experiment_design import ArmDesign, Assignment, Design
 from program.serve.exposures import ExposureLog, read_rows
 
 Floats = NDArray[np.float64]

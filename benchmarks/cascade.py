@@ -30,15 +30,17 @@ from perfect import Perfect
 
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
-from optimize.evaluation.metrics import judge
-from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
+from optimize.evaluation.metrics import judge_answer
+from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.split import split_questions
 from program import Answer, load, open_program
 from program.loop.budget import Budget
 from program.loop.knobs import Knob
 from program.loop.rag import AgenticRAG
 from program.models.asked import LanguageDecider
 from program.models.catalog import open_models
-from program.settings import ModelSettings, Project, ProviderSettings
+from program.project import Project
+from program.settings import ModelSettings, ProviderSettings
 from tests.support.provider import Script, serve
 
 ROOT = Path(__file__).parents[1]
@@ -87,7 +89,7 @@ def cascade_figures(quick: bool = False) -> list[Figure]:
 
 def questions() -> tuple[list[LabelledQuestion], list[LabelledQuestion]]:
     """The questions that the doubts are chosen on, and those that they are scored on: never of the same topic."""
-    dev = splits(read_labelled(Project.open(EXAMPLE).labelled))["dev"]
+    dev = split_questions(read_labelled(Project.open(EXAMPLE).labelled))["dev"]
     topics = sorted({question.topic for question in dev})
     one = set(topics[::2])
     return [q for q in dev if q.topic in one], [q for q in dev if q.topic not in one]
@@ -136,7 +138,7 @@ def accuracy(asked: Sequence[LabelledQuestion], answers: Sequence[Answer]) -> fl
 
 
 def correct(asked: Sequence[LabelledQuestion], answers: Sequence[Answer]) -> float:
-    return sum(judge(q, a.outcome, a.text).correct for q, a in zip(asked, answers, strict=True)) / len(asked)
+    return sum(judge_answer(q, a.outcome, a.text).correct for q, a in zip(asked, answers, strict=True)) / len(asked)
 
 
 def chosen(program: AgenticRAG, asked: Sequence[LabelledQuestion], perfect: Perfect) -> dict[str, float]:
@@ -162,7 +164,7 @@ def chosen(program: AgenticRAG, asked: Sequence[LabelledQuestion], perfect: Perf
 
 def call_figures() -> list[Figure]:
     """Calls of a simple and of a complex question, preset full, when language models decide and write."""
-    parts = splits(read_labelled(Project.open(EXAMPLE).labelled))
+    parts = split_questions(read_labelled(Project.open(EXAMPLE).labelled))
     found = []
     picked = [next(q for q in parts["dev"] if q.route == r and q.outcome == "answered") for r in ("simple", "complex")]
     os.environ.update(RAGC_MODELS__DECIDE=MODEL, RAGC_MODELS__WRITE=MODEL)

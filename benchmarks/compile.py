@@ -43,12 +43,13 @@ from optimize.compiler.record import Record
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Session
 from optimize.compiler.spending import CHOICE_SHARE, Caps, Spending
-from optimize.labelled.dataset import read_labelled, splits
+from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set
+from optimize.labelled.split import split_questions
 from program import load
 from program.loop.parameters import apply, read
 from program.loop.rag import AgenticRAG
-from program.settings import Project
+from program.project import Project
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "tallowgate"
 SEEDS = 5
@@ -264,7 +265,7 @@ def our_run(project: Project, seed: int, quick: bool, cap: int | None) -> tuple[
             watch=lambda live: found.setdefault(live.stage, live.calls if cap else counted()),
         )  # fmt: skip
     ours = load(done.reference, artifacts=project.artifacts)  # under a cap the test may be cut short
-    questions = splits(read_labelled(project.labelled, project.folder))["test"]
+    questions = split_questions(read_labelled(project.labelled, project.folder))["test"]
     return mean_utility(ours, questions, project.settings.utility), found["testing"]
 
 

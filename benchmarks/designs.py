@@ -22,15 +22,15 @@ from figures import Figure, figure, show
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.evaluation.evaluate import Evaluation, Grader
-from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
+from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.split import split_questions
 from program.answer import Answer
 from program.errors import RagcError
 from program.loop.presets import PRESETS
 from program.loop.rag import AgenticRAG
-from program.serve.artifact import load
-from program.serve.opening import open_program
-from program.serve.tracing import UNRETRIEVED
-from program.settings import Project
+from program.project import Project
+from program.serve.opening import load, open_program
+from program.serve.trace import UNRETRIEVED
 
 Asked = tuple[LabelledQuestion, Answer]
 METRICS = {
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--split", default="dev")
     options = parser.parse_args()
     project = Project.open(options.project)
-    questions = splits(read_labelled(project.labelled))[options.split]
+    questions = split_questions(read_labelled(project.labelled))[options.split]
     found = designs(project)
     if options.quick:
         questions = questions[:: max(1, len(questions) // QUICK)][:QUICK]

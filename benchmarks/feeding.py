@@ -35,7 +35,7 @@ from program.knowledge.index.store import IndexReport, build_index, open_index
 from program.knowledge.kinds import folders
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import embedding_text
-from program.settings import Project
+from program.project import Project
 
 ROUNDS = 3
 FILES = 1000

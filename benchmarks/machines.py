@@ -7,7 +7,7 @@ import json
 import random
 from pathlib import Path
 
-from program.settings import Project
+from program.project import Project
 
 TOML = """name = "machines"
 artifacts = "artifacts"

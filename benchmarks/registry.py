@@ -21,13 +21,12 @@ from typing import Any
 import dspy
 from figures import Figure, figure, show
 
-from optimize.labelled.overlap import question_digest
+from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from program import load, open_program
 from program.loop.parameters import read
 from program.loop.rag import AgenticRAG
-from program.serve.artifact import files_of
-from program.serve.fitting import structure_of
+from program.serve.artifact import describe_structure, export_files
 
 DEMONSTRATIONS, VERSIONS, PAGES = 200, 1000, 40
 TOML = """name = "shop"
@@ -89,7 +88,7 @@ def sealed_fields(program: AgenticRAG, folder: Path) -> dict[str, Any]:
     questions = sorted(question_digest(f"question {n}") for n in range(DEMONSTRATIONS))
     scores = {name: {"value": 0.5, "ci": [0.4, 0.6], "n": 100} for name in ("utility", "correct", "wrong", "tokens")}
     return {
-        "program": {"structure": structure_of(program)},
+        "program": {"structure": describe_structure(program)},
         "models": {**models.names.model_dump(), "embedder": models.embedder.digest},
         "knowledge": {"project": os.path.relpath(folder, folder / "artifacts")},
         "points": {point: read(program) for point in ("quality", "balanced", "economy")},
@@ -102,8 +101,8 @@ def loading(folder: Path, runs: int) -> tuple[list[Figure], dict[str, Any]]:
     program = made_up_project(folder)
     program("How much water does kettle 7 hold?")  # fits the heads that are sealed with it
     fields = sealed_fields(program, folder)
-    files = files_of(program)
-    ref = registry.publish("shop", fields, files, folder / "artifacts")
+    files = export_files(program)
+    ref = registry.publish_version("shop", fields, files, folder / "artifacts")
     load(ref, artifacts=folder / "artifacts")  # what is read once for a process is not the version's own time
     megabytes = sum(map(len, files.values())) / 2**20
     name = f"to load a version of {DEMONSTRATIONS} demonstrations ({megabytes:.1f} MB)"
@@ -112,8 +111,10 @@ def loading(folder: Path, runs: int) -> tuple[list[Figure], dict[str, Any]]:
 
 def listing(root: Path, fields: dict[str, Any], versions: int, runs: int) -> list[Figure]:
     for _ in range(versions):
-        registry.publish("shop", fields, {"program.json": b"{}"}, root)
-    return timed(f"to list {versions:,} versions", lambda: registry.ls("shop", root), 500 * versions / VERSIONS, runs)
+        registry.publish_version("shop", fields, {"program.json": b"{}"}, root)
+    return timed(
+        f"to list {versions:,} versions", lambda: registry.list_versions("shop", root), 500 * versions / VERSIONS, runs
+    )
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from figures import Figure, figure, show
 
 from optimize.cli.project import TOML
-from optimize.evaluation.retrieval import evaluate_search, figures, open_beir, read_beir
+from optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_beir
 from program.knowledge.bases import BaseSpec
 from program.knowledge.index.fusion import STRATEGIES
 from program.knowledge.index.generation import Index
@@ -37,7 +37,7 @@ from program.knowledge.index.store import build_index
 from program.knowledge.library import Library
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import Passage, SourceCard, embedding_text, keyword_text
-from program.settings import Project
+from program.project import Project
 
 BARS = {
     "hotpotqa": {"R@5": 0.95, "all@8": 0.95},
@@ -64,7 +64,7 @@ def quality(folder: Path, quick: bool) -> list[Figure]:
             beir = read_beir(folder / name)
             library = open_beir(project, folder / name / "corpus.jsonl")
             for strategy in STRATEGIES:
-                measured = figures(evaluate_search(library, beir, strategy), strategy)
+                measured = measure_rankings(rank_questions(library, beir, strategy), strategy)
                 for key in ("R@5", "all@8", "nDCG@10"):
                     bar = BARS[name].get(key) if strategy == "auto" else None
                     shown = f">= {bar}" if bar else "reported"

@@ -5,24 +5,19 @@ Importing this costs no model and no torch; those come with the first question.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from program.answer import Answer, Citation, Outcome, StoppedBy, Usage
     from program.errors import RagcError
     from program.loop.rag import AgenticRAG
-    from program.serve.artifact import load
     from program.serve.experiment import Experiment
-    from program.serve.opening import open_program
+    from program.serve.opening import load, open_program
 
 _HOME = {
-    "Answer": "program.answer",
-    "Citation": "program.answer",
-    "Outcome": "program.answer",
-    "StoppedBy": "program.answer",
-    "Usage": "program.answer",
-    "load": "program.serve.artifact",
-    "open_program": "program.serve.opening",
+    **dict.fromkeys(("Answer", "Citation", "Outcome", "StoppedBy", "Usage"), "program.answer"),
+    **dict.fromkeys(("load", "open_program"), "program.serve.opening"),
     "RagcError": "program.errors",
     "Experiment": "program.serve.experiment",
     "AgenticRAG": "program.loop.rag",
@@ -44,6 +39,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'program' has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(_HOME[name]), name)

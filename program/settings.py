@@ -1,132 +1,304 @@
-"""`ragc.toml` as typed settings; environment variables override it, a misspelt key is an error with its line."""
+"""`ragc.toml` as typed settings; environment variables override it."""
 
 from __future__ import annotations
 
 import difflib
 import os
-import re
-import shlex
-import tomllib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, FiniteFloat, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    FiniteFloat,
+    Tag,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from program.errors import SettingsError
-from program.kindsettings import (
-    BUILT_IN,
-    PACKAGE,
-    DocumentsSettings,
-    GraphSettings,
-    KnowledgeSettings,
-    PackageSettings,
-    TablesSettings,
-    WebSettings,
-)
-from program.kindsettings import Section as _Section
-from program.serve.reference import DEFAULT, ENVIRONMENT, NAME, artifacts_root
-
 FILE = "ragc.toml"
-SQLITE = "sqlite:///"
-ALLOW = "RAGC_ALLOW"
-ENVIRONMENT_PREFIX = "RAGC_"
+ENVIRONMENT = "RAGC_ARTIFACTS"
+DEFAULT = "artifacts"
+NAME = r"[a-z0-9](?:[-._a-z0-9]{0,61}[a-z0-9])?"
 BASE_NAME = r"[a-z][a-z0-9_]{0,39}"
-
+SOURCES = "ragc.sources"
+"""The entry point group by which installed packages bring further kinds of knowledge base."""
+PACKAGE = "package"
+CHUNK_TOKENS = 240  # MiniLM reads 256, the title among them
+MAX_MEGABYTES = 50.0
 
 Names = str | tuple[str, ...]
 """One model, or two: the cheaper one first."""
+Seconds = Annotated[float, Field(gt=0, le=60)]
+Pointer = Annotated[str, Field(pattern=r"^(/([^~]|~[01])*)?$")]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
 
 
-class ModelSettings(_Section):
-    """Which model does what: `local/...`, any LiteLLM name, or (for `embed` and `rerank`) a sentence-transformers name.
-
-    `rerank` is a cross-encoder that reads the best passages together with the question; empty for none.
-    """
-
-    decide: Names = "local/minilm"
-    write: Names = "local/extract"
-    embed: str = "local/minilm"
-    propose: str = ""
-    judge: Names = ""
-    rerank: str = ""
+def artifacts_root(root: Path | str | None = None) -> Path:
+    """Return the artifacts folder: `root`, else `RAGC_ARTIFACTS`, else `./artifacts`; absolute."""
+    return Path(root or os.environ.get(ENVIRONMENT) or DEFAULT).resolve()
 
 
-class KeywordSettings(_Section):
-    """How keyword search splits text: words in any script, lower case; cut to English stems; function words or not.
+class TomlTable(BaseModel):
+    """A table of `ragc.toml`; an unknown key is an error."""
 
-    Past `server_above` passages the Qdrant server, where there is one, searches words as it does vectors.
-    """
-
-    stem: bool = True
-    stop_words: Literal["english", "none"] = "english"
-    server_above: Annotated[int, Field(ge=0)] = 200_000
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class QdrantSettings(_Section):
-    """A Qdrant server; when `url` is empty, readers search the vectors in the index."""
+class _Base(TomlTable):
+    """Part of every kind of knowledge base: hints for the router."""
 
+    about: str = ""
+    """The subjects the base covers."""
+    asks: tuple[str, ...] = ()
+    """Example questions that the base answers."""
+    not_: Annotated[tuple[str, ...], Field(alias="not")] = ()
+    """Subjects that look alike and belong elsewhere."""
+
+
+class _Files(_Base):
+    """Part of every kind that is a folder of files."""
+
+    chunk_tokens: Annotated[int, Field(ge=20, le=8000)] = CHUNK_TOKENS
+    """The length of a passage in tokens, about."""
+    max_megabytes: Positive = MAX_MEGABYTES
+    """The size past which a file is skipped."""
+
+
+class DocumentsSettings(_Files):
+    """Files found by their text (`documents`), or above all by the things they name (`graph`)."""
+
+    kind: Literal["documents", "graph"] = "documents"
+    """How passages are found."""
+    path: str
+    """The folder of files, or one file."""
+
+
+class TablesSettings(_Base):
+    """Tables for questions that count, sum or compare."""
+
+    kind: Literal["tables"]
+    """How the base is read."""
+    path: str = ""
+    """A folder of CSV files."""
     url: str = ""
+    """A database as an SQLAlchemy URL, in place of `path`."""
 
 
-class StudySettings(_Section):
-    """Where trials are kept: an SQLAlchemy URL, or a journal file when empty."""
+class WebSettings(_Files):
+    """Saved pages, or live search; a base with neither, or without its provider's key, does not exist."""
 
-    storage: str = ""
-
-
-class BudgetSettings(_Section):
-    """What one question may cost before the best so far must do."""
-
-    max_rounds: Annotated[int, Field(ge=1, le=10)] = 3
-    max_seconds: Annotated[float, Field(gt=0)] = 15.0
-    max_tokens: Annotated[int, Field(gt=0)] = 50_000
-    max_usd: Annotated[float, Field(ge=0)] = 0.20
-
-
-class ProviderModelSettings(_Section):
-    """One language model: where it is served, its limits, and its price in US dollars a million tokens."""
-
-    api_base: Annotated[str, Field(pattern="^https?://")] | None = None
-    concurrency: Annotated[int, Field(ge=1)] | None = None
-    structured: bool | None = None
-    usd_in: Annotated[float, Field(ge=0)] | None = None
-    usd_out: Annotated[float, Field(ge=0)] | None = None
-
-
-class ProviderSettings(_Section):
-    """How language models are called; `fallback` lets the embedded models step in when one does not answer.
-
-    It may name a language model instead, which is asked before them.
-    """
-
-    call_seconds: Annotated[float, Field(gt=0)] = 30.0
-    retries: Annotated[int, Field(ge=0, le=10)] = 3
-    concurrency: Annotated[int, Field(ge=1)] = 16
-    breaker_after: Annotated[int, Field(ge=1)] = 8
-    breaker_seconds: Annotated[float, Field(gt=0)] = 5.0
-    fallback: Annotated[bool | str, Field(union_mode="left_to_right")] = True
-    model: dict[str, ProviderModelSettings] = Field(default_factory=dict)
-
-
-class UtilitySettings(_Section):
-    """What an answer is worth to its asker; a partial one earns its share of the facts, a needless refusal `missed`."""
-
-    correct: FiniteFloat = 1.0
-    wrong: FiniteFloat = -1.0
-    missed: FiniteFloat = -0.3
-    call: Annotated[FiniteFloat, Field(ge=0)] = 0.01
-    usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    kind: Literal["web"]
+    """How the base is read."""
+    path: str = ""
+    """The folder of saved pages."""
+    provider: Literal["", "searxng", "tavily", "brave"] = ""
+    """The live search provider, in place of `path`."""
+    url: str = ""
+    """The server of the provider; only SearXNG needs it."""
+    results: Annotated[int, Field(ge=1, le=20)] = 8
+    """How many results are taken."""
+    fetch: bool = True
+    """Whether the pages found, which must be public, are fetched."""
+    seconds: Seconds = 5.0
+    """The time limit of a request."""
+    allow_private: bool = False
+    """Whether the provider may be on a private network."""
 
     @model_validator(mode="after")
-    def _correct_is_best(self) -> UtilitySettings:
+    def _check_place(self) -> WebSettings:
+        if self.path and self.provider:
+            raise ValueError("give a path (saved pages) or a provider (live search), not both")
+        if self.provider == "searxng" and not self.url:
+            raise ValueError("searxng needs the url of its server")
+        return self
+
+
+class HttpSettings(_Base):
+    """A JSON API, read by JSON pointers (RFC 6901)."""
+
+    kind: Literal["http"]
+    """How the base is read."""
+    url: Annotated[str, Field(pattern=r"^https?://[^{}/?#]+([/?#].*)?$")]
+    """The address, in which `{query}` and `{k}` are filled in."""
+    headers: dict[str, str] = {}
+    """Headers of the request, in which `${NAME}` comes from the environment."""
+    items: Pointer = ""
+    """The list of items in the reply."""
+    text: Pointer
+    """The text of an item."""
+    title: Pointer = ""
+    """The title of an item."""
+    date: Pointer = ""
+    """The date of an item."""
+    link: Pointer = ""
+    """The web address of an item."""
+    id: Pointer = ""
+    """The stable id of an item."""
+    authority: Literal["informal", "reviewed", "official"] = "reviewed"
+    """How far the API is to be trusted."""
+    seconds: Seconds = 5.0
+    """The time limit of a request."""
+    max_megabytes: Positive = 5.0
+    """The size past which a reply is refused."""
+    allow_private: bool = False
+    """Whether the API may be on a private network."""
+
+
+class PackageSettings(_Base):
+    """A kind that an installed package brings by the entry point group `ragc.sources`."""
+
+    kind: str
+    """The name of the entry point."""
+    options: dict[str, Any] = {}
+    """Settings handed to the package."""
+
+    @field_validator("kind")
+    @classmethod
+    def _check_installed(cls, kind: str) -> str:
+        known = ["graph", *BUILT_IN, *(point.name for point in entry_points(group=SOURCES))]
+        if kind not in known:
+            near = difflib.get_close_matches(kind, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise ValueError(f"there is no kind {kind!r}; {hint}")
+        return kind
+
+
+BUILT_IN = {"documents": DocumentsSettings, "tables": TablesSettings, "web": WebSettings, "http": HttpSettings}
+
+
+def _kind_of(base: Any) -> str:
+    kind = base.get("kind", "documents") if isinstance(base, Mapping) else getattr(base, "kind", "")
+    return kind if kind in BUILT_IN else "documents" if kind == "graph" else PACKAGE
+
+
+KnowledgeSettings = Annotated[
+    Annotated[DocumentsSettings, Tag("documents")]
+    | Annotated[TablesSettings, Tag("tables")]
+    | Annotated[WebSettings, Tag("web")]
+    | Annotated[HttpSettings, Tag("http")]
+    | Annotated[PackageSettings, Tag(PACKAGE)],
+    Discriminator(_kind_of),
+]
+"""One knowledge base of any kind."""
+
+
+class ModelSettings(TomlTable):
+    """The model of each role: `local/...`, any LiteLLM name, or a list as a cascade, cheapest first."""
+
+    decide: Names = "local/minilm"
+    """The model that takes decisions."""
+    write: Names = "local/extract"
+    """The model that writes answers."""
+    embed: str = "local/minilm"
+    """The embedding model; a sentence-transformers name or folder is possible, too."""
+    propose: str = ""
+    """The generative model that proposes instructions at compile time; empty: none."""
+    judge: Names = ""
+    """The model that judges passages and drafts in place of `decide`; empty: none."""
+    rerank: str = ""
+    """The cross-encoder that reorders the best passages; empty: none."""
+
+
+class KeywordSettings(TomlTable):
+    """How keyword search splits text into words."""
+
+    stem: bool = True
+    """Whether words are cut to their English stems."""
+    stop_words: Literal["english", "none"] = "english"
+    """The function words that are left out."""
+    server_above: Annotated[int, Field(ge=0)] = 200_000
+    """The number of passages past which the Qdrant server searches words, too."""
+
+
+class QdrantSettings(TomlTable):
+    """The vector database."""
+
+    url: str = ""
+    """The server; empty: vectors are searched in the index itself."""
+
+
+class StudySettings(TomlTable):
+    """The storage of trials."""
+
+    storage: str = ""
+    """An SQLAlchemy URL; empty: a journal file."""
+
+
+class BudgetSettings(TomlTable):
+    """The caps of one question; when one is reached, the best answer so far is given."""
+
+    max_rounds: Annotated[int, Field(ge=1, le=10)] = 3
+    """Rounds of looking up and judging."""
+    max_seconds: Positive = 15.0
+    """Wall-clock seconds."""
+    max_tokens: Annotated[int, Field(gt=0)] = 50_000
+    """Tokens in and out."""
+    max_usd: NotNegative = 0.20
+    """US dollars."""
+
+
+class ProviderModelSettings(TomlTable):
+    """One language model: where it is served, its limits and its price."""
+
+    api_base: Annotated[str, Field(pattern="^https?://")] | None = None
+    """The address of its server."""
+    concurrency: Count | None = None
+    """How many requests may be under way at once."""
+    structured: bool | None = None
+    """Whether the server enforces a JSON schema."""
+    usd_in: NotNegative | None = None
+    """US dollars a million tokens read."""
+    usd_out: NotNegative | None = None
+    """US dollars a million tokens written."""
+
+
+class ProviderSettings(TomlTable):
+    """How language models are called."""
+
+    call_seconds: Positive = 30.0
+    """The time limit of a call."""
+    retries: Annotated[int, Field(ge=0, le=10)] = 3
+    """How often a failed call is repeated."""
+    concurrency: Count = 16
+    """How many requests may be under way at once."""
+    breaker_after: Count = 8
+    """How many failures in a row keep a model from being asked."""
+    breaker_seconds: Positive = 5.0
+    """For how long it is not asked then."""
+    fallback: Annotated[bool | str, Field(union_mode="left_to_right")] = True
+    """Whether embedded models step in for one that fails; a name puts that language model before them."""
+    model: dict[str, ProviderModelSettings] = Field(default_factory=dict)
+    """Settings of single models by name."""
+
+
+class UtilitySettings(TomlTable):
+    """The worth of an answer to its asker; a partly correct one earns its share of the facts."""
+
+    correct: FiniteFloat = 1.0
+    """The worth of a correct answer."""
+    wrong: FiniteFloat = -1.0
+    """The worth of a wrong answer."""
+    missed: FiniteFloat = -0.3
+    """The worth of a needless refusal."""
+    call: Annotated[FiniteFloat, Field(ge=0)] = 0.01
+    """The cost of a model call."""
+    usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    """The cost of a US dollar spent."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> UtilitySettings:
         for name, what in (("wrong", "a wrong one"), ("missed", "a needless refusal")):
             if self.correct <= (value := getattr(self, name)):
-                told = (
-                    f"a correct answer (correct = {self.correct:g}) must be worth more than {what} ({name} = {value:g})"
-                )
-                raise PydanticCustomError("order", "{told}", {"told": told})
+                better = f"a correct answer (correct = {self.correct:g}) must be worth more than {what}"
+                raise ValueError(f"{better} ({name} = {value:g})")
         return self
 
     @property
@@ -135,54 +307,71 @@ class UtilitySettings(_Section):
         return max(self.correct, 0.0)
 
 
-class LabelledSettings(_Section):
-    """Where the labelled questions are."""
+class LabelledSettings(TomlTable):
+    """The labelled questions."""
 
     path: str = "labelled.jsonl"
+    """Their file."""
 
 
-class TraceSettings(_Section):
-    """Where traces go: a JSONL file in the project's `.ragc` folder unless switched off."""
+class TraceSettings(TomlTable):
+    """The log of traces in the project's `.ragc` folder."""
 
     enabled: bool = True
+    """Whether traces are written."""
     review_below: Annotated[float, Field(ge=0, le=1)] = 0.35
+    """The confidence below which an answer is queued for review."""
 
 
-class LoopSettings(_Section):
-    """The published design that the uncompiled program starts as; a compiled one is what it learned to be."""
+class LoopSettings(TomlTable):
+    """The uncompiled program."""
 
     preset: Literal["plain", "strategy-router", "knowledge-router", "judge-and-ground", "decide", "plan", "full"] = (
         "full"
     )
+    """The published design it starts as."""
 
 
-class AnswerSettings(_Section):
-    """What answers may hold: web addresses of the hosts in `links`, where a passage states them; none of others."""
+class AnswerSettings(TomlTable):
+    """What answers may hold."""
 
     links: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")], ...] = ()
+    """Hosts whose web addresses may stand in an answer where a passage states them."""
 
 
 class Settings(BaseSettings):
-    """Everything a project's `ragc.toml` says."""
+    """The whole of a project's `ragc.toml`."""
 
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_prefix=ENVIRONMENT_PREFIX, env_nested_delimiter="__"
-    )
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix="RAGC_", env_nested_delimiter="__")
 
     name: Annotated[str, Field(pattern=f"^{NAME}$")]
+    """The name of the program and of its versions."""
     artifacts: str = DEFAULT
+    """The folder of versions, relative to the project."""
     models: ModelSettings = ModelSettings()
+    """The model of each role."""
     knowledge: dict[Annotated[str, Field(pattern=f"^{BASE_NAME}$")], KnowledgeSettings]
+    """The knowledge bases by name."""
     keyword: KeywordSettings = KeywordSettings()
+    """Keyword search."""
     qdrant: QdrantSettings = QdrantSettings()
+    """The vector database."""
     study: StudySettings = StudySettings()
+    """The storage of trials."""
     budget: BudgetSettings = BudgetSettings()
+    """The caps of one question."""
     provider: ProviderSettings = ProviderSettings()
+    """How language models are called."""
     utility: UtilitySettings = UtilitySettings()
+    """The worth of an answer."""
     labelled: LabelledSettings = LabelledSettings()
+    """The labelled questions."""
     trace: TraceSettings = TraceSettings()
+    """The log of traces."""
     loop: LoopSettings = LoopSettings()
+    """The uncompiled program."""
     answer: AnswerSettings = AnswerSettings()
+    """What answers may hold."""
 
     @classmethod
     def settings_customise_sources(
@@ -190,164 +379,8 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        *others: Any,
+        **named: Any,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment before the file."""
+        """Return the environment, then the file: the first that sets a key wins."""
         return env_settings, init_settings
-
-
-class Project:
-    """A project folder: its settings and the places they name, all absolute."""
-
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        self.folder = folder
-        self.settings = settings
-
-    @classmethod
-    def open(cls, folder: str | Path) -> Project:
-        """The project in `folder`. Raises `SettingsError` when `ragc.toml` is absent or wrong."""
-        root = Path(folder).resolve()
-        path = root / FILE
-        if root.is_file():
-            own = (root.parent / FILE).is_file()
-            mend = f"Name its folder: {Path(folder).parent}" if own else f"Name a folder that holds a {FILE}."
-            raise SettingsError(f"{folder} is a file, not a project's folder.", mend)
-        if not path.is_file():
-            raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {shlex.quote(str(folder))}")
-        try:
-            text = path.read_text(encoding="utf-8")
-            settings = Settings(**tomllib.loads(text))
-            if os.environ.get(ENVIRONMENT):  # as every verb without a project reads it
-                settings = settings.model_copy(update={"artifacts": str(artifacts_root())})
-            project = cls(root, settings)
-            project.check_places()
-            return project
-        except UnicodeDecodeError as error:
-            raise SettingsError(f"{path} is not UTF-8 text: {error}.", "Save it as UTF-8.") from error
-        except tomllib.TOMLDecodeError as error:
-            raise SettingsError(f"{path} is not valid TOML: {error}.", "Mend that line.") from error
-        except ValidationError as error:
-            raise _settings_error(path, text, error) from error
-
-    def check_places(self) -> None:
-        """Raises `SettingsError` when something outside the project would be read that nobody allowed.
-
-        A `ragc.toml` may come from anyone. Its paths, resolved, must lie in its own folder or in one of those that
-        the environment variable `RAGC_ALLOW` lists (separated as in `PATH`).
-        """
-        named: dict[str, str | Path] = {
-            f"knowledge.{name}": self.place(base)
-            for name, base in self.settings.knowledge.items()
-            if isinstance(base, DocumentsSettings | WebSettings | TablesSettings)
-        }
-        models = self.settings.models
-        named |= {
-            f"models.{role}": folder for role in ("embed", "rerank") if (folder := _folder(getattr(models, role)))
-        }
-        for key, place in {**named, "labelled.path": self.labelled}.items():
-            path = _local(place)
-            if path is not None and not any(path.is_relative_to(folder) for folder in (self.folder, *_allowed())):
-                raise SettingsError(
-                    f"{FILE}: {key} is at {path}, outside the project's folder.",
-                    f"Move it into {self.folder}, or list its folder in the environment variable {ALLOW}.",
-                )
-
-    @property
-    def name(self) -> str:
-        return self.settings.name
-
-    @property
-    def artifacts(self) -> Path:
-        """Where versions are kept: the file's path counts from the project, the environment's from the working folder.
-
-        What the environment says is absolute since `open`.
-        """
-        return (self.folder / (self.settings.artifacts or DEFAULT)).resolve()
-
-    @property
-    def labelled(self) -> Path:
-        return (self.folder / self.settings.labelled.path).resolve()
-
-    def place(self, base: DocumentsSettings | GraphSettings | WebSettings | TablesSettings) -> str | Path:
-        """Where a base's content is: a folder, or a URL; a relative SQLite path in it counts from the project."""
-        if not isinstance(base, TablesSettings) or not base.url:
-            return self.folder / base.path
-        if base.url.startswith(SQLITE) and not base.url.startswith(f"{SQLITE}/"):
-            return f"{SQLITE}{self.folder / base.url.removeprefix(SQLITE)}"
-        return base.url
-
-    @property
-    def private(self) -> Path:
-        """The project's own working folder: index, record, studies, traces. Not for git."""
-        return self.folder / ".ragc"
-
-
-def _folder(name: str) -> Path | None:
-    """The folder that a model's name means, if any: what loads models takes a name for a folder that exists."""
-    place = Path(name)
-    return place if name and (place.is_absolute() or name.startswith(".") or place.exists()) else None
-
-
-def _local(place: str | Path) -> Path | None:
-    """The file or folder that a place means on this machine, links followed; None for one on a network."""
-    if isinstance(place, str) and not place.startswith("sqlite"):
-        return None
-    text = str(place)
-    if isinstance(place, str):
-        text = place.partition("://")[2].removeprefix("/").partition("?")[0]
-    try:
-        return Path(text).resolve()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise SettingsError(f"{FILE} names a place that cannot be: {error}.", "Correct its path or url.") from error
-
-
-def _allowed() -> list[Path]:
-    return [Path(folder).resolve() for folder in os.environ.get(ALLOW, "").split(os.pathsep) if folder]
-
-
-def _settings_error(path: Path, text: str, error: ValidationError) -> SettingsError:
-    unknown = {"extra_forbidden", "unexpected_keyword_argument"}
-    # A misspelt key is named before the one that is missing for it, and a wrong kind before the keys it lacks.
-    first = min(error.errors(), key=lambda found: (found["loc"][-1:] != ("kind",), found["type"] not in unknown))
-    keys = [str(part) for part in first["loc"]]
-    kind = keys.pop(2) if len(keys) > 2 and keys[0] == "knowledge" else PACKAGE  # which no file spells out
-    line = _line_of(text, keys[:-1] if first["type"] == "missing" else keys)
-    where = f"{path.name} line {line}" if line else path.name
-    key = keys[-1] if keys else "?"
-    if first["type"] in unknown:
-        valid = _valid_keys(keys[:-1], kind)
-        near = difflib.get_close_matches(key, valid, n=1)
-        mend = f"Did you mean {near[0]!r}?" if near else f"Valid keys here: {', '.join(valid)}."
-        return SettingsError(f"{where}: unknown key {'.'.join(keys)!r}.", mend)
-    if first["type"] == "missing":
-        return SettingsError(f"{where}: the key {'.'.join(keys)!r} is missing.", f"Add it to {path}.")
-    return SettingsError(f"{where}: {'.'.join(keys)} is not valid: {first['msg']}.", f"Mend it in {path}.")
-
-
-def _valid_keys(parents: list[str], kind: str) -> list[str]:
-    model: Any = Settings
-    for n, key in enumerate(parents):
-        if n == 1 and parents[0] == "knowledge":
-            model = BUILT_IN.get(kind, PackageSettings)
-        elif get_origin(model) is dict:
-            model = get_args(model)[1]
-        elif key in getattr(model, "model_fields", {}):
-            model = model.model_fields[key].annotation
-    return [field.alias or name for name, field in getattr(model, "model_fields", {}).items()]
-
-
-def _line_of(text: str, keys: list[str]) -> int | None:
-    """The 1-based line that sets the key, looked for in its own table first."""
-    section, wanted = "", ".".join(keys[:-1])
-    fallback = None
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line):
-            section = header[1].replace('"', "")
-            if section == ".".join(keys):
-                return number
-        elif keys and re.match(rf"\s*[\"']?{re.escape(keys[-1])}[\"']?\s*=", line):
-            if section == wanted:
-                return number
-            fallback = fallback or number
-    return fallback

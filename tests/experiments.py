@@ -37,7 +37,7 @@ class Echo:
 
 def publish(root, versions=2):
     for number in range(versions):
-        registry.publish("support", {}, {"program.json": json.dumps({"number": number}).encode()}, root)
+        registry.publish_version("support", {}, {"program.json": json.dumps({"number": number}).encode()}, root)
 
 
 def begin(root, *, arms=2, **changes):

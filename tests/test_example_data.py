@@ -8,11 +8,13 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from optimize.labelled.check import Report, check
-from optimize.labelled.corpus import Corpus, read_corpus
-from optimize.labelled.dataset import LabelledQuestion, read_labelled, splits
+from optimize.labelled.check import CheckReport, check_questions
+from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.rules import Corpus, read_corpus
+from optimize.labelled.split import split_questions
 from program import load
-from program.settings import FILE, Project
+from program.project import Project
+from program.settings import FILE
 
 FOLDER = Path(__file__).parents[1] / "data" / "tallowgate"
 SPLIT_SIZES = {"train": 483, "dev": 218, "test": 308}
@@ -48,8 +50,8 @@ def test_the_committed_versions_load_and_answer(tmp_path: Path) -> None:
 
 
 @cache
-def report() -> Report:
-    return check(questions(), corpus().passages, corpus().tables, flaws=corpus().flaws)
+def report() -> CheckReport:
+    return check_questions(questions(), corpus().passages, corpus().tables, flaws=corpus().flaws)
 
 
 def test_the_check_finds_nothing() -> None:
@@ -85,7 +87,7 @@ def test_the_questions_that_the_bases_name_as_typical_are_labelled() -> None:
 
 
 def test_the_division_is_the_published_one() -> None:
-    parts = splits(questions())
+    parts = split_questions(questions())
     assert {name: len(part) for name, part in parts.items()} == SPLIT_SIZES
     for name, part in parts.items():
         assert {q.outcome for q in part} == {"answered", "clarify", "abstain"}, name
@@ -116,7 +118,7 @@ def test_there_are_enough_questions_of_every_kind() -> None:
     assert {kind: tags[kind] for kind, least in LEAST.items() if tags[kind] < least} == {}
     assert sum("stale" in q.tags and bool(q.not_facts) for q in questions()) >= 50
     assert sum(len(q.question.split()) < 12 for q in questions()) >= len(questions()) / 2
-    test = Counter(q.outcome for q in splits(questions())["test"])
+    test = Counter(q.outcome for q in split_questions(questions())["test"])
     assert test["abstain"] >= 35 and test["clarify"] >= 30
 
 

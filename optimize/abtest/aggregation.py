@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from program.serve.design import Design
-from program.serve.exposures import Row
+from program.serve.experiment_design import Design
+from program.serve.exposures import ExposureRow
 
 Values = Mapping[str, float]
 
@@ -49,7 +49,7 @@ class Merged:
         return [found[arm.name] for arm in design.arms]
 
 
-def merge(design: Design, rows: Iterable[Row | None]) -> Merged:
+def merge(design: Design, rows: Iterable[ExposureRow | None]) -> Merged:
     """Join rows to units; the result is the same whatever the order of the rows.
 
     A unit counts once; one seen in two arms does not count. A row that is not of this experiment, not well formed,
@@ -73,7 +73,7 @@ class _Tally:
         self._counts: Counter[str] = Counter()
         self._keys: set[str] = set()
 
-    def add(self, row: Row | None) -> None:
+    def add(self, row: ExposureRow | None) -> None:
         """Count one row in."""
         if row is None:
             self._counts["torn"] += 1
@@ -106,7 +106,7 @@ class _Tally:
         )
         return Merged(units, found)
 
-    def _take(self, row: Row) -> None:
+    def _take(self, row: ExposureRow) -> None:
         kind, at = row["kind"], float(row["ts"])
         if kind == "opened":
             if row["design"] != self._design.seal:

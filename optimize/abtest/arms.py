@@ -11,7 +11,7 @@ from typing import Literal
 from optimize.abtest.aggregation import Merged, Values
 from optimize.abtest.sequential import Moments, difference, horizon_of, log_e_multinomial, log_e_rates
 from optimize.evaluation.comparison import LOWER_IS_BETTER
-from program.serve.design import ArmDesign, Design, Guard
+from program.serve.experiment_design import ArmDesign, Design, MetricGuard
 
 COSTS = LOWER_IS_BETTER | {"latency_s", "error", "fallback", "clarify", "abstain"}
 MISMATCH = 1000.0
@@ -35,7 +35,7 @@ class Mismatch:
 class GuardCheck:
     """A challenger against the control on one guard: units that breach it and units that do not, in each."""
 
-    guard: Guard
+    guard: MetricGuard
     arm: str
     control: tuple[int, int]
     challenger: tuple[int, int]
@@ -85,7 +85,7 @@ def guard_checks(design: Design, merged: Merged) -> list[GuardCheck]:
     return [_guard_check(design, merged, guard, arm, math.log(len(pairs) / design.alpha)) for guard, arm in pairs]
 
 
-def breaches(units: Iterable[Iterable[Values]], guard: Guard) -> tuple[int, int]:
+def breaches(units: Iterable[Iterable[Values]], guard: MetricGuard) -> tuple[int, int]:
     """Count units that breach a guard in at least one request, and units that were measured and never do."""
     failed = fine = 0
     for requests in units:
@@ -162,7 +162,9 @@ def measures_of(design: Design, merged: Merged) -> dict[str, dict[str, float]]:
     }
 
 
-def _guard_check(design: Design, merged: Merged, guard: Guard, challenger: ArmDesign, needed: float) -> GuardCheck:
+def _guard_check(
+    design: Design, merged: Merged, guard: MetricGuard, challenger: ArmDesign, needed: float
+) -> GuardCheck:
     arms = (design.control, challenger)
     counted = [
         breaches((unit.requests for unit in merged.units.values() if unit.arm == arm.name), guard) for arm in arms

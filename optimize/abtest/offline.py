@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from optimize.abtest.rerun import score_side_by_side
-from optimize.evaluation.comparison import PRIMARY, Comparison, Row, compare, read_scores
-from optimize.evaluation.guardrails import DEFAULT_MARGINS, Margin
-from optimize.evaluation.stats import PairedResult, holm, questions_needed
+from optimize.evaluation.comparison import DEFAULT_MARGINS, PRIMARY, Comparison, Margin, Row, compare_rows, read_scores
+from optimize.evaluation.stats import PairedResult, correct_holm, questions_needed
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.overlap import overlap_warning
-from optimize.registry.looks import look
+from optimize.labelled.split import warn_of_overlap
+from optimize.registry.versions import note_test_use
 from program.errors import DataError
 from program.serve import manifest, reference
+from program.settings import artifacts_root
 
 SEALED_POINT = "balanced"
 """The operating point that `scores.jsonl` was scored at."""
@@ -95,7 +95,7 @@ def compare_offline(
     if len(refs) < 2:
         raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
     found = [reference.resolve(ref, root) for ref in refs]
-    sealed = [manifest.verify(one.path, one.digest) for one in found]
+    sealed = [manifest.verify_folder(one.path, one.digest) for one in found]
     names = _distinct(sealed)
     if data is None and point == SEALED_POINT and repeats == 1:
         if project is not None:
@@ -106,23 +106,23 @@ def compare_offline(
         rows: Sequence[Sequence[Row]] = [read_scores(ref, root) for ref in refs]
     else:
         rows = _asked_anew(refs, data, point, repeats, root, project, progress)
-    with manifest.readable("What one of the versions was scored"):
-        comparisons = [compare(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
+    with manifest.refuse_unreadable("What one of the versions was scored"):
+        comparisons = [compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
     for one in comparisons:
         if margins and (lost := [g.margin.metric for g in one.guardrails if g.state == "not_measured"]):
             raise DataError(
                 f"The guardrail {lost[0]!r} was not measured for both versions.",
                 f"Measured: {', '.join([one.metric, *one.others])}. Versions are asked anew with --data FILE.",
             )
-    corrected = holm({name: c.test.p for name, c in zip(names[1:], comparisons, strict=True)})
+    corrected = correct_holm({name: c.test.p for name, c in zip(names[1:], comparisons, strict=True)})
     arms = [
         Arm(name, replace(c, test=replace(c.test, p=corrected[name])), _needed(effect, c.test))
         for name, c in zip(names[1:], comparisons, strict=True)
     ]
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
     for name in {one.name for one in sealed}:
-        look(reference.artifacts_root(root), name, "ab offline", texts)
-    warnings = [warning for one in sealed if (warning := overlap_warning(one, texts))]
+        note_test_use(artifacts_root(root), name, "ab offline", texts)
+    warnings = [warning for one in sealed if (warning := warn_of_overlap(one, texts))]
     warnings += _warnings(arms)
     return OfflineTest(names[0], metric, tuple(arms), tuple(dict.fromkeys(warnings)), effect, bool(margins))
 
@@ -136,9 +136,9 @@ def _asked_anew(
     moved: Path | str | None,
     progress: Callable[[int, int], None],
 ) -> list[list[dict[str, Any]]]:
-    from program.serve.artifact import load, project_of
+    from program.serve.opening import find_project, load
 
-    project = project_of(refs[0], root, moved)
+    project = find_project(refs[0], root, moved)
     if data is not None:
         questions: Sequence[LabelledQuestion] = read_labelled(data)
     else:

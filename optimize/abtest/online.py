@@ -31,22 +31,23 @@ from optimize.abtest.arms import (
     unfinished_units,
 )
 from optimize.abtest.sequential import log_e_multinomial
-from optimize.registry.versions import locked
+from optimize.registry.versions import hold_lock
 from program.errors import ExperimentError
 from program.serve import manifest, reference
-from program.serve.design import (
+from program.serve.experiment_design import (
     DESIGN,
     EXPERIMENTS,
     ArmDesign,
     Design,
-    Guard,
-    State,
-    end,
+    ExperimentState,
+    MetricGuard,
+    end_experiment,
     experiment_folder,
     read_design,
     read_state,
 )
 from program.serve.exposures import log_files, read_rows
+from program.settings import artifacts_root
 from program.storage import write_whole
 
 Verdict = Literal["better", "worse", "halted", "no_detectable_difference", "undecided"]
@@ -86,13 +87,13 @@ def start(
         id=folder.name,
         arms=tuple(_arm(n, ref, w, artifacts) for (n, ref), w in zip(arms.items(), weights, strict=True)),
         primary=primary,
-        guards=tuple(Guard.parse(text) for text in guards),
+        guards=tuple(MetricGuard.parse(text) for text in guards),
         include=include,
         max_units=max_units,
         alpha=ALPHA,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    with locked(reference.artifacts_root(artifacts), EXPERIMENTS):
+    with hold_lock(artifacts_root(artifacts), EXPERIMENTS):
         if (folder / DESIGN).exists():
             raise ExperimentError(
                 f"There is an experiment {design.id} already.", "A design never changes: choose another name."
@@ -102,10 +103,10 @@ def start(
     return read_design(name, artifacts)[1]
 
 
-def stop(name: str, reason: str = "", artifacts: str | Path | None = None) -> State:
+def stop(name: str, reason: str = "", artifacts: str | Path | None = None) -> ExperimentState:
     """Send everyone to the control, for good. One that has ended before stays as it ended."""
     folder, _ = read_design(name, artifacts)
-    return end(folder, "stopped", reason or "stopped by hand")
+    return end_experiment(folder, "stopped", reason or "stopped by hand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class Look:
 
     folder: Path
     design: Design
-    state: State
+    state: ExperimentState
     merged: Merged
     mismatch: Mismatch
     guards: tuple[GuardCheck, ...]
@@ -144,7 +145,7 @@ def look(name: str, artifacts: str | Path | None = None, logs: Sequence[str | Pa
 
 def look_at_all(artifacts: str | Path | None = None) -> list[Look]:
     """Look at every experiment below the artifacts folder, by name."""
-    found = sorted((reference.artifacts_root(artifacts) / EXPERIMENTS).glob(f"*/{DESIGN}"))
+    found = sorted((artifacts_root(artifacts) / EXPERIMENTS).glob(f"*/{DESIGN}"))
     return [look(path.parent.name, artifacts) for path in found]
 
 
@@ -153,7 +154,7 @@ class OnlineReport:
     """What an experiment says now. `proposal` is a command for a person to run, or not; nothing is promoted."""
 
     design: Design
-    state: State
+    state: ExperimentState
     verdict: Verdict
     reason: str
     arms: tuple[ArmReport, ...]
@@ -230,15 +231,17 @@ def report(name: str, artifacts: str | Path | None = None, logs: Sequence[str | 
     return found
 
 
-def _conclude(folder: Path, design: Design, merged: Merged, sizes: Mismatch, checks: Sequence[GuardCheck]) -> State:
+def _conclude(
+    folder: Path, design: Design, merged: Merged, sizes: Mismatch, checks: Sequence[GuardCheck]
+) -> ExperimentState:
     """Return the experiment's state, after ending it if the logs say that it must end."""
     state = read_state(folder)
     if not state.running:
         return state
     if reason := _halt_reason(merged, sizes, checks):
-        return end(folder, "halted", reason)
+        return end_experiment(folder, "halted", reason)
     if len(merged.units) >= design.max_units:
-        return end(folder, "complete", f"{len(merged.units)} units were seen")
+        return end_experiment(folder, "complete", f"{len(merged.units)} units were seen")
     return state
 
 
@@ -269,7 +272,7 @@ def _by_arm(design: Design, counts: Sequence[int]) -> str:
     return " and ".join(f"{n} of {arm.name}'s" for n, arm in zip(counts, design.arms, strict=True))
 
 
-def _verdict(state: State, contrasts: Sequence[Contrast], warnings: Sequence[str]) -> tuple[Verdict, str]:
+def _verdict(state: ExperimentState, contrasts: Sequence[Contrast], warnings: Sequence[str]) -> tuple[Verdict, str]:
     if state.status == "halted":
         return "halted", state.reason
     if warnings:
@@ -308,7 +311,7 @@ def _arm(name: str, ref: str, weight: float, artifacts: str | Path | None) -> Ar
         raise ExperimentError(
             f"{ref} is a folder outside the registry.", "Name a published version, such as support@v8."
         )
-    manifest.verify(found.path, found.digest)
+    manifest.verify_folder(found.path, found.digest)
     return ArmDesign(name, str(found), found.digest, weight)
 
 

@@ -39,7 +39,7 @@ def opened(
     project: Path | None = None,
 ) -> AgenticRAG:
     """The program a target names: a version, or a project's latest version, or the project uncompiled."""
-    from program.serve.artifact import load, open_latest
+    from program.serve.opening import load, open_latest
 
     wanted: dict[str, Any] = {"point": point or None}
     wanted |= {"calls_per_question": calls_per_question, "min_utility": min_utility}
@@ -158,22 +158,22 @@ def evaluate(
     """Every metric with its 95 % interval (clustered by topic), plain RAG beside it."""
     from optimize.compiler.publish import read_ancestors
     from optimize.evaluation.evaluate import evaluate as evaluate_
-    from optimize.labelled.dataset import read_labelled, splits
-    from optimize.labelled.overlap import places
-    from optimize.registry.looks import look
-    from program.serve.artifact import project_of
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import find_previous_splits, split_questions
+    from optimize.registry.versions import note_test_use
+    from program.serve.opening import find_project
 
     rag = opened(target, artifacts, point, quiet=json, project=moved)
-    project = project_of(target, artifacts or None, moved)
+    project = find_project(target, artifacts or None, moved)
     if questions is not None:
         asked, split = read_labelled(questions), questions.name
     else:
         sealed = read_ancestors(target, artifacts or None) if rag.runtime.version else []
-        parts = splits(read_labelled(project.labelled, project.folder), before=places(sealed))
+        parts = split_questions(read_labelled(project.labelled, project.folder), before=find_previous_splits(sealed))
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
         asked = parts[split]
-    looks = look(project.artifacts, project.name, "eval", [question.question for question in asked])
+    looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
     with progress("asking", quiet=json) as advance:
         found = evaluate_(rag, asked, project.settings.utility, advance)
         plain = evaluate_(rag.plain(), asked, project.settings.utility, advance)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from optimize.compiler.publish import Compiled
     from optimize.compiler.search import Live, Watch
     from optimize.evaluation.stats import PairedResult
-    from program.settings import Project
+    from program.project import Project
 
 SEARCHING = "searching"
 WORTH = "utility + routing credit"  # may be more than the best utility there is
@@ -98,9 +98,9 @@ def compile_(
 ) -> None:
     """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
     from optimize.compiler.compile import compile_project
-    from optimize.registry.aliases import promote as move
+    from optimize.registry.aliases import promote_version as move
     from optimize.registry.aliases import require_alias
-    from program.settings import Project
+    from program.project import Project
 
     opened = Project.open(project)
     if promote:
@@ -156,7 +156,7 @@ def worker(
 ) -> None:
     """One more process on a study that `ragc compile` began, here or on another machine."""
     from optimize.compiler.compile import join_study
-    from program.settings import Project
+    from program.project import Project
 
     with _live(json, lambda: "interrupted") as watch:
         added = join_study(Project.open(project), study or "", watch=watch)
@@ -215,7 +215,7 @@ def _over(found: PairedResult, what: str) -> str:
 
 
 def _table(done: Compiled, project: Project) -> None:
-    from program.serve.reference import artifacts_root
+    from program.settings import artifacts_root
 
     columns = [e.metrics() for e in (done.plain, done.before, done.evaluation)]
     rows = []

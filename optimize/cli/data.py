@@ -12,7 +12,7 @@ import typer
 from optimize.cli.show import Json, counted, print_json, print_table
 
 if TYPE_CHECKING:
-    from optimize.labelled.check import Finding, Report
+    from optimize.labelled.check import CheckReport, DataFinding
 
 PRINTED = 50
 """Of errors, and of warnings, at most; `--json` has all."""
@@ -31,16 +31,16 @@ def register(app: typer.Typer) -> None:
 def check(folder: Folder, json: Json = False) -> None:
     """Whether questions, knowledge and splits agree; exit code 1 when they do not, 2 when a line cannot be read."""
     from optimize.labelled import check as datacheck
-    from optimize.labelled.corpus import read_corpus
     from optimize.labelled.dataset import read_lines
+    from optimize.labelled.rules import read_corpus
     from program.errors import DataError
-    from program.settings import Project
+    from program.project import Project
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
     corpus = read_corpus(project)
     bases = project.settings.knowledge
-    report = datacheck.check(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
+    report = datacheck.check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
     if json:
         print_json(
             {
@@ -72,7 +72,7 @@ def check(folder: Folder, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _told(finding: Finding, labelled: str) -> str:
+def _told(finding: DataFinding, labelled: str) -> str:
     where = finding.file or labelled
     if finding.what.startswith(f"{where} line {finding.line}"):  # of a line that cannot be read it says so itself
         return finding.what
@@ -80,7 +80,7 @@ def _told(finding: Finding, labelled: str) -> str:
     return f"{where}{line}{f' ({finding.id})' if finding.id else ''}: {finding.what}"
 
 
-def _print_shortcuts(report: Report) -> None:
+def _print_shortcuts(report: CheckReport) -> None:
     """For each label the strongest shortcut of each split."""
     from optimize.labelled.split import SPLITS
 
@@ -98,15 +98,16 @@ def _print_shortcuts(report: Report) -> None:
 
 def stats(folder: Folder, json: Json = False) -> None:
     """How many questions there are, by label and split, and how often the test split was looked at."""
-    from optimize.labelled.dataset import read_labelled, splits
-    from optimize.labelled.datastats import count
-    from optimize.registry.looks import looks_at
-    from program.settings import Project
+    from optimize.labelled.check import count_labels
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import split_questions
+    from optimize.registry.versions import count_test_uses
+    from program.project import Project
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)
-    counts = count(questions)
-    looks = looks_at(project.artifacts, project.name, [q.question for q in splits(questions)["test"]])
+    counts = count_labels(questions)
+    looks = count_test_uses(project.artifacts, project.name, [q.question for q in split_questions(questions)["test"]])
     if json:
         print_json({**counts, "test_looks": looks})
         return
@@ -124,17 +125,17 @@ def split(
     json: Json = False,
 ) -> None:
     """Write a `split` into every question that has none: topics stay whole, about 50/20/30."""
-    from optimize.labelled.dataset import read_labelled, splits
-    from optimize.labelled.splitfile import write_splits
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import split_questions, write_splits
     from program.errors import DataError
-    from program.settings import Project
+    from program.project import Project
 
     project = Project.open(folder)
     path = project.labelled
     questions = read_labelled(path, project.folder)
     if again:
         questions = [question.model_copy(update={"split": None}) for question in questions]
-    parts = splits(questions, seed)
+    parts = split_questions(questions, seed)
     if empty := [name for name, part in parts.items() if not part]:
         raise DataError(f"No question is left for {' and '.join(empty)}.", "Label questions of at least three topics.")
     changed = write_splits(path, {question.id: name for name, part in parts.items() for question in part})

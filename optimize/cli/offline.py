@@ -38,7 +38,7 @@ def offline(
     Exit code 0: one is better. 1: none is and one is worse, or a --guard is breached. 3: no detectable difference.
     """
     from optimize.abtest.offline import compare_offline
-    from optimize.evaluation.guardrails import parse_margin
+    from optimize.evaluation.comparison import parse_margin
 
     margins = [parse_margin(text) for text in guard or ()]
     with progress("asking", quiet=json) as advance:
@@ -79,8 +79,8 @@ def _write(path: Path, found: OfflineTest) -> None:
 def _print_arm(found: OfflineTest, arm: Arm) -> None:
     """The verdict, guardrails, the other metrics, tags, and the answers that changed class."""
     from optimize.abtest.offline import SUBGROUPS
-    from optimize.evaluation.comparison import direction
-    from optimize.evaluation.stats import shown_p
+    from optimize.evaluation.comparison import judge_difference
+    from optimize.evaluation.stats import format_p
 
     one = arm.comparison
     typer.echo(one.text() if len(found.arms) == 1 else f"{arm.version}: {one.text()}")
@@ -91,9 +91,9 @@ def _print_arm(found: OfflineTest, arm: Arm) -> None:
             name,
             f"{test.difference:+.4g}",
             f"[{test.ci[0]:+.4g}, {test.ci[1]:+.4g}]",
-            shown_p(test.p).removeprefix("= "),
+            format_p(test.p).removeprefix("= "),
             str(test.n),
-            direction(name, test).replace("_", " "),
+            judge_difference(name, test).replace("_", " "),
         )
         for name, test in one.others.items()
     ]

@@ -94,7 +94,7 @@ def index(
     from dataclasses import asdict
 
     from program.knowledge.index.build import index_project
-    from program.settings import Project
+    from program.project import Project
 
     project = Project.open(folder)
     with progress("embedding", quiet=json) as advance:
@@ -115,8 +115,8 @@ def index(
 
 def _list(folder: Path, json: bool) -> None:
     """Print the id and the title of every passage and table, in the order of the documents."""
-    from optimize.labelled.corpus import read_corpus
-    from program.settings import Project
+    from optimize.labelled.rules import read_corpus
+    from program.project import Project
 
     corpus = read_corpus(Project.open(folder))
     titles = {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")

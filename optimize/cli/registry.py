@@ -13,7 +13,7 @@ from optimize.cli.show import Json, print_json, print_table, progress
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
-    from optimize.registry.aliases import Move
+    from optimize.registry.aliases import AliasMove
 
 Artifacts = Annotated[Path, typer.Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
 DEFAULT_ARTIFACTS = Path("artifacts")
@@ -39,7 +39,7 @@ def ls(
     """The versions, oldest first; what cannot be read is named as broken."""
     from optimize.registry import versions as registry
 
-    found = registry.ls(name, artifacts)
+    found = registry.list_versions(name, artifacts)
     if json:
         print_json([v.as_dict() for v in found])
         return
@@ -63,7 +63,7 @@ def show(ref: Ref, artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = False)
     """One version's manifest, after checking every byte of it."""
     from optimize.registry import versions as registry
 
-    found = registry.show(ref, artifacts)
+    found = registry.open_version(ref, artifacts)
     fields = {**found.fields, "digest": found.digest}
     if json:
         print_json(fields)
@@ -117,7 +117,9 @@ def promote(
     """Points an alias at a version."""
     from optimize.registry import aliases
 
-    move = aliases.promote(ref, to, require=require, min_gain=min_gain, expect=expect, reason=reason, root=artifacts)
+    move = aliases.promote_version(
+        ref, to, require=require, min_gain=min_gain, expect=expect, reason=reason, root=artifacts
+    )
     _print_move(move, json)
 
 
@@ -131,10 +133,10 @@ def rollback(
     """Points an alias back at the version it had before."""
     from optimize.registry import aliases
 
-    _print_move(aliases.rollback(name, alias, reason=reason, root=artifacts), json)
+    _print_move(aliases.roll_back(name, alias, reason=reason, root=artifacts), json)
 
 
-def _print_move(move: Move, json: bool) -> None:
+def _print_move(move: AliasMove, json: bool) -> None:
     if json:
         print_json(move.as_dict())
         return
@@ -144,7 +146,7 @@ def _print_move(move: Move, json: bool) -> None:
 
 def say_none(artifacts: Path) -> None:
     """Says that no version is kept there."""
-    from program.serve.reference import artifacts_root
+    from program.settings import artifacts_root
 
     where = artifacts_root(artifacts)
     typer.echo(f"There is no version in {where}. Name another folder with --artifacts, or compile.", err=True)

@@ -11,7 +11,7 @@ from optimize.cli.show import Json, counted, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from optimize.labelled.dataset import LabelledQuestion
-    from program.settings import Project
+    from program.project import Project
 
 Strategy = Annotated[str, typer.Option(help="auto, vector, keyword, hybrid or graph.")]
 Folder = Annotated[Path, typer.Argument(help="The project folder.")]
@@ -43,8 +43,8 @@ def search(
     """Retrieval only: the best passages for a question, and the way to those that the graph reached."""
     weight, graph = shares(strategy)
     from program.loop.rag import asked
+    from program.project import Project
     from program.serve.opening import open_library
-    from program.settings import Project
 
     question = asked(question)
     library = open_library(Project.open(project))
@@ -96,8 +96,8 @@ def evaluate_search(
     shares(strategy)
     from optimize.evaluation import retrieval as se
     from program.errors import SettingsError
+    from program.project import Project
     from program.serve.opening import open_library
-    from program.settings import Project
 
     try:
         depths = sorted({int(depth) for depth in k.split(",")})
@@ -116,10 +116,10 @@ def evaluate_search(
             chosen = split or "train,dev"
             name, questions = f"{opened.name} ({chosen})", _own_questions(opened, chosen)
             library = open_library(opened, progress=advance)
-            labelled = se.read_own(questions, (passage.id for passage in library.passages()))
+            labelled = se.build_search_set(questions, (passage.id for passage in library.passages()))
     with progress("searching", quiet=json) as advance:
-        ranked = se.evaluate_search(library, labelled, strategy, max(*depths, *se.DEPTHS), advance)
-    found = se.figures(ranked, strategy, depths)
+        ranked = se.rank_questions(library, labelled, strategy, max(*depths, *se.DEPTHS), advance)
+    found = se.measure_rankings(ranked, strategy, depths)
     if json:
         print_json(found)
         return
@@ -135,11 +135,12 @@ def _own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
 
     Raises `SettingsError` for a split that does not exist, `DataError` where no question is left.
     """
-    from optimize.labelled.dataset import read_labelled, splits
-    from optimize.registry.looks import look
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import split_questions
+    from optimize.registry.versions import note_test_use
     from program.errors import DataError, SettingsError
 
-    parts = splits(read_labelled(project.labelled, project.folder))
+    parts = split_questions(read_labelled(project.labelled, project.folder))
     names = [name.strip() for name in wanted.split(",")]
     if unknown := [name for name in names if name not in parts]:
         raise SettingsError(f"There is no split {unknown[0]!r}.", f"Use {', '.join(parts)}, parted by commas.")
@@ -147,5 +148,5 @@ def _own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
     if not found:
         raise DataError(f"No question is in {wanted}.", "Name another --split, or label more questions.")
     if "test" in names:
-        look(project.artifacts, project.name, "eval-search", [question.question for question in parts["test"]])
+        note_test_use(project.artifacts, project.name, "eval-search", [question.question for question in parts["test"]])
     return found

@@ -36,7 +36,7 @@ def diff(
 
     if md and json:
         raise RagcError("Both --md and --json were given.", "Give one of them.")
-    found = diffs.diff(a, b, point, artifacts)
+    found = diffs.diff_versions(a, b, point, artifacts)
     if json:
         print_json(found.as_dict())
     elif md:
@@ -52,10 +52,10 @@ def log(
 ) -> None:
     """Draws which version was compiled from which, and lists the moves of the aliases."""
     from optimize.compiler.publish import build_lineage
-    from optimize.registry.aliases import history
+    from optimize.registry.aliases import read_history
 
     lines = build_lineage(name, artifacts)
-    moves = history(name, artifacts)
+    moves = read_history(name, artifacts)
     if json:
         print_json({"lineage": [_nested(line) for line in lines], "moves": moves})
         return
@@ -80,7 +80,7 @@ def gc(
 
     One that cannot be read is named, and stays: exit code 4.
     """
-    from optimize.registry.retention import gc as collect
+    from optimize.registry.retention import collect_garbage as collect
 
     if dry_run and force:
         raise RagcError("Both --dry-run and --force were given.", "Give one of them.")

@@ -42,13 +42,11 @@ from optimize.compiler.spending import (
 )
 from optimize.compiler.study import CAPS, FINISHED, IDENTITY, PLANNED, SWEPT, TRIALS, Study, open_study
 from optimize.compiler.thresholds import Calibration, calibrate, sweep
-from optimize.evaluation.comparison import direction
-from optimize.evaluation.evaluate import Asked, Evaluation, side_by_side
+from optimize.evaluation.comparison import judge_difference
+from optimize.evaluation.evaluate import EvaluatedProgram, Evaluation, evaluate_side_by_side
 from optimize.evaluation.metrics import Grade
 from optimize.evaluation.stats import PairedResult, paired_test
-from optimize.labelled.check import shortcut_warnings
-from optimize.labelled.shortcuts import find_shortcuts
-from optimize.labelled.split import spread_out
+from optimize.labelled.split import sample_stratified
 from optimize.report.page import Story, render
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.loop.deciding import tiers
@@ -56,8 +54,8 @@ from program.loop.parameters import apply
 from program.loop.presets import PRESETS
 from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
+from program.project import Project
 from program.serve.reference import resolve
-from program.settings import Project
 
 FINALISTS = 6
 """Settings scored on dev."""
@@ -164,7 +162,7 @@ def demonstrate(session: Session, opened: Opened) -> list[Demonstration]:
     """Return the demonstrations that labels give, by running the uncompiled program over train."""
     session.begin_stage("making demonstrations")
     train = opened.parts["train"]
-    demonstrator = Demonstrator(opened.first, session.replay(opened.first), spread_out(train, WORKED))
+    demonstrator = Demonstrator(opened.first, session.replay(opened.first), sample_stratified(train, WORKED))
     return demonstrator.make(train, session.advance)
 
 
@@ -243,8 +241,10 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG, caps
     looks = Publisher(opened.project, opened.parts).note_look(study.key)  # first, so that one cut short counts
     session.spending.caps = caps
     programs = [opened.first.plain(), opened.parent, final]
-    asked = [Asked(program, session.replay(program)) for program in programs]
-    plain, before, after = side_by_side(asked, opened.parts["test"], opened.project.settings.utility, session.advance)
+    asked = [EvaluatedProgram(program, session.replay(program)) for program in programs]
+    plain, before, after = evaluate_side_by_side(
+        asked, opened.parts["test"], opened.project.settings.utility, session.advance
+    )
     return TestReport(plain, before, after, looks)
 
 
@@ -268,12 +268,11 @@ def seal(
     parent = opened.origin or publisher.publish_uncompiled(opened.first, tested.before, tested.plain)
     against_parent = compare_grades(tested.before.grades, tested.after.grades)
     against_plain = compare_grades(tested.plain.grades, tested.after.grades)
-    doubts = [f"{found.what} {found.mend}" for found in shortcut_warnings(find_shortcuts(opened.parts))]
     broken = {**search.scoring.broken, **validation.dev.broken, **dict.fromkeys(tested.after.failed, "in the test")}
     story = Story(
         name=opened.project.name,
         parent=parent,
-        verdict=direction("utility", against_parent),
+        verdict=judge_difference("utility", against_parent),
         gain=against_parent,
         over_plain=against_plain,
         plain=tested.plain,
@@ -295,7 +294,7 @@ def seal(
         usd=spending.usd,
         seconds=spending.seconds,
         looks=tested.looks,
-        doubts=doubts,
+        doubts=opened.doubts,
         stopped_by=stopped_by,
         broken=broken,
     )
@@ -327,7 +326,7 @@ def seal(
         study=study.name,
         stopped_by=stopped_by,
         looks=tested.looks,
-        doubts=doubts,
+        doubts=opened.doubts,
         points=points.named,
         survived=points.survived,
         stages=points.stages,

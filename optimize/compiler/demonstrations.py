@@ -18,7 +18,7 @@ import pysbd
 from numpy.typing import NDArray
 
 from optimize.compiler.replay import Arm, Replay
-from optimize.evaluation.metrics import Verdict, bears_out, judge
+from optimize.evaluation.metrics import Correctness, judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
 from program.loop.claims import claims, statements
@@ -76,7 +76,7 @@ class Run:
 
     question: LabelledQuestion
     answer: Answer
-    verdict: Verdict
+    verdict: Correctness
     asked: Sequence[tuple[Ask, Reply]]
 
 
@@ -165,7 +165,7 @@ class Demonstrator:
         made = []
         for draft in dict.fromkeys(self._draft(question.question, list(found), passages) for passages in shown):
             try:
-                verdict = judge(question, "answered", " ".join(said.text for said in draft))
+                verdict = judge_answer(question, "answered", " ".join(said.text for said in draft))
             except Exception:  # a question that cannot be graded teaches nothing; the search names it
                 return []
             if not (verdict.partial and HALF_RIGHT[0] < verdict.fact_share < HALF_RIGHT[1]):
@@ -247,10 +247,10 @@ def _cite(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
     Empty where none do, or where it has no number and no name by which to tell.
     """
     said = sentence.strip()
-    if bears_out("", said.partition(" ")[2]):
+    if supports_claim("", said.partition(" ")[2]):
         return ""
     for among in (*([one] for one in evidence), evidence):
-        if bears_out(" ".join(f"{p.title} {p.text}" for _, p in among), said):
+        if supports_claim(" ".join(f"{p.title} {p.text}" for _, p in among), said):
             marks = "".join(f"[{n}]" for n, _ in among)
             return f"{said[:-1]} {marks}." if said.endswith(".") else f"{said} {marks}"
     return ""
@@ -305,7 +305,7 @@ def observe_runs(arms: Sequence[Arm]) -> list[Run]:
         traced = arm.replay.trace_all([question.question for question in arm.questions])
         for question, (answer, asked) in zip(arm.questions, traced, strict=True):
             with contextlib.suppress(Exception):  # a question that cannot be graded teaches nothing
-                runs.append(Run(question, answer, judge(question, answer.outcome, answer.text), asked))
+                runs.append(Run(question, answer, judge_answer(question, answer.outcome, answer.text), asked))
     return runs
 
 

@@ -23,22 +23,20 @@ from optimize.compiler.spending import (
 )
 from optimize.compiler.study import CAPS, PLANNED, TRIALS, Study, create_study
 from optimize.compiler.thresholds import observe_routing
-from optimize.labelled.check import missing
-from optimize.labelled.dataset import LabelledQuestion, content_digest, read_labelled, splits
-from optimize.labelled.labels import require_sound_labels
-from optimize.labelled.overlap import places
-from optimize.labelled.split import spread_out
-from optimize.registry.versions import locked
+from optimize.labelled.check import find_empty_split, require_sound_labels
+from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
+from optimize.labelled.split import find_previous_splits as places
+from optimize.labelled.split import sample_stratified, split_questions
+from optimize.registry.versions import hold_lock
 from program.errors import BudgetStop, DataError, StudyError
 from program.knowledge.index.build import index_project
 from program.loop.deciding import tiers
 from program.loop.parameters import Setting, apply, read, space
 from program.loop.presets import PRESETS
 from program.loop.rag import AgenticRAG
-from program.serve.artifact import load
-from program.serve.fitting import ROLES, require_keys
-from program.serve.opening import open_program
-from program.settings import Project
+from program.project import Project
+from program.serve.artifact import ROLES, require_keys
+from program.serve.opening import load, open_program
 
 SEARCHED = 120
 """Questions of train on which settings are tried at most; a compile's time grows with them."""
@@ -63,6 +61,8 @@ class Opened:
     """The version compiled from, or `first`."""
     base: AgenticRAG
     """`first` with all that `parent` learned."""
+    doubts: Sequence[str] = ()
+    """Shortcuts in the labels."""
 
     def identify(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
@@ -76,7 +76,7 @@ class Opened:
                 for name, predictor in self.base.named_predictors()
             },
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in space(self.first)},
-            "questions": {name: content_digest(part) for name, part in self.parts.items()},
+            "questions": {name: digest_questions(part) for name, part in self.parts.items()},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
             "models": {**settings.models.model_dump(), "embedder": self.first.runtime.models.embedder.digest},
             "prices": {name: [m.usd_in, m.usd_out] for name, m in settings.provider.model.items()},
@@ -114,16 +114,18 @@ def open_compile(
     session.begin_stage("checking the labels")
     questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
-    if leads:
-        require_sound_labels(project, questions)
     before = places(read_ancestors(origin, project.artifacts)) if origin else None
-    parts = splits(questions, before=before)
-    if lacks := missing(parts):
+    parts = split_questions(questions, before=before)
+    doubts: list[str] = []
+    if leads:
+        report = require_sound_labels(project, questions, parts)
+        doubts = [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
+    if lacks := find_empty_split(parts):
         what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
         raise DataError(what, mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
     _keep_heads(first, project)
-    return Opened(project, parts, seed, origin, first, parent, inherit(first, parent))
+    return Opened(project, parts, seed, origin, first, parent, inherit(first, parent), doubts)
 
 
 def begin_study(session: Session, opened: Opened, begun: Study | None, trials: int | None, caps: Caps) -> Study:
@@ -135,7 +137,7 @@ def begin_study(session: Session, opened: Opened, begun: Study | None, trials: i
         begun.note(CAPS, asdict(caps))
         session.live.study = begun.name
         return begun
-    with locked(opened.project.artifacts, opened.project.name):
+    with hold_lock(opened.project.artifacts, opened.project.name):
         pass  # nothing is paid for where no version could be sealed
     study = create_study(opened.project, identity, {TRIALS: trials or DEFAULT_TRIALS, CAPS: asdict(caps)})
     session.live.study = study.name
@@ -221,7 +223,7 @@ def limit_to_reach(arms: Sequence[Arm], firsts: Sequence[Setting]) -> list[Arm]:
 
 def make_arms(session: Session, opened: Opened, asked: Collection[str] | None) -> list[Arm]:
     """Return train in folds by topic, each with a program of its own; of the questions those `asked`."""
-    questions = spread_out(opened.parts["train"], SEARCHED)
+    questions = sample_stratified(opened.parts["train"], SEARCHED)
     if asked is not None:
         questions = [question for question in questions if question.id in asked]
     folds = split_topics([question.cluster for question in questions])

@@ -17,23 +17,20 @@ import orjson
 
 from optimize.compiler.choice import BALANCED, Candidate, OperatingPoints
 from optimize.compiler.record import source_digest
-from optimize.evaluation.comparison import direction
+from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.stats import PairedResult
-from optimize.labelled.dataset import LabelledQuestion, content_digest
-from optimize.labelled.overlap import question_digest
+from optimize.labelled.dataset import LabelledQuestion, digest_questions
+from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
-from optimize.registry.looks import look, sealed
-from optimize.registry.versions import Listed, ls
+from optimize.registry.versions import Listed, list_versions, note_test_use, read_manifests
 from program.errors import IntegrityError, VersionError
 from program.loop.parameters import read
 from program.loop.rag import AgenticRAG
+from program.project import Project
 from program.serve import reference
-from program.serve.artifact import FRONTIER, files_of
-from program.serve.fitting import structure_of
-from program.serve.manifest import Manifest
-from program.serve.manifest import read as read_manifest
-from program.settings import Project
+from program.serve.artifact import FRONTIER, describe_structure, export_files
+from program.serve.manifest import Manifest, read_manifest
 
 SCORES, REPORT = "scores.jsonl", "report.html"
 PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "qdrant-client", "scikit-learn", "numpy")
@@ -90,7 +87,7 @@ class Compiled:
     @property
     def verdict(self) -> str:
         """better, worse or no_detectable_difference: utility over the parent."""
-        return direction("utility", self.against_parent)
+        return judge_difference("utility", self.against_parent)
 
     @property
     def improved(self) -> bool:
@@ -107,7 +104,7 @@ class Publisher:
 
     def publish_uncompiled(self, program: AgenticRAG, scores: Evaluation, plain: Evaluation) -> str:
         """Return the reference of the uncompiled program: the version that holds just this, or a new one."""
-        with registry.locked(self.project.artifacts, self.project.name):  # two compiles at once publish it once
+        with registry.hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
             found = self._find_equal(program, len(scores.grades))
             points = OperatingPoints({BALANCED: read(program)})
             return found or self.publish(program, scores, plain, points, optimizer={"name": "none"})
@@ -128,7 +125,7 @@ class Publisher:
         fields = {
             "parent": parent or None,
             "program": {
-                "structure": structure_of(program),
+                "structure": describe_structure(program),
                 "source_digest": source_digest(),
                 "preset": self.project.settings.loop.preset,
             },
@@ -146,17 +143,17 @@ class Publisher:
             "git": _describe_commit(self.project.folder),
         }
         rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
-        files = {**files_of(program), SCORES: rows}
+        files = {**export_files(program), SCORES: rows}
         if points.frontier:
             files[FRONTIER] = orjson.dumps(points.dump_frontier(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
         if report:
             files[REPORT] = report
-        return registry.publish(self.project.name, fields, files, self.project.artifacts)
+        return registry.publish_version(self.project.name, fields, files, self.project.artifacts)
 
     def note_look(self, study: str) -> int:
         """Note that a study is about to read its test, and return which look at any of these questions that is."""
         texts = [question.question for question in self.parts["test"]]
-        return look(self.project.artifacts, self.project.name, "compile", texts, study)
+        return note_test_use(self.project.artifacts, self.project.name, "compile", texts, study)
 
     def find_sealed(self, study: str) -> str:
         """Return the version sealed from a study before its compile was interrupted, or empty."""
@@ -164,11 +161,11 @@ class Publisher:
         return f"{self.project.name}@{found[-1].version}" if found else ""
 
     def _list_sealed(self) -> list[Manifest]:
-        return sealed(self.project.artifacts, self.project.name)
+        return read_manifests(self.project.artifacts, self.project.name)
 
     def _find_equal(self, program: AgenticRAG, scored: int) -> str:
         """Return a version with this uncompiled program, scored on as many questions of the same test, or empty."""
-        state = f"sha256:{hashlib.sha256(files_of(program)['program.json']).hexdigest()}"
+        state = f"sha256:{hashlib.sha256(export_files(program)['program.json']).hexdigest()}"
         for one in self._list_sealed():
             if (
                 any(file.path == "program.json" and file.digest == state for file in one.files)
@@ -183,7 +180,7 @@ class Publisher:
         return {
             name: {
                 "n": len(part),
-                "sha256": content_digest(part),
+                "sha256": digest_questions(part),
                 "questions": sorted({question_digest(question.question) for question in part}),
             }
             for name, part in self.parts.items()
@@ -216,7 +213,7 @@ def build_lineage(name: str, root: Path | str | None = None) -> list[LineageNode
 
     A version whose parent is gone, of another name or ambiguous begins a tree; so does one that cannot be read.
     """
-    found = [one for one in ls(name, root) if one.version]
+    found = [one for one in list_versions(name, root) if one.version]
     above = {one.version: _find_parent(one, found) for one in found}
 
     def grow(one: Listed) -> LineageNode:
@@ -247,8 +244,8 @@ def _find_parent(one: Listed, known: Sequence[Listed]) -> str | None:
         other.version
         for other in known
         if name == one.name
-        and wanted in {other.version, f"v{reference.number(other.version)}"}
-        and reference.number(other.version) < reference.number(one.version)
+        and wanted in {other.version, f"v{reference.version_number(other.version)}"}
+        and reference.version_number(other.version) < reference.version_number(one.version)
     ]
     return fitting[0] if len(fitting) == 1 else None
 

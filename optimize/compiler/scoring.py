@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimize.compiler.replay import Arm
-from optimize.evaluation.metrics import judge, routing, supported, utility
+from optimize.evaluation.metrics import judge_answer, score_support
+from optimize.evaluation.metrics import score_routing as routing
+from optimize.evaluation.metrics import score_utility as utility
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
@@ -111,8 +113,8 @@ class Scoring:
         key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, answer.citations, calls, usd)
         if key not in self._grades:
             try:
-                verdict = judge(question, answer.outcome, answer.text)
-                held = supported(answer, lambda passage: self._texts.get(passage, ""))
+                verdict = judge_answer(question, answer.outcome, answer.text)
+                held = score_support(answer, lambda passage: self._texts.get(passage, ""))
                 worth = utility(verdict, answer.outcome, int(calls), self.weights, held, usd)
                 routed = routing(question, answer)
                 self._grades[key] = worth, np.nan if routed is None else routed, calls, usd

@@ -1,33 +1,36 @@
-"""Two versions on the same questions: better, worse, or no detectable difference."""
+"""Two versions on the same questions: better, worse, or no detectable difference; and guardrails."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 
-from optimize.evaluation.guardrails import DEFAULT_MARGINS, Guardrail, Margin, guard
 from optimize.evaluation.stats import (
     ALPHA,
     ANY,
-    MIN_UNITS,
     Interval,
     PairedResult,
-    holm,
+    correct_holm,
+    format_p,
     mean_interval,
+    one_sided_limits,
     paired_test,
-    shown_p,
 )
+from optimize.labelled.dataset import MIN_UNITS
 from program.errors import DataError
 from program.serve import manifest, reference
 
 Row = Mapping[str, Any]
 """A line of `scores.jsonl`."""
 Direction = Literal["better", "worse", "no_detectable_difference"]
+State = Literal["holds", "breached", "not_shown", "not_measured"]
 SCORES = "scores.jsonl"
 PRIMARY = "utility"
 WORDS = ("correct", "partial", "wrong")
@@ -38,48 +41,98 @@ LOWER_IS_BETTER = frozenset(["wrong", "seconds_p50", "seconds_p95", *_COSTS])
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """B against A. `test` is on the declared metric; `others` on all the rest, their p-values corrected
-    together (Holm); `flipped` lists the questions that went from one of WORDS to another, with both answers.
-
-    `by_tag` holds the declared metric's difference over the questions of each tag: where to look next, no proof.
-    """
+class Margin:
+    """How much worse a metric may get."""
 
     metric: str
+    """The name of the metric."""
+    worse_by: float
+    """The most by which it may be worse, in the metric's unit or as a share."""
+    relative: bool = False
+    """Whether `worse_by` is a share of what the metric was."""
+
+    def __str__(self) -> str:
+        return f"{self.metric}:{100 * self.worse_by:g}%" if self.relative else f"{self.metric}:{self.worse_by:g}"
+
+
+DEFAULT_MARGINS = (Margin("wrong", 0.02), Margin("model_calls", 0.25), Margin("seconds", 0.25, relative=True))
+"""Two wrong answers more in a hundred, one model call more in four questions, a quarter slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    """A test of non-inferiority: that B is at most so much worse than A."""
+
+    margin: Margin
+    """What must not suffer, and how much it may."""
+    state: State
+    """`holds` when `limit` is within the margin, `breached` when even the lower limit is beyond it."""
+    worse: float
+    """By how much B is worse, in the margin's unit; negative where it is better."""
+    limit: float
+    """The one-sided 95 % upper limit of `worse`."""
+    n: int
+    """The number of questions."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the shape of a guardrail in `ragc ab offline --json`."""
+        measured = self.state != "not_measured"
+        return {
+            "metric": self.margin.metric,
+            "margin": self.margin.worse_by,
+            "relative": self.margin.relative,
+            "state": self.state,
+            "worse_by": self.worse if measured else None,
+            "limit": self.limit if measured else None,
+            "n": self.n,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """B against A."""
+
+    metric: str
+    """The metric that the verdict is on."""
     test: PairedResult
+    """The test of that metric."""
     others: Mapping[str, PairedResult]
+    """The tests of all other metrics, their p-values corrected together (Holm)."""
     flipped: Sequence[Mapping[str, str]]
+    """The questions that went from one of WORDS to another, with both answers."""
     guardrails: Sequence[Guardrail] = ()
+    """What must not suffer, tested."""
     by_tag: Mapping[str, Interval] = field(default_factory=dict)
+    """The metric's difference over the questions of each tag: where to look next, no proof."""
 
     @property
     def verdict(self) -> Direction:
-        return direction(self.metric, self.test)
+        """Whether B is better or worse on the metric."""
+        return judge_difference(self.metric, self.test)
 
     def as_dict(self) -> dict[str, Any]:
-        """The shape of `ragc ab offline --json`. What cannot be said (an infinite end) is None."""
+        """Return the shape of `ragc ab offline --json`, infinite ends as None."""
+        others = self.others.items()
         return {
             "verdict": self.verdict,
             "metric": self.metric,
-            **_figures(self.test),
+            **_list_figures(self.test),
             "topics": self.test.topics,
-            "mde": _number(self.test.mde),
-            "others": {
-                name: {"verdict": direction(name, test), **_figures(test)} for name, test in self.others.items()
-            },
+            "mde": _drop_infinite(self.test.mde),
+            "others": {name: {"verdict": judge_difference(name, test), **_list_figures(test)} for name, test in others},
             "flipped": [dict(f) for f in self.flipped],
             "guardrails": [g.as_dict() for g in self.guardrails],
             "by_tag": {
-                tag: {"difference": i.mean, "ci": [_number(i.low), _number(i.high)], "n": i.n}
+                tag: {"difference": i.mean, "ci": [_drop_infinite(i.low), _drop_infinite(i.high)], "n": i.n}
                 for tag, i in self.by_tag.items()
             },
         }
 
     def text(self) -> str:
-        """The verdict in one line, with what could have been seen when nothing was."""
+        """Return the verdict in one line, with the difference that could be seen."""
         test = self.test
         figures = (
-            f"{self.metric} {test.difference:+.3f} [{test.ci[0]:+.3f}, {test.ci[1]:+.3f}], p {shown_p(test.p)}, "
+            f"{self.metric} {test.difference:+.3f} [{test.ci[0]:+.3f}, {test.ci[1]:+.3f}], p {format_p(test.p)}, "
             f"{test.n} questions" + (f", {test.topics} topics" if test.topics else "")
         )
         if self.verdict != "no_detectable_difference":
@@ -88,23 +141,23 @@ class Comparison:
         return f"no detectable difference ({seen}): {figures}"
 
 
-def direction(metric: str, test: PairedResult) -> Direction:
-    """Whether B is better on a metric, in the direction that is good for that metric, at p < .05."""
+def judge_difference(metric: str, test: PairedResult) -> Direction:
+    """Judge whether B is better or worse on a metric, at p < .05."""
     if test.p >= ALPHA or test.difference == 0:
         return "no_detectable_difference"
     return "better" if (test.difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
 
 
-def compare(
+def compare_rows(
     a: Sequence[Row], b: Sequence[Row], metric: str = PRIMARY, margins: Sequence[Margin] = DEFAULT_MARGINS
 ) -> Comparison:
-    """B's rows against A's, question by question, clustered on their topics.
+    """Compare B's rows with A's, question by question, clustered on their topics.
 
     A metric is a number of the row itself or of its `metrics`; a question counts for it where both rows
     have it. Rows of one id that differ in `repeat` are averaged first. Raises `DataError` when the two hold
     different questions, an id twice, or no such metric.
     """
-    before, after = _by_id(a, "A"), _by_id(b, "B")
+    before, after = _merge_repeats(a, "A"), _merge_repeats(b, "B")
     if before.keys() != after.keys():
         only_a, only_b = len(before.keys() - after.keys()), len(after.keys() - before.keys())
         raise DataError(
@@ -112,120 +165,157 @@ def compare(
             f"{only_a} only in A, {only_b} only in B.",
             "Score both on the same labelled file: ragc ab offline A B --data FILE.",
         )
-    ids = sorted(before)
-    names = sorted({name for row in (*a, *b) for name in _numbers(row)} - {REPEAT})
-    pairs = {name: found for name in names if (found := _pairs(name, ids, before, after))[0]}
-    if metric not in pairs:
-        known = ", ".join(pairs) or "none"
+    rows = [(before[id_], after[id_]) for id_ in sorted(before)]
+    names = sorted({name for row in (*a, *b) for name in _read_numbers(row)} - {REPEAT})
+    values = {name: paired for name in names if (paired := _pair_values(name, rows)).a}
+    if metric not in values:
+        known = ", ".join(values) or "none"
         raise DataError(f"The scores hold no metric {metric!r} for both.", f"Measured for both: {known}.")
-    tests = {name: paired_test(*pair, within=_range(name)) for name, pair in pairs.items()}
+    tests = {name: paired_test(v.a, v.b, v.topics, within=_find_range(name)) for name, v in values.items()}
     rest = {name: test for name, test in tests.items() if name not in {metric, "partial"}}
-    corrected = holm({name: test.p for name, test in rest.items()})
-    others = {name: replace(test, p=corrected[name]) for name, test in rest.items()}
-    guards = [
-        guard(m, *pairs.get(m.metric, ((), (), ())), lower_is_better=m.metric in LOWER_IS_BETTER) for m in margins
-    ]
-    by_tag = _by_tag(metric, ids, before, after)
-    return Comparison(metric, tests[metric], others, _flipped(ids, before, after), guards, by_tag)
+    corrected = correct_holm({name: test.p for name, test in rest.items()})
+    return Comparison(
+        metric=metric,
+        test=tests[metric],
+        others={name: replace(test, p=corrected[name]) for name, test in rest.items()},
+        flipped=_find_flipped(rows),
+        guardrails=[
+            check_guardrail(margin, v.a, v.b, v.topics)
+            for margin in margins
+            for v in (values.get(margin.metric, _Values()),)
+        ],
+        by_tag=_compare_tags(metric, rows),
+    )
 
 
-@manifest.readable("What one of the versions was scored")
+@manifest.refuse_unreadable("What one of the versions was scored")
 def compare_versions(a: str, b: str, metric: str = PRIMARY, root: Path | str | None = None) -> Comparison:
-    """Two versions by the scores sealed in them; both folders are verified first."""
-    return compare(read_scores(a, root), read_scores(b, root), metric)
+    """Compare two versions by the scores sealed in them, once verified."""
+    return compare_rows(read_scores(a, root), read_scores(b, root), metric)
 
 
-@manifest.readable("What a version was scored")
+@manifest.refuse_unreadable("What a version was scored")
 def read_scores(ref: str, root: Path | str | None = None) -> list[dict[str, Any]]:
-    """The rows of a version's `scores.jsonl`. Raises `DataError` when the version was never scored."""
+    """Return the rows of a version's `scores.jsonl`, or raise `DataError`."""
     found = reference.resolve(ref, root)
-    sealed = manifest.verify(found.path, found.digest)
+    sealed = manifest.verify_folder(found.path, found.digest)
     if SCORES not in {file.path for file in sealed.files}:
         raise DataError(f"{found} holds no {SCORES}.", "Compile a version on labelled questions with a test split.")
     return [orjson.loads(line) for line in (found.path / SCORES).read_bytes().splitlines() if line.strip()]
 
 
-def _by_id(rows: Sequence[Row], side: str) -> dict[str, Row]:
-    """The rows by question, repeats averaged: they are no independent questions."""
+def parse_margin(text: str) -> Margin:
+    """Parse `wrong:0.02` (in the metric's unit) or `seconds:25%` (a share)."""
+    found = re.fullmatch(r"([a-z][a-z0-9_]*):([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(%?)", text.strip())
+    if found is None:
+        raise DataError(f"{text[:80]!r} is not a guardrail.", "Write METRIC:0.02, or METRIC:25% of what it was.")
+    relative = bool(found[3])
+    return Margin(found[1], float(found[2]) / (100 if relative else 1), relative)
+
+
+def check_guardrail(
+    margin: Margin, a: Sequence[float], b: Sequence[float], groups: Sequence[Hashable] | None = None
+) -> Guardrail:
+    """Test a margin on paired values of A and B, clustered on `groups`.
+
+    A relative margin is on the ratio of the geometric means, over the questions where both are positive.
+    """
+    pairs = list(zip(a, b, groups if groups is not None else range(len(a)), strict=True))
+    if margin.relative:
+        pairs = [(x, y, g) for x, y, g in pairs if x > 0 and y > 0]
+    if not pairs:
+        return Guardrail(margin, "not_measured", math.nan, math.nan, 0)
+    sign = 1.0 if margin.metric in LOWER_IS_BETTER else -1.0
+    worse = [sign * (math.log(y / x) if margin.relative else y - x) for x, y, _ in pairs]
+    low, high = one_sided_limits(worse, [g for _, _, g in pairs])
+    mean = math.fsum(worse) / len(worse)
+    if margin.relative:
+        low, mean, high = (math.expm1(value) for value in (low, mean, high))
+    state: State = "holds" if high <= margin.worse_by else "breached" if low > margin.worse_by else "not_shown"
+    return Guardrail(margin, state, mean, high, len(pairs))
+
+
+def _merge_repeats(rows: Sequence[Row], side: str) -> dict[str, Row]:
+    """Return the rows by question, the repeats of one averaged."""
     grouped: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         grouped[str(row["id"])].append(row)
     if any(len({row.get(REPEAT) for row in same}) < len(same) for same in grouped.values()):
         raise DataError(f"{side} holds {len(rows)} scores for {len(grouped)} questions.", "Score each question once.")
-    return {id_: same[0] if len(same) == 1 else _averaged(same) for id_, same in grouped.items()}
+    return {id_: same[0] if len(same) == 1 else _average_rows(same) for id_, same in grouped.items()}
 
 
-def _averaged(same: Sequence[Row]) -> Row:
-    """The first row with the mean of every number that all of them have."""
-    numbers = [_numbers(row) for row in same]
+def _average_rows(same: Sequence[Row]) -> Row:
+    """Return the first row with the mean of every number that all of them have."""
+    numbers = [_read_numbers(row) for row in same]
     shared = set.intersection(*(set(found) for found in numbers)) - {REPEAT}
     means = {name: sum(found[name] for found in numbers) / len(same) for name in shared}
     return {**{k: v for k, v in same[0].items() if k not in {"metrics", REPEAT}}, **means}
 
 
-def _numbers(row: Row) -> dict[str, float]:
-    """The metrics of a row by name; null ones are left out."""
+def _read_numbers(row: Row) -> dict[str, float]:
+    """Return the metrics of a row by name; null ones are left out."""
     every = {**{k: v for k, v in row.items() if k != "metrics"}, **(row.get("metrics") or {})}
     return {k: float(v) for k, v in every.items() if isinstance(v, int | float)}
 
 
-def _pairs(
-    name: str, ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]
-) -> tuple[tuple[float, ...], tuple[float, ...], tuple[str, ...]]:
-    """A's values, B's, and the topics, over the questions for which both have the metric."""
-    rows = ((_numbers(before[i]).get(name), _numbers(after[i]).get(name), before[i].get("topic")) for i in ids)
-    measured = [(x, y, str(topic or "")) for x, y, topic in rows if x is not None and y is not None]
-    if not measured:
-        return (), (), ()
-    x, y, topics = zip(*measured, strict=True)
-    return x, y, topics
+Pairs = Sequence[tuple[Row, Row]]
+"""A's row and B's of each question."""
 
 
-def _by_tag(
-    metric: str, ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]
-) -> dict[str, Interval]:
-    tags = sorted({str(tag) for i in ids for tag in before[i].get("tags") or ()})
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """A's and B's values of a metric, and the topics, where both have it."""
+
+    a: tuple[float, ...] = ()
+    b: tuple[float, ...] = ()
+    topics: tuple[str, ...] = ()
+
+
+def _pair_values(name: str, rows: Pairs) -> _Values:
+    pairs = ((_read_numbers(a).get(name), _read_numbers(b).get(name), a.get("topic")) for a, b in rows)
+    measured = [(x, y, str(topic or "")) for x, y, topic in pairs if x is not None and y is not None]
+    return _Values(*zip(*measured, strict=True)) if measured else _Values()
+
+
+def _compare_tags(metric: str, rows: Pairs) -> dict[str, Interval]:
     found = {}
-    for tag in tags:
-        x, y, topics = _pairs(metric, [i for i in ids if tag in (before[i].get("tags") or ())], before, after)
-        if x:
-            differences = [b - a for a, b in zip(x, y, strict=True)]
-            found[tag] = mean_interval(differences, topics, within=_range(metric))
+    for tag in sorted({str(tag) for before, _ in rows for tag in before.get("tags") or ()}):
+        values = _pair_values(metric, [(a, b) for a, b in rows if tag in (a.get("tags") or ())])
+        if values.a:
+            differences = [b - a for a, b in zip(values.a, values.b, strict=True)]
+            found[tag] = mean_interval(differences, values.topics, within=_find_range(metric))
     return found
 
 
-def _range(metric: str) -> tuple[float, float]:
-    """What a difference in a metric can be."""
+def _find_range(metric: str) -> tuple[float, float]:
+    """Return the range of a difference in a metric."""
     from optimize.evaluation.metrics import PROPORTIONS  # imported late: all that grades comes with it
 
     return (-1.0, 1.0) if metric in PROPORTIONS else ANY
 
 
-def _flipped(ids: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]) -> list[dict[str, str]]:
+def _find_flipped(rows: Pairs) -> list[dict[str, str]]:
     found = []
-    for id_ in ids:
-        a, b = (_word(side[id_]) for side in (before, after))
-        if a != b:
-            texts = {
-                "question": before[id_].get("question"),
-                "answer_a": before[id_].get("answer"),
-                "answer_b": after[id_].get("answer"),
-            }
-            found.append({"id": id_, "a": a, "b": b, **{name: str(text) for name, text in texts.items() if text}})
+    for a, b in rows:
+        if (before := _find_word(a)) != (after := _find_word(b)):
+            texts = {"question": a.get("question"), "answer_a": a.get("answer"), "answer_b": b.get("answer")}
+            told = {name: str(text) for name, text in texts.items() if text}
+            found.append({"id": str(a["id"]), "a": before, "b": after, **told})
     return found
 
 
-def _word(row: Row) -> str:
-    """Which of WORDS an answer was, of repeats the most frequent, of equals the worst; empty when none is told."""
+def _find_word(row: Row) -> str:
+    """Return the most frequent of WORDS, of equals the worst, or nothing."""
     shares = {word: float(row.get(word) or 0.0) for word in WORDS}
     most = max(shares.values())
     return next((word for word in reversed(WORDS) if shares[word] == most), "") if most else ""
 
 
-def _number(value: float) -> float | None:
-    return value if abs(value) != float("inf") else None
+def _drop_infinite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
-def _figures(test: PairedResult) -> dict[str, Any]:
+def _list_figures(test: PairedResult) -> dict[str, Any]:
     low, high = test.ci
-    return {"difference": test.difference, "ci": [_number(low), _number(high)], "p": test.p, "n": test.n}
+    return {"difference": test.difference, "ci": [_drop_infinite(low), _drop_infinite(high)], "p": test.p, "n": test.n}

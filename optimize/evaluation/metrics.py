@@ -1,10 +1,10 @@
-"""What an answer is worth: correct, partial or wrong, and the parts that explain it."""
+"""What an answer is worth: correct, partial or wrong, its utility, and the parts that explain it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion
@@ -14,24 +14,9 @@ from program.loop.claims import claims
 from program.settings import UtilitySettings
 
 METRICS = (
-    "correct",
-    "wrong",
-    "outcome_accuracy",
-    "routing_accuracy",
-    "route_accuracy",
-    "strategy_accuracy",
-    "source_f1",
-    "retrieval_recall",
-    "context_recall",
-    "context_precision",
-    "fact_recall",
-    "supported",
-    "answer_relevancy",
-    "model_calls",
-    "tokens",
-    "usd",
-    "calls_saved",
-    "agreement",
+    *("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "strategy_accuracy", "source_f1"),
+    *("retrieval_recall", "context_recall", "context_precision", "fact_recall", "supported", "answer_relevancy"),
+    *("model_calls", "tokens", "usd", "calls_saved", "agreement"),
 )
 PROPORTIONS = frozenset(["partial", *METRICS]) - {"model_calls", "tokens", "usd", "answer_relevancy"}
 """Metrics in [0, 1], as their means are."""
@@ -40,84 +25,91 @@ _CHECKABLE = re.compile(r"\d+(?:[.,:]\d+)*|\b[A-Z][\w-]+")
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """One graded answer. `metrics` holds a value in its metric's own unit, or None where no label tells."""
+    """One graded answer, as a line of `scores.jsonl` holds it."""
 
     id: str
+    """The id of the question."""
     topic: str
+    """The topic of the question, or its id where it has none."""
     tags: tuple[str, ...]
+    """The kinds of the question."""
     question: str
+    """The question as it was asked."""
     outcome: str
+    """The outcome of the answer."""
     correct: int
+    """1 for a correct answer."""
     partial: int
+    """1 for an answer that is neither correct nor wrong."""
     wrong: int
+    """1 for a wrong answer."""
     utility: float
+    """What the answer is worth under the project's weights."""
     answer: str
+    """The text of the answer."""
     path: tuple[str, ...]
+    """The steps of the program."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
+    """Further metrics in their own units; None where no label tells."""
 
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Grade:
-        """The grade whose fields are told, as JSON has them."""
-        return cls(**{**told, "tags": tuple(told["tags"]), "path": tuple(told["path"])})
+    def as_row(self) -> dict[str, Any]:
+        """Return the line of `scores.jsonl`."""
+        rounded = {name: None if value is None else round(value, 6) for name, value in self.metrics.items()}
+        lists = {"tags": list(self.tags), "path": list(self.path)}
+        return {**asdict(self), **lists, "utility": round(self.utility, 6), "metrics": rounded}
 
-    def row(self) -> dict[str, Any]:
-        """The line of `scores.jsonl`."""
-        return {
-            "id": self.id,
-            "topic": self.topic,
-            "tags": list(self.tags),
-            "question": self.question,
-            "outcome": self.outcome,
-            "correct": self.correct,
-            "partial": self.partial,
-            "wrong": self.wrong,
-            "utility": round(self.utility, 6),
-            "answer": self.answer,
-            "path": list(self.path),
-            "metrics": {k: None if v is None else round(v, 6) for k, v in self.metrics.items()},
-        }
+    def read_metric(self, metric: str) -> float | None:
+        """Return a metric by name, the three words and utility among them."""
+        return (
+            float(getattr(self, metric))
+            if metric in {"correct", "partial", "wrong", "utility"}
+            else self.metrics.get(metric)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Correctness:
     """The three words of an answer, and the share of facts it states."""
 
     correct: bool
+    """Whether the outcome is as labelled and an answer states all facts and no not_fact."""
     wrong: bool
+    """Whether it answers what it should not, or states a not_fact, or none of the facts."""
     fact_share: float
+    """The share of the facts that are stated."""
 
     @property
     def partial(self) -> bool:
+        """Whether the answer is neither correct nor wrong."""
         return not (self.correct or self.wrong)
 
 
-def judge(question: LabelledQuestion, outcome: str, text: str) -> Verdict:
-    """Correct: outcome as labelled and, if answered, all facts and no not_facts. Wrong: answered where it should
-    have clarified or abstained, or a not_fact stated, or none of the facts. The rest is partial."""
-    answered = outcome == Outcome.ANSWERED
+def judge_answer(question: LabelledQuestion, outcome: str, text: str) -> Correctness:
+    """Judge an answer correct, wrong or partial by the labels of its question."""
+    if outcome != Outcome.ANSWERED:
+        return Correctness(outcome == question.outcome, False, 0.0)
+    if question.outcome not in (None, Outcome.ANSWERED):
+        return Correctness(False, True, 0.0)
     stated = [states(text, forms) for forms in question.alternatives]
     share = sum(stated) / len(stated) if stated else 1.0
-    rival = any(states(text, value) for value in question.not_facts)
-    if not answered:
-        return Verdict(outcome == question.outcome, False, 0.0)
-    if question.outcome not in (None, Outcome.ANSWERED):
-        return Verdict(False, True, 0.0)
-    if rival or (stated and share == 0.0):
-        return Verdict(False, True, share)
-    return Verdict(share == 1.0, False, share)
+    wrong = share == 0.0 or any(states(text, rival) for rival in question.not_facts)
+    return Correctness(share == 1.0 and not wrong, wrong, share)
 
 
-def utility(
-    verdict: Verdict,
+def score_utility(
+    verdict: Correctness,
     outcome: str,
     calls: int,
     weights: UtilitySettings,
-    supported: float | None = None,
+    support: float | None = None,
     usd: float = 0.0,
 ) -> float:
-    """Correct earns `correct`; wrong, or without one claim `supported` by what it cites, `wrong`; a partial answer its
-    share of the facts, a needless refusal `missed`; each model call costs `call`, each US dollar `usd`."""
-    if verdict.wrong or supported == 0:
+    """Return what an answer is worth under the project's weights.
+
+    Correct earns `correct`; wrong, or without one claim supported by what it cites, `wrong`; a partial answer its
+    share of the facts, a needless refusal `missed`; each model call costs `call`, each US dollar `usd`.
+    """
+    if verdict.wrong or support == 0:
         worth = weights.wrong
     elif verdict.correct:
         worth = weights.correct
@@ -128,7 +120,7 @@ def utility(
     return worth - weights.call * calls - weights.usd * usd
 
 
-def grade(
+def grade_answer(
     question: LabelledQuestion,
     answer: Answer,
     weights: UtilitySettings,
@@ -136,28 +128,36 @@ def grade(
     similarity: Callable[[str, str], float] | None = None,
     cascade: bool = False,
 ) -> Grade:
-    """The graded answer. `text_of` gives a passage's text by id, for `supported`; `similarity` is for relevancy;
-    `cascade` says that a dearer model might have been asked."""
-    verdict = judge(question, answer.outcome, answer.text)
-    answered = answer.outcome == Outcome.ANSWERED
-    held = supported(answer, text_of) if text_of else None
+    """Grade an answer by the labels of its question.
+
+    `text_of` gives a passage's text by id, for `supported`; `similarity` is for relevancy; `cascade` says that a dearer
+    model might have been asked.
+    """
+    verdict = judge_answer(question, answer.outcome, answer.text)
+    support = score_support(answer, text_of) if text_of else None
+    usage, evidence = answer.usage, set(question.evidence)
+    found, kept = len(evidence & set(answer.found)), len(evidence & set(answer.retrieved))
+    always = usage.dear + usage.spared
+    relevant = similarity and answer.outcome == Outcome.ANSWERED
     metrics: dict[str, float | None] = {
-        "outcome_accuracy": None if question.outcome is None else float(answer.outcome == question.outcome),
-        "route_accuracy": None if question.route is None else float(answer.route == question.route),
-        "strategy_accuracy": _strategy(question, answer),
-        "routing_accuracy": routing(question, answer),
-        "source_f1": _source_f1(question.sources, answer.sources) if question.sources else None,
-        "retrieval_recall": _recall(question.evidence, answer.found) if question.evidence else None,
-        "context_recall": _recall(question.evidence, answer.retrieved) if question.evidence else None,
-        "context_precision": _precision(question.evidence, answer.retrieved) if question.evidence else None,
+        "outcome_accuracy": float(answer.outcome == question.outcome) if question.outcome else None,
+        "route_accuracy": float(answer.route == question.route) if question.route else None,
+        "strategy_accuracy": (
+            float(answer.strategy == question.strategy) if question.strategy and answer.strategy else None
+        ),
+        "routing_accuracy": score_routing(question, answer),
+        "source_f1": _score_f1(question.sources, answer.sources) if question.sources else None,
+        "retrieval_recall": found / len(evidence) if evidence else None,
+        "context_recall": kept / len(evidence) if evidence else None,
+        "context_precision": kept / max(len(set(answer.retrieved)), 1) if evidence else None,
         "fact_recall": verdict.fact_share if question.facts else None,
-        "supported": held,
-        "answer_relevancy": similarity(question.question, answer.text) if answered and similarity else None,
-        "model_calls": float(answer.usage.calls),
-        "tokens": float(answer.usage.tokens_in + answer.usage.tokens_out),
-        "usd": answer.usage.usd,
-        "calls_saved": _saved(answer) if cascade else None,
-        "agreement": answer.usage.agreed / answer.usage.asked if answer.usage.asked else None,
+        "supported": support,
+        "answer_relevancy": similarity(question.question, answer.text) if similarity and relevant else None,
+        "model_calls": float(usage.calls),
+        "tokens": float(usage.tokens_in + usage.tokens_out),
+        "usd": usage.usd,
+        "calls_saved": usage.spared / always if cascade and always else None,
+        "agreement": usage.agreed / usage.asked if usage.asked else None,
     }
     return Grade(
         id=question.id,
@@ -168,28 +168,15 @@ def grade(
         correct=int(verdict.correct),
         partial=int(verdict.partial),
         wrong=int(verdict.wrong),
-        utility=utility(verdict, answer.outcome, answer.usage.calls, weights, held, answer.usage.usd),
+        utility=score_utility(verdict, answer.outcome, usage.calls, weights, support, usage.usd),
         answer=answer.text,
         path=answer.trace.path,
         metrics=metrics,
     )
 
 
-def value(grade_: Grade, metric: str) -> float | None:
-    """A metric of a graded answer by name, the three words and utility among them."""
-    if metric in {"correct", "partial", "wrong", "utility"}:
-        return float(getattr(grade_, metric))
-    return grade_.metrics.get(metric)
-
-
-def _saved(answer: Answer) -> float | None:
-    """The share of the calls of a cascade's dearer models, were they always asked, that were not made."""
-    always = answer.usage.dear + answer.usage.spared
-    return answer.usage.spared / always if always else None
-
-
-def routing(question: LabelledQuestion, answer: Answer) -> float | None:
-    """1 when the route is right and, for a question that is looked up, exactly the labelled bases are chosen."""
+def score_routing(question: LabelledQuestion, answer: Answer) -> float | None:
+    """Return 1 for the right route and, where one looks up, the right bases."""
     if question.route is None:
         return None
     if answer.route != question.route:
@@ -199,26 +186,8 @@ def routing(question: LabelledQuestion, answer: Answer) -> float | None:
     return float(set(answer.sources) == set(question.sources))
 
 
-def _strategy(question: LabelledQuestion, answer: Answer) -> float | None:
-    """1 when the labelled strategy was put first; None without a label, or where the program puts none first."""
-    return float(answer.strategy == question.strategy) if question.strategy and answer.strategy else None
-
-
-def _source_f1(wanted: Sequence[str], chosen: Sequence[str]) -> float:
-    hits = len(set(wanted) & set(chosen))
-    return 2 * hits / (len(set(wanted)) + len(set(chosen))) if wanted or chosen else 1.0
-
-
-def _recall(evidence: Sequence[str], retrieved: Sequence[str]) -> float:
-    return len(set(evidence) & set(retrieved)) / len(set(evidence))
-
-
-def _precision(evidence: Sequence[str], retrieved: Sequence[str]) -> float:
-    return len(set(evidence) & set(retrieved)) / len(set(retrieved)) if retrieved else 0.0
-
-
-def supported(answer: Answer, text_of: Callable[[str], str]) -> float | None:
-    """The share of an answer's claims whose numbers and names all stand in the passages they cite.
+def score_support(answer: Answer, text_of: Callable[[str], str]) -> float | None:
+    """Return the share of claims whose numbers and names are in what they cite.
 
     A claim that cites a passage without a text (computed or fetched for this answer) is not counted; None when there
     is none to count, or the answer is from no passage. One that was written from passages and cites none has no share.
@@ -232,12 +201,16 @@ def supported(answer: Answer, text_of: Callable[[str], str]) -> float | None:
     for claim in claims(answer.text):
         cited = [texts[n] for n in claim.cites if n in texts]
         if all(text for _, text in cited):
-            told = " ".join(f"{title} {text}" for title, text in cited)
-            held.append(bool(cited) and bears_out(told, claim.bare))
+            quoted = " ".join(f"{title} {text}" for title, text in cited)
+            held.append(bool(cited) and supports_claim(quoted, claim.bare))
     return sum(held) / len(held) if held else None
 
 
-def bears_out(text: str, claim: str) -> bool:
-    """True when every number and name of a claim stands in the text."""
-    told = text.lower()
-    return all(token.lower() in told for token in _CHECKABLE.findall(claim))
+def supports_claim(text: str, claim: str) -> bool:
+    """Tell whether every number and name of a claim stands in the text."""
+    lower = text.lower()
+    return all(token.lower() in lower for token in _CHECKABLE.findall(claim))
+
+
+def _score_f1(wanted: Sequence[str], chosen: Sequence[str]) -> float:
+    return 2 * len(set(wanted) & set(chosen)) / (len(set(wanted)) + len(set(chosen)))

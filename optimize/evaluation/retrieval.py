@@ -18,36 +18,39 @@ from program.knowledge.bases import BaseSpec
 from program.knowledge.index.build import Advance, index_bases, open_bases
 from program.knowledge.index.fusion import STRATEGIES
 from program.knowledge.library import Library
-from program.settings import Project
+from program.project import Project
 
 BASE = "corpus"
 DEPTHS = (2, 5, 8, 10)
 """Ranks of the stable figures: R@2, R@5, all@8 and nDCG@10."""
 
-Judged = Mapping[str, float]
-
 
 @dataclass(frozen=True, slots=True)
 class SearchSet:
-    """Questions with what answers them: `judged` gives each question's passages a grade above 0."""
+    """Questions with the passages that answer them."""
 
     questions: Mapping[str, str]
-    judged: Mapping[str, Judged]
+    """The questions by id."""
+    judged: Mapping[str, Mapping[str, float]]
+    """By question the grade, above 0, of each passage that answers it."""
     corpus: Path | None = None
     """The file that the passages come from; None for the project's own, whose ids are whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One question's result: ids best first, and how long it took, query embedding included."""
+    """The passages that a search found for one question."""
 
     ids: Sequence[str]
-    judged: Judged
+    """The ids of the passages, best first."""
+    judged: Mapping[str, float]
+    """The grade, above 0, of each passage that answers the question."""
     milliseconds: float
+    """How long the search took, query embedding included."""
 
 
 def read_beir(folder: Path, split: str = "test") -> SearchSet:
-    """The set in `folder`: corpus.jsonl, queries.jsonl, qrels/<split>.tsv; questions without a judgement left out.
+    """Read a set in BEIR's layout, without the questions that are not judged.
 
     Raises `DataError` for a file that is absent or malformed, or when nothing is judged.
     """
@@ -71,8 +74,8 @@ def read_beir(folder: Path, split: str = "test") -> SearchSet:
     return SearchSet(questions, judged, corpus)
 
 
-def read_own(questions: Sequence[LabelledQuestion], passages: Iterable[str]) -> SearchSet:
-    """The questions whose evidence is all among the ids of `passages`: what tables and live sources hold is not.
+def build_search_set(questions: Sequence[LabelledQuestion], passages: Iterable[str]) -> SearchSet:
+    """Return the questions whose evidence is all among the ids of passages.
 
     Raises `DataError` when there is none.
     """
@@ -87,7 +90,7 @@ def read_own(questions: Sequence[LabelledQuestion], passages: Iterable[str]) -> 
 
 
 def open_beir(project: Project, corpus: Path, progress: Advance | None = None) -> Library:
-    """A set's corpus as a library under the project's settings, indexed once and kept in its `.ragc` folder.
+    """Open a set's corpus under the project's settings, indexed once.
 
     Raises `KnowledgeError` when the corpus cannot be read.
     """
@@ -97,62 +100,58 @@ def open_beir(project: Project, corpus: Path, progress: Advance | None = None) -
     return open_bases(project, bases, place)
 
 
-def evaluate_search(
+def rank_questions(
     library: Library, labelled: SearchSet, strategy: str = "auto", k: int = max(DEPTHS), progress: Advance | None = None
 ) -> list[Ranked]:
-    """The best `k` passages of every question, searched one after the other in the document bases."""
+    """Return the best `k` passages of every question in the document bases."""
     weight, graph = STRATEGIES[strategy]
     prefix = f"{BASE}/{labelled.corpus.name}#" if labelled.corpus else ""
     sources = list(dict.fromkeys(passage.source for passage in library.passages()))
     library.embedder.encode([BASE])  # loads the model, which is no question's cost
     ranked = []
-    for n, (id, question) in enumerate(labelled.questions.items(), 1):
+    for n, (id_, question) in enumerate(labelled.questions.items(), 1):
         began = time.perf_counter()
         found = library.search(question, sources, k=k, weight=weight, graph=graph)
         elapsed = 1000 * (time.perf_counter() - began)
-        ranked.append(Ranked([p.id.removeprefix(prefix) for p in found], labelled.judged[id], elapsed))
+        ranked.append(Ranked([p.id.removeprefix(prefix) for p in found], labelled.judged[id_], elapsed))
         if progress:
             progress(n, len(labelled.questions))
     return ranked
 
 
-def figures(ranked: Sequence[Ranked], strategy: str, depths: Sequence[int] = DEPTHS) -> dict[str, Any]:
-    """The stable shape of `ragc eval-search --json`; depths beyond DEPTHS add `R@k` and `all@k`."""
-    found: dict[str, Any] = {
-        "strategy": strategy,
-        "n": len(ranked),
-        "R@2": _mean([recall(r, 2) for r in ranked]),
-        "R@5": _mean([recall(r, 5) for r in ranked]),
-        "all@8": _mean([float(recall(r, 8) == 1) for r in ranked]),
-        "nDCG@10": _mean([ndcg(r, 10) for r in ranked]),
-    }
+def measure_rankings(ranked: Sequence[Ranked], strategy: str, depths: Sequence[int] = DEPTHS) -> dict[str, Any]:
+    """Return the shape of `ragc eval-search --json`, further depths added."""
+
+    def mean_recall(k: int) -> float:
+        return _round_mean([recall_at_k(r, k) for r in ranked])
+
+    def mean_complete(k: int) -> float:
+        return _round_mean([float(recall_at_k(r, k) == 1) for r in ranked])
+
+    found: dict[str, Any] = {"strategy": strategy, "n": len(ranked), "R@2": mean_recall(2), "R@5": mean_recall(5)}
+    found |= {"all@8": mean_complete(8), "nDCG@10": _round_mean([ndcg_at_k(r, 10) for r in ranked])}
     for k in sorted(set(depths) - set(DEPTHS)):
-        found[f"R@{k}"] = _mean([recall(r, k) for r in ranked])
-        found[f"all@{k}"] = _mean([float(recall(r, k) == 1) for r in ranked])
+        found |= {f"R@{k}": mean_recall(k), f"all@{k}": mean_complete(k)}
     times = sorted(r.milliseconds for r in ranked)
-    return found | {"p50_ms": _quantile(times, 0.5), "p95_ms": _quantile(times, 0.95)}
+    at = {name: max(math.ceil(share * len(times)) - 1, 0) for name, share in (("p50_ms", 0.5), ("p95_ms", 0.95))}
+    return found | {name: round(times[place], 2) for name, place in at.items()}
 
 
-def recall(ranked: Ranked, k: int) -> float:
-    """The share of the judged passages among the best `k`."""
+def recall_at_k(ranked: Ranked, k: int) -> float:
+    """Return the share of the judged passages among the best `k`."""
     return len(ranked.judged.keys() & set(ranked.ids[:k])) / len(ranked.judged)
 
 
-def ndcg(ranked: Ranked, k: int) -> float:
-    """Normalised discounted cumulated gain in [0, 1], grades as gains (Järvelin and Kekäläinen 2002, eq. 2)."""
-    gains = [ranked.judged.get(id, 0.0) for id in ranked.ids[:k]]
+def ndcg_at_k(ranked: Ranked, k: int) -> float:
+    """Return nDCG in [0, 1] (Järvelin and Kekäläinen 2002, eq. 2)."""
+    gains = [ranked.judged.get(id_, 0.0) for id_ in ranked.ids[:k]]
     ideal = sorted(ranked.judged.values(), reverse=True)[:k]
-    return _discounted(gains) / _discounted(ideal)
+    return _discount_gains(gains) / _discount_gains(ideal)
 
 
-def _discounted(gains: Sequence[float]) -> float:
+def _discount_gains(gains: Sequence[float]) -> float:
     return math.fsum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, 1))
 
 
-def _mean(values: Sequence[float]) -> float:
+def _round_mean(values: Sequence[float]) -> float:
     return round(math.fsum(values) / len(values), 4)
-
-
-def _quantile(ascending: Sequence[float], share: float) -> float:
-    """The value that this share of them does not exceed."""
-    return round(ascending[max(math.ceil(share * len(ascending)) - 1, 0)], 2)

@@ -10,21 +10,22 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optimize.evaluation.signflip import sign_flip
+from optimize.labelled.dataset import MIN_UNITS
 from program.errors import DataError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ALPHA = 0.05
-ANY = (-math.inf, math.inf)
 POWER = 0.8
-MIN_UNITS = 6
-"""The fewest topics a sign-flip test can speak on: with five, p is never below 2 / 2**5 = .0625."""
+ANY = (-math.inf, math.inf)
+RESAMPLES = 9999
+_DECIMALS = 9
+_BATCH = 200_000  # signs drawn at a time: as many as fit a processor's cache, several times as fast as all at once
 _SIZES = {6: 1.79, 7: 1.33, 8: 1.19, 9: 1.09}
 """By number of units, the mean over standard deviation that the sign-flip test finds with a chance of 80 % in
 normal values, simulated; from ten units on it is the paired t-test's."""
@@ -32,38 +33,45 @@ normal values, simulated; from ten units on it is the paired t-test's."""
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and its 95 % interval. Infinite ends mean that nothing can be said."""
+    """A mean and its 95 % interval; infinite ends mean that nothing can be said."""
 
     mean: float
+    """The mean of the values."""
     low: float
+    """The lower end."""
     high: float
+    """The upper end."""
     n: int
-
-
-def shown_p(p: float) -> str:
-    """A p-value as it is printed: `= 0.042`, or `< 0.001`, for no chance is nought."""
-    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+    """The number of values."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairedResult:
-    """B minus A on the same questions.
-
-    `ci` is the 95 % interval, `p` two-sided. `topics` counts the topics (0 when none are known). `mde` is
-    the smallest true difference found with a chance of 80 %; infinite when there are too few topics.
-    `spread` is the standard deviation between the `units` that are taken as independent: topics, or questions
-    without one.
-    """
+    """B minus A on the same questions."""
 
     difference: float
+    """The mean difference."""
     ci: tuple[float, float]
+    """The 95 % interval of the difference."""
     p: float
+    """The two-sided p-value of the sign-flip test."""
     n: int
+    """The number of questions."""
     topics: int
+    """The number of topics; 0 when none are known."""
     mde: float
+    """The smallest true difference found with a chance of 80 %; infinite with too few topics."""
     enough_topics: bool
+    """Whether there are enough units for the test to speak."""
     units: int
+    """The number of topics, and questions without one, that are taken as independent."""
     spread: float
+    """The standard deviation between the units."""
+
+
+def format_p(p: float) -> str:
+    """Return a p-value as it is printed: `= 0.042`, or `< 0.001`."""
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
 def mean_interval(
@@ -73,22 +81,21 @@ def mean_interval(
     proportion: bool = False,
     within: tuple[float, float] = ANY,
 ) -> Interval:
-    """The mean of `values` with its 95 % interval, clustered on `groups`.
+    """Return the mean of values with its 95 % interval, clustered on `groups`.
 
-    Cluster-robust standard error and Student's t with (groups - 1) degrees of freedom; a plain t interval
-    when there are fewer than two groups. A value whose group is None or "" is a group of its own. The
-    standard error is never taken below that of independent values: a topic can only add uncertainty.
-    No end of the interval lies outside of `within`, the range a value can have. With `proportion` that is [0, 1];
-    when every value is 0 or 1 the interval is Clopper and Pearson's at the effective sample size (Korn and Graubard
-    1998, Survey Methodology 24:193), so that 40 out of 40 is not taken for certainty. Raises `DataError` when there
-    is no value.
+    Cluster-robust standard error and Student's t with (groups - 1) degrees of freedom; a plain t interval when there
+    are fewer than two groups. A value whose group is None or "" is a group of its own. The standard error is never
+    taken below that of independent values: a topic can only add uncertainty. No end of the interval lies outside of
+    `within`, the range of a value, which is [0, 1] with `proportion`; when every value of that is 0 or 1 the interval
+    is Clopper and Pearson's at the effective sample size (Korn and Graubard 1998, Survey Methodology 24:193), so that
+    40 out of 40 is not taken for certainty. Raises `DataError` when there is no value.
     """
-    data = _finite(values)
+    data = _require_finite(values)
     mean, n = float(data.mean()), len(data)
-    error, freedom, _ = _standard_error(data, groups)
+    spread = _measure_spread(data, groups)
     if proportion and np.isin(data, (0.0, 1.0)).all():
-        return Interval(mean, *_clopper_pearson(mean, n, error, freedom), n)
-    reach = _t(freedom) * error if error > 0 else 0.0
+        return Interval(mean, *_clopper_pearson(mean, n, spread), n)
+    reach = _t_quantile(1 - ALPHA / 2, spread.freedom) * spread.error if spread.error > 0 else 0.0
     low, high = (mean - reach, mean + reach) if n > 1 else ANY
     least, most = (0.0, 1.0) if proportion else within
     return Interval(mean, max(low, least), min(high, most), n)
@@ -102,58 +109,58 @@ def paired_test(
     seed: int = 0,
     within: tuple[float, float] = ANY,
 ) -> PairedResult:
-    """B against A, value by value: the mean difference, its interval, and a cluster sign-flip p-value.
+    """Test B against A, value by value, with a cluster sign-flip test.
 
-    Under "no difference" a topic's summed difference is as likely to be negative as positive; p is the
-    share of sign patterns with a mean at least as far from zero (exact up to 13 topics that differ, else
-    9,999 seeded patterns). `within`, the range a difference can have, bounds the interval and nothing else.
-    Raises `DataError` when the lengths differ or are zero.
+    Under "no difference" a topic's summed difference is as likely to be negative as positive; p is the share of sign
+    patterns with a mean at least as far from zero (exact up to 13 topics that differ, else 9,999 seeded patterns).
+    `within`, the range of a difference, bounds the interval and nothing else. Raises `DataError` when the lengths
+    differ or are zero.
     """
     if len(a) != len(b):
         raise DataError(f"{len(a)} values cannot be paired with {len(b)}.", "Score both on the same questions.")
-    differences = _finite(b) - _finite(a)
+    differences = _require_finite(b) - _require_finite(a)
     n = len(differences)
     interval = mean_interval(differences.tolist(), groups, within=within)
-    error, _, sums = _standard_error(differences, groups)
-    units = len(sums)
+    spread = _measure_spread(differences, groups)
+    units = len(spread.sums)
     return PairedResult(
         difference=interval.mean,
         ci=(interval.low, interval.high),
-        p=sign_flip(sums, seed),
+        p=_flip_signs(spread.sums, seed),
         n=n,
         topics=len({g for g in groups if g not in {None, ""}}) if groups is not None else 0,
-        mde=_detectable(error, units, n),
+        mde=_detectable_difference(spread.error, units, n),
         enough_topics=units >= MIN_UNITS,
         units=units,
-        spread=error * math.sqrt(units),
+        spread=spread.error * math.sqrt(units),
     )
 
 
 def one_sided_limits(values: Sequence[float], groups: Sequence[Hashable] | None = None) -> tuple[float, float]:
-    """The lower and the upper 95 % limit of the mean, each on its own; clustered as in `mean_interval`.
+    """Return the lower and the upper 95 % limit of the mean, each on its own.
 
     When no two values differ there is no spread to go by: then the limits lie as far off as a share of values
     that were never seen in n may reach, 1 - .05**(1/n) (the "rule of three"), times the larger of 1 and the mean.
     """
-    data = _finite(values)
+    data = _require_finite(values)
     mean, n = float(data.mean()), len(data)
-    error, freedom, _ = _standard_error(data, groups)
-    reach = _quantile(1 - ALPHA, freedom) * error if error else (1 - ALPHA ** (1 / n)) * max(1.0, abs(mean))
+    spread = _measure_spread(data, groups)
+    unseen = (1 - ALPHA ** (1 / n)) * max(1.0, abs(mean))
+    reach = _t_quantile(1 - ALPHA, spread.freedom) * spread.error if spread.error else unseen
     return mean - reach, mean + reach
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """The p-values corrected for their number (Holm 1979), under the same names."""
-    if not p_values:
-        return {}
-    from statsmodels.stats.multitest import multipletests
-
-    corrected = multipletests(list(p_values.values()), method="holm")[1]
-    return dict(zip(p_values, map(float, corrected), strict=True))
+def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Return the p-values corrected for their number (Holm 1979)."""
+    corrected, least = {}, 0.0
+    for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        least = min(1.0, max(least, (len(p_values) - place) * p_values[name]))
+        corrected[name] = least
+    return {name: corrected[name] for name in p_values}
 
 
 def questions_needed(effect: float, spread: float, per_unit: float = 1.0) -> int:
-    """How many questions show a true difference of `effect` with a chance of 80 %.
+    """Return how many questions show a true difference with a chance of 80 %.
 
     `spread` is the standard deviation of the differences between independent units (topics, or questions), of
     `per_unit` questions each; for a proportion it is sqrt(discordance - effect**2). At least MIN_UNITS
@@ -164,82 +171,102 @@ def questions_needed(effect: float, spread: float, per_unit: float = 1.0) -> int
             f"No number of questions is sure to show a difference of {effect} at a spread of {spread}.",
             "Give an effect other than 0, and versions that differ on some question.",
         )
-    from statsmodels.stats.power import TTestPower
+    from scipy.optimize import brentq
 
     size = abs(effect) / spread
-    for few, least in _SIZES.items():
-        if size >= least:
-            return math.ceil(few * per_unit)
-    units = float(np.squeeze(TTestPower().solve_power(effect_size=size, alpha=ALPHA, power=POWER)))
-    return math.ceil(units * per_unit)
+    if (few := next((units for units, least in _SIZES.items() if size >= least), None)) is not None:
+        return math.ceil(few * per_unit)
+    most = 10 + 10 / size**2  # 7.85 / size**2 for many units
+    return math.ceil(brentq(lambda units: _t_test_power(size * math.sqrt(units), units) - POWER, 2, most) * per_unit)
 
 
-def _finite(values: Sequence[float]) -> NDArray[np.float64]:
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """The standard error of a mean, and the sums of the independent units."""
+
+    error: float
+    freedom: int
+    sums: NDArray[np.float64]
+
+
+def _require_finite(values: Sequence[float]) -> NDArray[np.float64]:
     data = np.asarray(values, dtype=np.float64)
     if not len(data) or not np.isfinite(data).all():
         raise DataError("There is no number to average, or one is not finite.", "Leave unmeasured questions out.")
     return data
 
 
-def _codes(groups: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Groups as integers; None and "" are a group of their own each."""
-    named: dict[Hashable, int] = {}
-    keys = (("", i) if g in {None, ""} else (g,) for i, g in enumerate(groups))
-    return np.array([named.setdefault(key, len(named)) for key in keys], dtype=np.int64)
-
-
-def _standard_error(
-    data: NDArray[np.float64], groups: Sequence[Hashable] | None
-) -> tuple[float, int, NDArray[np.float64]]:
-    """The standard error of the mean, its degrees of freedom, and the sum of each independent unit."""
+def _measure_spread(data: NDArray[np.float64], groups: Sequence[Hashable] | None) -> _Spread:
+    """Return the cluster-robust spread (Liang and Zeger 1986)."""
     n = len(data)
-    spread = float(data.std(ddof=1)) if n > 1 and np.ptp(data) > 0 else 0.0
-    alone = spread / math.sqrt(n)
-    codes = _codes(groups) if groups is not None else np.arange(n)
+    alone = float(data.std(ddof=1)) / math.sqrt(n) if n > 1 and np.ptp(data) > 0 else 0.0
+    named: dict[Hashable, int] = {}
+    keys = enumerate(groups if groups is not None else [None] * n)
+    codes = [named.setdefault(("", i) if group in {None, ""} else (group,), len(named)) for i, group in keys]
     if len(codes) != n:
         raise DataError(f"{n} values cannot be grouped by {len(codes)} topics.", "Give each value its topic.")
-    count = int(codes.max()) + 1
-    if count in {1, n}:
-        return alone, n - 1, data
-    sums: NDArray[np.float64] = np.bincount(codes, weights=data).astype(np.float64)
-    if alone == 0:
-        return 0.0, count - 1, sums
-    from statsmodels.regression.linear_model import OLS
-
-    fit = OLS(data, np.ones((n, 1))).fit(cov_type="cluster", cov_kwds={"groups": codes}, use_t=True)
-    return max(alone, float(fit.bse[0])), count - 1, sums
+    if (count := len(named)) in {1, n}:
+        return _Spread(alone, n - 1, data)
+    residuals = np.bincount(codes, weights=data - data.mean())
+    clustered = math.sqrt(count / (count - 1) * float((residuals**2).sum())) / n
+    error = max(alone, clustered) if alone else 0.0
+    return _Spread(error, count - 1, np.bincount(codes, weights=data).astype(np.float64))
 
 
-def _t(freedom: int) -> float:
-    """The two-sided 95 % quantile of Student's t."""
-    return _quantile(1 - ALPHA / 2, freedom)
+def _flip_signs(sums: NDArray[np.float64], seed: int) -> float:
+    """Return the two-sided p of a mean under random signs of the units' sums.
+
+    Exact when there are no more than RESAMPLES patterns, else from so many seeded ones; units that do not differ have
+    no sign to flip. It is the p of `scipy.stats.permutation_test(..., permutation_type="samples")`, which draws its
+    patterns one by one and takes several times as long.
+    """
+    scale = float(np.abs(sums).max())
+    differing = sums[np.abs(sums) > scale * 10**-_DECIMALS] / scale if scale > 0 else sums[:0]
+    units = len(differing)
+    if units < 2:
+        return 1.0  # one difference is as likely in either direction
+    # Rounded, so that sign patterns that tie are not told apart by the order of summation.
+    seen = round(abs(float(differing.sum())), _DECIMALS)
+
+    def count_as_far(positive: NDArray[Any]) -> int:
+        totals = 2.0 * (positive.astype(np.float64) @ differing) - differing.sum()
+        return int((np.round(np.abs(totals), _DECIMALS) >= seen).sum())
+
+    if (patterns := 1 << units) <= RESAMPLES:
+        return count_as_far((np.arange(patterns)[:, None] >> np.arange(units)) & 1) / patterns
+    rng, rows, wide = np.random.default_rng(seed), max(1, _BATCH // units), math.ceil(units / 8)
+    hits = 0
+    for start in range(0, RESAMPLES, rows):
+        drawn = np.frombuffer(rng.bytes(min(rows, RESAMPLES - start) * wide), np.uint8)
+        hits += count_as_far(np.unpackbits(drawn.reshape(-1, wide), axis=1, count=units))
+    return (hits + 1) / (RESAMPLES + 1)
 
 
-def _quantile(share: float, freedom: int) -> float:
-    """Of Student's t. Not by `scipy.stats`, which takes a second to import."""
+def _t_quantile(share: float, freedom: float) -> float:
+    """Return a quantile of Student's t without `scipy.stats`, slow to import."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, share))
 
 
-def _clopper_pearson(mean: float, n: int, error: float, freedom: int) -> tuple[float, float]:
+def _clopper_pearson(mean: float, n: int, spread: _Spread) -> tuple[float, float]:
     from scipy.special import betaincinv
 
-    effective = min(float(n), mean * (1 - mean) / error**2) if error > 0 else float(n)
-    if 0 < freedom < n - 1:
-        effective *= (_t(n - 1) / _t(freedom)) ** 2
+    effective = min(float(n), mean * (1 - mean) / spread.error**2) if spread.error > 0 else float(n)
+    if 0 < spread.freedom < n - 1:
+        effective *= (_t_quantile(1 - ALPHA / 2, n - 1) / _t_quantile(1 - ALPHA / 2, spread.freedom)) ** 2
     hits, misses = effective * mean, effective * (1 - mean)
     low = float(betaincinv(hits, misses + 1, ALPHA / 2)) if hits > 0 else 0.0
     high = float(betaincinv(hits + 1, misses, 1 - ALPHA / 2)) if misses > 0 else 1.0
     return low, high
 
 
-def _detectable(error: float, units: int, n: int) -> float:
-    """The smallest difference seen with 80 % power by the sign-flip test on `units` independent units.
+def _detectable_difference(error: float, units: int, n: int) -> float:
+    """Return the smallest difference that the sign-flip test sees with 80 % power.
 
-    The standard deviation of few units is too small on average; c4 corrects that (Holtzman 1950). When no
-    two values differ there is no spread to go by: then it is the fewest questions that must change before the
-    test can speak, one in each of MIN_UNITS units.
+    The standard deviation of few units is too small on average; c4 corrects that (Holtzman 1950). When no two values
+    differ there is no spread to go by: then it is the fewest questions that must change before the test can speak, one
+    in each of MIN_UNITS units.
     """
     if units < MIN_UNITS:
         return math.inf
@@ -251,9 +278,17 @@ def _detectable(error: float, units: int, n: int) -> float:
 
 @lru_cache(maxsize=256)
 def _detectable_size(units: int) -> float:
-    """The detectable mean over the standard deviation of the units."""
+    """Return the detectable mean over the standard deviation of the units."""
+    from scipy.optimize import brentq
+
     if units in _SIZES:
         return _SIZES[units]
-    from statsmodels.stats.power import TTestPower
+    return float(brentq(lambda shift: _t_test_power(shift, units) - POWER, 0, 5)) / math.sqrt(units)
 
-    return float(np.squeeze(TTestPower().solve_power(nobs=units, alpha=ALPHA, power=POWER)))
+
+def _t_test_power(shift: float, units: float) -> float:
+    """Return the power of a two-sided t-test for a mean of `shift` errors."""
+    from scipy.special import nctdtr
+
+    reach = _t_quantile(1 - ALPHA / 2, units - 1)
+    return float(1 - nctdtr(units - 1, shift, reach) + nctdtr(units - 1, shift, -reach))

@@ -4,54 +4,31 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 STOP = "."
-"""The token that stands for the end of a sentence, a table cell or a list item: no fact reaches across it."""
+"""The token for the end of a sentence, a table cell or a list item; no fact reaches across it."""
 _IN_WORDS = "#"
-"""Before the digits of a number that was written in words, where that matters."""
+"""The mark before the digits of a number that was written in words, where that matters."""
 
-_BELOW_TWENTY = (
-    *(
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-    ),
-    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
-)
-_UNITS = {word: value for value, word in enumerate(_BELOW_TWENTY)}
-_TENS = {
-    word: 10 * value
-    for value, word in enumerate(("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"), 2)
-}
+_BELOW_TWENTY = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen"""
+_UNITS = {word: value for value, word in enumerate(_BELOW_TWENTY.split())}
+_TENS = dict(zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True))
 _SCALES = {"hundred": 100, "thousand": 1000}
 _NUMERALS = {**_UNITS, **_TENS, **_SCALES}
 
 _CURRENCY = {"£": "gbp", "€": "eur", "$": "usd", "gbp": "gbp", "eur": "eur", "usd": "usd", "cad": "cad"}
 _CURRENCY_NAMES = {"pounds": "gbp", "quid": "gbp", "euros": "eur", "dollars": "usd", **_CURRENCY}
-"""After their amount; never the singular, for "a Warden 3 Euro" is no sum of money."""
+"""Currencies after their amount; never in the singular, for "a Warden 3 Euro" is no sum of money."""
 _ABBREVIATIONS = {
-    **dict.fromkeys(("h", "hr", "hrs"), "hour"),
-    **dict.fromkeys(("min", "mins"), "minute"),
-    **dict.fromkeys(("s", "sec", "secs"), "second"),
-    **dict.fromkeys(("d",), "day"),
-    **dict.fromkeys(("wk", "wks"), "week"),
-    **dict.fromkeys(("yr", "yrs"), "year"),
+    **{"h": "hour", "hr": "hour", "hrs": "hour", "min": "minute", "mins": "minute", "s": "second", "sec": "second"},
+    **{"secs": "second", "d": "day", "wk": "week", "wks": "week", "yr": "year", "yrs": "year"},
     **{"mm": "millimetre", "cm": "centimetre", "m": "metre", "km": "kilometre", "kg": "kilogram"},
     **{"v": "volt", "w": "watt"},
 }
-"""Read as their unit only straight after a number."""
+"""Units by their abbreviation, which counts only straight after a number."""
 _SPELLINGS = {
     **{"meter": "metre", "kilometer": "kilometre", "centimeter": "centimetre", "millimeter": "millimetre"},
     **{"percent": "%", "&": "and", "minu": "minus", "email": "e-mail"},
@@ -82,78 +59,78 @@ _TOKEN = re.compile(
 
 
 def states(text: str, fact: str | Sequence[str]) -> bool:
-    """True when `text` states `fact`, or one of its alternatives when `fact` is a sequence.
+    """Tell whether a text states a fact, or any of several alternatives.
 
-    Equal are: upper and lower case, any white space, "1,000" and 1000, "4.50" and 4.5, "thirty" and 30,
-    "14-day" and "14 days", "£45", "GBP 45" and "45 pounds", "15 per cent" and "15%", "10 m" and "10 metres".
-    A number is matched whole: "8" is not stated by 18, 8.5, 8:30 or -8. A number in words is a number only beside
-    another word: "three rooms" is stated by "3 rooms", but "three" by itself only by that word, not by "Room 3". A
-    fact without a word or number is never stated.
+    Equal are: upper and lower case, any white space, "1,000" and 1000, "4.50" and 4.5, "thirty" and 30, "14-day" and
+    "14 days", "£45", "GBP 45" and "45 pounds", "15 per cent" and "15%", "10 m" and "10 metres". A number is matched
+    whole: "8" is not stated by 18, 8.5, 8:30 or -8. A number in words is a number only beside another word: "three
+    rooms" is stated by "3 rooms", but "three" only by that word, not by "Room 3". A fact without a word or number is
+    never stated.
     """
     if not isinstance(fact, str):
         return any(states(text, alternative) for alternative in fact)
     if is_bare_numeral(fact):
-        return _worded(fact) in _worded(text)
-    needle = _needle(fact)
-    return bool(needle) and needle in normal(text)
+        return _normalise_worded(fact) in _normalise_worded(text)
+    needle = _normalise_fact(fact)
+    return bool(needle) and needle in normalise_text(text)
 
 
-def pieces_of(text: str) -> list[str]:
+def split_pieces(text: str) -> list[str]:
     """Return the sentences, list items and whole table rows of a text."""
     return re.split(rf"(?<=[.!?;])\s+|{_NEW_PIECE}", text)
 
 
-def spans_a_boundary(text: str, fact: str) -> bool:
-    """True when `text` would state `fact` if table cells and sentences had no end."""
-    needle = _needle(fact)
-    return bool(needle) and needle in normal(text).replace(f" {STOP} ", " ") and not states(text, fact)
+def spans_boundary(text: str, fact: str) -> bool:
+    """Tell whether a text would state a fact if table cells and sentences had no end."""
+    needle = _normalise_fact(fact)
+    return bool(needle) and needle in normalise_text(text).replace(f" {STOP} ", " ") and not states(text, fact)
 
 
 @lru_cache(maxsize=16_384)
 def is_bare_numeral(fact: str) -> bool:
-    """True for a number written in words with no other word beside it: "three", "twenty-five"."""
-    return re.fullmatch(rf" {_IN_WORDS}\d+ ", _worded(fact)) is not None
+    """Tell whether a fact is a number in words and nothing else."""
+    return re.fullmatch(rf" {_IN_WORDS}\d+ ", _normalise_worded(fact)) is not None
 
 
 @lru_cache(maxsize=16_384)
-def _worded(text: str) -> str:
-    """As `normal`, but that a number in words is told from one in digits."""
-    return f" {' '.join(_joined(list(_scan(text)), _IN_WORDS)).strip(f' {STOP}')} "
-
-
-@lru_cache(maxsize=16_384)
-def normal(text: str) -> str:
-    """The tokens of `text` in their one spelling, a space around each; " " when there is none."""
-    tokens = _joined(list(_scan(text)))
+def normalise_text(text: str) -> str:
+    """Return the tokens of a text in their one spelling, a space around each."""
+    tokens = _join_tokens(list(_scan_tokens(text)))
     return f" {' '.join(tokens)} " if tokens else " "
 
 
 @lru_cache(maxsize=16_384)
-def _needle(fact: str) -> str:
-    tokens = normal(fact).strip(f" {STOP}")
+def _normalise_worded(text: str) -> str:
+    """Return the normalised text with _IN_WORDS before its numbers in words."""
+    return f" {' '.join(_join_tokens(list(_scan_tokens(text)), _IN_WORDS)).strip(f' {STOP}')} "
+
+
+@lru_cache(maxsize=16_384)
+def _normalise_fact(fact: str) -> str:
+    tokens = normalise_text(fact).strip(f" {STOP}")
     return f" {tokens} " if tokens else ""
 
 
-def _scan(text: str) -> Iterator[tuple[str, str]]:
-    """(kind, token) pairs in order; kinds are number, word, sign, whole, stop."""
+def _scan_tokens(text: str) -> Iterator[tuple[str, str]]:
+    """Yield kind and token: number, word, joins (a close word), sign, stop, whole."""
     text = unicodedata.normalize("NFKC", text.translate(_BEFORE_COMPATIBILITY)).translate(_DASHES).casefold()
     end = 0
     for match in _TOKEN.finditer(text):
         gap, end = text[end : match.start()], match.end()
         kind = match.lastgroup or ""
         if match["number"] is not None:
-            yield "number", _number(match["number"])
+            yield "number", _normalise_number(match["number"])
             if match["range"]:
                 yield "word", "to"
         elif kind == "word":
             # A hyphen or a space lets numerals join up, "twenty-five"; a comma does not.
-            yield ("joins" if gap == "-" or gap.isspace() else "word"), _word(match["word"])
+            yield ("joins" if gap == "-" or gap.isspace() else "word"), _normalise_word(match["word"])
         else:
             yield kind, STOP if kind == "stop" else match[0]
 
 
-def _number(written: str) -> str:
-    """The one spelling of a number: no thousands commas, no idle zeros; a time stays as it is."""
+def _normalise_number(written: str) -> str:
+    """Return a number without thousands commas and idle zeros."""
     if re.fullmatch(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?", written):
         written = written.replace(",", "")
     if re.fullmatch(r"-?\d*\.\d+", written):
@@ -165,8 +142,8 @@ def _number(written: str) -> str:
 
 
 @lru_cache(maxsize=65_536)
-def _word(written: str) -> str:
-    """A word without its possessive and, roughly, its plural; both sides of a comparison are cut alike."""
+def _normalise_word(written: str) -> str:
+    """Return a word without its possessive and, roughly, its plural."""
     word = written.removesuffix("'s").replace("'", "")
     if word in _NUMERALS or word in _ABBREVIATIONS or word in _CURRENCY_NAMES:
         return word
@@ -178,22 +155,18 @@ def _word(written: str) -> str:
     return _SPELLINGS.get(word, word)
 
 
-def _joined(scanned: list[tuple[str, str]], in_words: str = "") -> list[str]:
-    """Numerals as digits, `in_words` before them, units written out, the currency in front of its amount, one STOP in
-    a row."""
+def _join_tokens(scanned: list[tuple[str, str]], in_words: str = "") -> list[str]:
+    """Write numerals as digits, units in full, currencies before their amount."""
     out: list[str] = []
     at = 0
     while at < len(scanned):
         kind, token = scanned[at]
         after_number = bool(out) and out[-1][-1:].isdigit() and scanned[at - 1][0] != "whole"
-        numeral = _numeral(scanned, at) if token in _NUMERALS and kind in ("word", "joins") else None
-        if numeral:
-            value, at = numeral
-            _append_number(out, f"{in_words}{value}")
-            continue
-        at += 1
-        if kind == "number":
-            _append_number(out, token)
+        numeral = _read_numeral(scanned, at) if token in _NUMERALS and kind in ("word", "joins") else None
+        at = numeral[1] if numeral else at + 1
+        if numeral or kind == "number":
+            number = f"{in_words}{numeral[0]}" if numeral else token
+            out[-1:] = [f"-{number}"] if out[-1:] == ["minus"] else [*out[-1:], number]
         elif kind == "stop":
             if out and out[-1] != STOP:
                 out.append(STOP)
@@ -209,40 +182,31 @@ def _joined(scanned: list[tuple[str, str]], in_words: str = "") -> list[str]:
     return out
 
 
-def _append_number(out: list[str], number: str) -> None:
-    if out[-1:] == ["minus"]:
-        out[-1] = f"-{number}"
-    else:
-        out.append(number)
+Numeral = tuple[int, int] | None
+"""A value, and the place where its words end."""
 
 
-def _numeral(scanned: Sequence[tuple[str, str]], at: int) -> tuple[int, int] | None:
-    """The value of the number in words from `at`, and where it ends: "two hundred and five" is 205."""
+def _read_numeral(scanned: Sequence[tuple[str, str]], at: int) -> Numeral:
+    """Return the number in words at a place: "two hundred and five" is 205."""
 
-    def word(n: int) -> str:
-        """The word at `n` when it may continue a numeral, else nothing."""
+    def word_at(n: int) -> str:
+        """Return the word at `n` where it may continue a numeral, else nothing."""
         return scanned[n][1] if n < len(scanned) and (n == at or scanned[n][0] == "joins") else ""
 
-    def below_hundred(n: int) -> tuple[int, int] | None:
-        if word(n) in _TENS:
-            unit = _UNITS.get(word(n + 1), 0)
-            return (_TENS[word(n)] + unit, n + 2) if 0 < unit < 10 else (_TENS[word(n)], n + 1)
-        return (_UNITS[word(n)], n + 1) if word(n) in _UNITS else None
+    def below_hundred(n: int) -> Numeral:
+        if (tens := _TENS.get(word_at(n))) is not None:
+            unit = _UNITS.get(word_at(n + 1), 0)
+            return (tens + unit, n + 2) if 0 < unit < 10 else (tens, n + 1)
+        return (_UNITS[word_at(n)], n + 1) if word_at(n) in _UNITS else None
 
-    def below_thousand(n: int) -> tuple[int, int] | None:
-        found = below_hundred(n)
-        if not found or word(found[1]) != "hundred":
+    def with_scale(n: int, scale: str, below: Callable[[int], Numeral]) -> Numeral:
+        found = below(n)
+        if not found or word_at(found[1]) != scale:
             return found
-        value, end = found[0] * 100, found[1] + 1
-        rest = below_hundred(end + 1 if word(end) == "and" else end)
+        value, end = found[0] * _SCALES[scale], found[1] + 1
+        rest = below(end + 1 if word_at(end) == "and" else end)
         return (value + rest[0], rest[1]) if rest else (value, end)
 
-    if word(at) in _SCALES:
-        # "a hundred" is 100; "several hundred" is no number.
-        return (_SCALES[word(at)], at + 1) if at and scanned[at - 1][1] == "a" else None
-    found = below_thousand(at)
-    if not found or word(found[1]) != "thousand":
-        return found
-    value, end = found[0] * 1000, found[1] + 1
-    rest = below_thousand(end + 1 if word(end) == "and" else end)
-    return (value + rest[0], rest[1]) if rest else (value, end)
+    if word_at(at) in _SCALES:  # "a hundred" is 100; "several hundred" is no number
+        return (_SCALES[word_at(at)], at + 1) if at and scanned[at - 1][1] == "a" else None
+    return with_scale(at, "thousand", lambda n: with_scale(n, "hundred", below_hundred))

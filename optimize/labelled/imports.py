@@ -1,144 +1,180 @@
-"""Public question sets as a project's knowledge folder and labelled questions."""
+"""Public question sets (BEIR, HotpotQA, 2WikiMultihopQA, MuSiQue, SQuAD, CSV) as knowledge and labelled questions."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.facts import states
-from optimize.labelled.importformats import FORMATS, Imported, Passages, detected
+from optimize.labelled.split import link_components
 from program.errors import DataError
+from program.project import Project
 from program.serve.reference import name_from
-from program.settings import BASE_NAME, FILE, Project
+from program.settings import BASE_NAME, FILE
+from program.storage import write_whole
 
 SHARD = 40_000_000
-"""Characters after which a corpus goes on in another file: below the size at which files are skipped."""
-
+"""Bytes after which a corpus goes on in another file: below the size at which files are skipped."""
 NEW = 'name = "{name}"\nartifacts = "artifacts"\n'
 BASE = '\n[knowledge.{base}]\nkind = "documents"\npath = "knowledge/{base}"\nabout = "passages of {source}"\n'
+_MARKS = {
+    **{"musique": '"paragraph_text"', "squad": '"qas"'},
+    **{"2wiki": '"evidences"', "hotpotqa": '"supporting_facts"'},
+}
 
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import wrote. `unchecked` counts answers no passage states, so that no fact was made of them."""
+    """What an import wrote."""
 
     format: str
+    """The layout of the set."""
     base: str
+    """The knowledge base that was made."""
     questions: int = 0
+    """Questions added."""
     passages: int = 0
+    """Passages written."""
     unchecked: int = 0
+    """Answers that no passage states, so that no fact was made of them."""
     files: list[str] = field(default_factory=list)
+    """The files that were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One question of a set: spellings of its answer, keys of its passages."""
+
+    id: str
+    question: str
+    answers: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    answered: bool = True
+    sub_queries: tuple[str, ...] = ()
+    topic: str = ""
+    tags: tuple[str, ...] = ()
+
+
+class _Passages:
+    """The passages of a set, title and text by key, each text once."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, tuple[str, str]] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+
+    def add(self, title: str, text: str, key: str = "") -> str:
+        """Return the key of a passage: given, of the same text, or the next one."""
+        title, text = " ".join(title.split()), text.strip()
+        key = key or self._keys.setdefault((title, text), f"p{len(self._keys) + 1}")
+        if text:  # an empty one can neither be found nor cited
+            self.texts[key] = title, text
+        return key
 
 
 def import_set(folder: Path, source: Path, format: str = "", base: str = "", limit: int | None = None) -> ImportReport:
-    """Adds a public set (its first `limit` questions) to the project in `folder`, which is made when there is none.
+    """Add a public set, or its first `limit` questions, to a project, new or old.
 
-    Passages go to `knowledge/<base>`, questions to the end of its labelled file. Raises `DataError` for a set
-    that is absent, of another format, or imported already.
+    Passages go to `knowledge/<base>`, questions to the end of the labelled file. Raises `DataError` for a set that is
+    absent, of another format, or imported already.
     """
     if not source.exists():
         raise DataError(f"There is nothing at {source}.", "Name the file or folder that you downloaded.")
-    named, format = bool(format), format or detected(source)
+    named, format = bool(format), format or _detect_format(source)
     if format not in FORMATS:
         raise DataError(f"There is no format {format!r}.", f"Use one of: {', '.join(FORMATS)}.")
     report = ImportReport(format, base or format.replace("2wiki", "twowiki"))
     if not re.fullmatch(BASE_NAME, report.base):
         raise DataError(f"{report.base!r} is no name for a knowledge base.", "Use lower-case letters, digits and _.")
-    passages = Passages()
+    passages = _Passages()
     try:
-        found = list(islice(FORMATS[format](source, passages), limit))
+        items = list(islice(FORMATS[format](source, passages), limit))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError, RecursionError) as error:
         others = ", ".join(each for each in FORMATS if each != format)
         raise DataError(
             f"{source} cannot be read as {format}: {type(error).__name__}: {str(error)[:120]}.",
             f"Look whether it is whole{' and the right file' if named else ''}, or name another --format: {others}.",
         ) from error
-    if not found:
+    if not items:
         raise DataError(f"{source} holds no questions.", "Look whether it is the whole set, with its labels.")
-    _write(folder, source, found, passages, report)
+    _add_to_project(folder, source, items, passages, report)
     return report
 
 
-def _write(folder: Path, source: Path, found: Sequence[Imported], passages: Passages, report: ImportReport) -> None:
+def _add_to_project(
+    folder: Path, source: Path, items: Sequence[_Item], passages: _Passages, report: ImportReport
+) -> None:
     base, toml = report.base, folder / FILE
-    place = folder / "knowledge" / base
     project = Project.open(folder) if toml.is_file() else None
     if project is None and not passages.texts:
-        raise DataError(
-            f"{source} brings no passages, and {folder} is no project.", f"Run: ragc init {shlex.quote(str(folder))}"
-        )
-    if place.exists() or (project is not None and base in project.settings.knowledge):
+        mend = f"Run: ragc init {shlex.quote(str(folder))}"
+        raise DataError(f"{source} brings no passages, and {folder} is no project.", mend)
+    if (folder / "knowledge" / base).exists() or (project is not None and base in project.settings.knowledge):
         raise DataError(f"The project has a knowledge base {base!r} already.", "Give the import another name: --base.")
     labelled = project.labelled if project is not None else folder / "labelled.jsonl"
     taken = {q.id for q in read_labelled(labelled)} if labelled.is_file() and labelled.stat().st_size else set()
-    if again := next((item.id for item in found if item.id in taken), None):
+    if again := next((item.id for item in items if item.id in taken), None):
         raise DataError(f"The labelled questions have the id {again!r} already.", "Import each set once.")
 
-    where = {}
-    if passages.texts:
-        place.mkdir(parents=True)
-        for number, shard in enumerate(_shards(passages), 1):
-            name = "corpus.jsonl" if number == 1 else f"corpus-{number}.jsonl"
-            (place / name).write_text("".join(line for _, line in shard), encoding="utf-8")
-            where.update({key: f"{base}/{name}#{key}" for key, _ in shard})
-            report.files.append(str(place / name))
-    topics = _topics(found, base)
-    lines = []
-    for item in found:
-        question, stated = _question(item, where, passages, topics[item.id], base if where else "")
-        report.unchecked += not stated
-        fields = question.model_dump(mode="json", exclude_defaults=True, exclude={"line"})
-        lines.append(json.dumps(fields, ensure_ascii=False) + "\n")
-    _add(labelled, "".join(lines))
-    name = name_from(folder.resolve().name)
-    table = BASE.format(base=base, source=source.name.replace('"', "")) if where else ""
-    if project is None or table:
-        _add(toml, ("" if project else NEW.format(name=name)) + table)
-    report.questions, report.passages = len(found), len(where)
+    ids = _write_corpus(folder / "knowledge" / base, passages, report) if passages.texts else {}
+    topics = _name_topics(items, base)
+    questions = [_label_item(item, ids, passages, topics[item.id], base if ids else "") for item in items]
+    report.unchecked = sum(bool(q.answer and not q.facts) for q in questions)
+    fields = (q.model_dump(mode="json", exclude_defaults=True, exclude={"line"}) for q in questions)
+    _append_text(labelled, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in fields))
+    settings = "" if project else NEW.format(name=name_from(folder.resolve().name))
+    settings += BASE.format(base=base, source=source.name.replace('"', "")) if ids else ""
+    if settings:
+        _append_text(toml, settings)
+    report.questions, report.passages = len(items), len(ids)
     report.files += [str(labelled), str(toml)]
 
 
-def _add(file: Path, text: str) -> None:
-    """Appends to a file by way of a whole new one, so that a kill leaves either."""
-    before = file.read_text(encoding="utf-8") if file.is_file() else ""
-    if before and not before.endswith("\n"):
-        before += "\n"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_name(f"{file.name}.new")
-    aside.write_text(before + text, encoding="utf-8")
-    aside.replace(file)
-
-
-def _shards(passages: Passages) -> Iterator[list[tuple[str, str]]]:
-    shard: list[tuple[str, str]] = []
-    size = 0
+def _write_corpus(place: Path, passages: _Passages, report: ImportReport) -> dict[str, str]:
+    """Write the passages in files of at most SHARD bytes; return their ids by key."""
+    shards: list[list[str]] = [[]]
+    ids, size = {}, 0
     for key, (title, text) in passages.texts.items():
         line = json.dumps({"_id": key, "title": title, "text": text}, ensure_ascii=False) + "\n"
-        if shard and size + len(line.encode()) > SHARD:
-            yield shard
-            shard, size = [], 0
-        shard.append((key, line))
+        if shards[-1] and size + len(line.encode()) > SHARD:
+            shards.append([])
+            size = 0
+        shards[-1].append(line)
         size += len(line.encode())
-    if shard:
-        yield shard
+        ids[key] = f"{place.name}/{_name_shard(len(shards))}#{key}"
+    place.mkdir(parents=True)
+    for number, lines in enumerate(shards, 1):
+        (place / _name_shard(number)).write_text("".join(lines), encoding="utf-8")
+        report.files.append(str(place / _name_shard(number)))
+    return ids
 
 
-def _question(
-    item: Imported, where: dict[str, str], passages: Passages, topic: str, base: str
-) -> tuple[LabelledQuestion, bool]:
-    """The question with the labels that hold, and whether its answer, if it has one, is a fact of its evidence."""
-    evidence = [key for key in item.evidence if key in where] if item.answered else []
-    told = "\n\n".join("\n\n".join(passages.texts[key]) for key in evidence)
-    spellings = tuple(dict.fromkeys(answer for answer in item.answers if answer.strip()))
-    stated = item.answered and bool(evidence) and any(states(told, spelling) for spelling in spellings)
+def _name_shard(number: int) -> str:
+    return "corpus.jsonl" if number == 1 else f"corpus-{number}.jsonl"
+
+
+def _append_text(file: Path, text: str) -> None:
+    before = file.read_text(encoding="utf-8") if file.is_file() else ""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    gap = "\n" if before and not before.endswith("\n") else ""
+    write_whole(file, f"{before}{gap}{text}".encode())
+
+
+def _label_item(item: _Item, ids: Mapping[str, str], passages: _Passages, topic: str, base: str) -> LabelledQuestion:
+    """Return the labels that hold: an answer that no passage states is no fact."""
+    evidence = [key for key in item.evidence if key in ids] if item.answered else []
+    text = "\n\n".join("\n\n".join(passages.texts[key]) for key in evidence)
+    spellings = tuple(dict.fromkeys(answer for answer in item.answers if answer.strip())) if item.answered else ()
     sub_queries = item.sub_queries if 2 <= len(item.sub_queries) <= 4 else ()
-    question = LabelledQuestion(
+    fact = spellings if len(spellings) > 1 else "".join(spellings)
+    return LabelledQuestion(
         id=item.id,
         question=item.question,
         topic=topic,
@@ -146,29 +182,140 @@ def _question(
         route="complex" if sub_queries or len(evidence) > 1 else "simple",
         sources=(base,) if base and (evidence or not item.answered) else (),
         sub_queries=sub_queries,
-        evidence=tuple(where[key] for key in evidence),
-        facts=((spellings if len(spellings) > 1 else spellings[0]),) if stated else (),
-        answer=spellings[0] if item.answered and spellings else "",
+        evidence=tuple(ids[key] for key in evidence),
+        facts=(fact,) if evidence and states(text, spellings) else (),
+        answer=spellings[0] if spellings else "",
         tags=item.tags,
     )
-    return question, stated or not (item.answered and spellings)
 
 
-def _topics(found: Sequence[Imported], base: str) -> dict[str, str]:
-    """A topic for each question: its own, or one for all questions that evidence links to each other."""
-    leader: dict[str, str] = {}
-
-    def root(key: str) -> str:
-        while leader.setdefault(key, key) != key:
-            leader[key] = leader[leader[key]]
-            key = leader[key]
-        return key
-
-    for item in found:
-        for key in item.evidence:
-            leader[root(f"passage {key}")] = root(f"question {item.id}")
+def _name_topics(items: Sequence[_Item], base: str) -> dict[str, str]:
+    """Return a topic for each question: its own, or that of its shared evidence."""
+    links = [(f"passage {key}", f"question {item.id}") for item in items for key in item.evidence]
+    component = link_components([*((f"question {item.id}",) * 2 for item in items), *links])
     names: dict[str, str] = {}
     return {
-        item.id: item.topic or names.setdefault(root(f"question {item.id}"), f"{base}-{len(names) + 1}")
-        for item in found
+        item.id: item.topic or names.setdefault(component[f"question {item.id}"], f"{base}-{len(names) + 1}")
+        for item in items
     }
+
+
+def _detect_format(source: Path) -> str:
+    """Return the format that a file or folder looks like."""
+    if source.is_dir() and (source / "corpus.jsonl").is_file():
+        return "beir"
+    if source.suffix.lower() == ".csv":
+        return "csv"
+    if source.is_file():
+        with source.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(200_000)
+        if found := next((format for format, mark in _MARKS.items() if mark in head), None):
+            return found
+    raise DataError(f"{source} looks like no known format.", f"Name one with --format: {', '.join(FORMATS)}.")
+
+
+def _read_beir(source: Path, passages: _Passages) -> Iterator[_Item]:
+    """Read a folder in BEIR's layout, without the questions that have no qrel."""
+    for row in _read_rows(source / "corpus.jsonl"):
+        passages.add(str(row.get("title") or ""), str(row["text"]), " ".join(str(row["_id"]).split()))
+    relevant: dict[str, list[str]] = {}
+    for file in sorted((source / "qrels").glob("*.tsv")):
+        with file.open(encoding="utf-8", newline="") as rows:
+            for query, passage, score in csv.reader(rows, delimiter="\t"):
+                if score.strip().lstrip("-").isdigit() and int(score) > 0:
+                    relevant.setdefault(query, []).append(" ".join(passage.split()))
+    for row in _read_rows(source / "queries.jsonl"):
+        key, known = str(row["_id"]), row.get("metadata") or {}
+        answered = known.get("answerable") is not False
+        if key in relevant or not answered:
+            answers = tuple(map(str, known.get("answers") or [known.get("answer") or ""]))
+            evidence = tuple(dict.fromkeys(relevant.get(key, ())))
+            yield _Item(key, str(row["text"]), answers, evidence, answered, tags=_tag_kind(known.get("type")))
+
+
+def _read_hotpotqa(source: Path, passages: _Passages) -> Iterator[_Item]:
+    """Read HotpotQA's and 2WikiMultihopQA's JSON, contexts as pairs or columns."""
+    for row in _read_rows(source):
+        context, facts = row["context"], row.get("supporting_facts") or []
+        if isinstance(context, Mapping):
+            context = list(zip(context["title"], context.get("sentences") or context["content"], strict=True))
+        titles = set(facts["title"] if isinstance(facts, Mapping) else [title for title, *_ in facts])
+        keys = {title: passages.add(title, _join_sentences(sentences)) for title, sentences in context}
+        evidence = tuple(key for title, key in keys.items() if title in titles)
+        id_ = str(row.get("_id") or row["id"])
+        yield _Item(id_, row["question"], (str(row["answer"]),), evidence, tags=_tag_kind(row.get("type")))
+
+
+def _read_musique(source: Path, passages: _Passages) -> Iterator[_Item]:
+    """Read MuSiQue's JSON Lines, hops with the answers of earlier ones put in."""
+    for row in _read_rows(source):
+        keys = [passages.add(p["title"], p["paragraph_text"]) for p in row["paragraphs"]]
+        evidence = (k for k, p in zip(keys, row["paragraphs"], strict=True) if p.get("is_supporting"))
+        hops = row.get("question_decomposition") or []
+        found = [str(hop["answer"]) for hop in hops]
+        answers = (str(row["answer"]), *map(str, row.get("answer_aliases") or ()))
+        tags = (f"{len(hops)}-hop",) if hops else ()
+        if row.get("answerable", True):
+            asked = tuple(_fill_hop(str(hop["question"]), found) for hop in hops)
+            evidence_keys = tuple(dict.fromkeys(evidence))
+            yield _Item(str(row["id"]), row["question"], answers, evidence_keys, sub_queries=asked, tags=tags)
+        else:
+            yield _Item(str(row["id"]), row["question"], answered=False, tags=tags)
+
+
+def _read_squad(source: Path, passages: _Passages) -> Iterator[_Item]:
+    """Read SQuAD 1.1's and 2.0's JSON; an article is a topic."""
+    for article in json.loads(source.read_text(encoding="utf-8"))["data"]:
+        title = article["title"].replace("_", " ")
+        for paragraph in article["paragraphs"]:
+            key = passages.add(title, paragraph["context"])
+            for qa in paragraph["qas"]:
+                answered = not qa.get("is_impossible", False)
+                answers = tuple(a["text"] for a in qa["answers"]) if answered else ()
+                yield _Item(qa["id"], qa["question"], answers, (key,) if answered else (), answered, topic=title)
+
+
+def _read_csv(source: Path, passages: _Passages) -> Iterator[_Item]:
+    """Read a table of question, id, answer, title, context, topic, outcome."""
+    with source.open(encoding="utf-8-sig", newline="") as file:
+        for number, raw in enumerate(csv.DictReader(file), 1):
+            row = {str(key).strip().lower(): str(value or "").strip() for key, value in raw.items()}
+            if "question" not in row:
+                raise ValueError(f"its first line names no column `question`, but {', '.join(row)}")
+            answered = row.get("outcome", "answered") in ("", "answered")
+            context = row.get("context") or row.get("text") or ""
+            key = passages.add(row.get("title", ""), context) if context else ""
+            answer, topic = row.get("answer", ""), row.get("topic", "")
+            if row["question"] and (key or answer or not answered):
+                id_ = row.get("id") or f"{source.stem}-{number}"
+                evidence = (key,) if key and answered else ()
+                yield _Item(id_, row["question"], (answer,), evidence, answered, topic=topic)
+
+
+FORMATS: dict[str, Callable[[Path, _Passages], Iterator[_Item]]] = {
+    **{"beir": _read_beir, "hotpotqa": _read_hotpotqa, "2wiki": _read_hotpotqa},
+    **{"musique": _read_musique, "squad": _read_squad, "csv": _read_csv},
+}
+
+
+def _read_rows(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON list, or of JSON Lines."""
+    with file.open(encoding="utf-8") as lines:
+        is_list = lines.read(100).lstrip().startswith("[")
+        lines.seek(0)
+        yield from json.load(lines) if is_list else (json.loads(line) for line in lines if line.strip())
+
+
+def _fill_hop(question: str, answers: Sequence[str]) -> str:
+    """Return a hop's question with earlier answers in the place of #1, #2."""
+    filled = dict(enumerate(answers, 1))
+    return re.sub(r"#(\d)", lambda mark: filled.get(int(mark[1]), mark[0]), question)
+
+
+def _join_sentences(sentences: Sequence[str]) -> str:
+    """Join sentences that may or may not bring the space between them along."""
+    return "".join(s if n == 0 or s.startswith(" ") else f" {s}" for n, s in enumerate(sentences))
+
+
+def _tag_kind(kind: object) -> tuple[str, ...]:
+    return (str(kind),) if kind else ()

@@ -15,31 +15,30 @@ from typing import TYPE_CHECKING
 
 from optimize.labelled.dataset import LabelledQuestion
 
-WARN_ABOVE = 0.75
-"""The AUC above which a shortcut is worth a warning."""
-LEAST = 10
-"""The fewest questions with a label, and without it, for which an AUC is told: with fewer it is chance."""
-_FOLDS = 5
-_BINS = 8
-_COMMON = 3
-"""A first word or a topic of fewer questions is one of the rare ones."""
-TOGETHER = "together"
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Feature = Callable[[LabelledQuestion], str]
+WARN_ABOVE = 0.75
+"""The AUC above which a shortcut is worth a warning."""
+LEAST = 10
+"""The fewest questions with a label, and without it, for which an AUC is told: with fewer it is chance."""
+TOGETHER = "together"
+_FOLDS = 5
+_BINS = 8
+_COMMON = 3  # a first word or a topic of fewer questions is one of the rare ones
 
 
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """How well one feature alone tells the questions of a split that have a label from those that have not."""
+    """How well one feature predicts one label of a split."""
 
     split: str
+    """`train`, `dev` or `test`."""
     label: str
     """`outcome`, `route`, `strategy` or `source`."""
     value: str
+    """The value of the label."""
     feature: str
     """`length`, `question mark`, `first word`, `digit`, `topic`, or `together`: the first four in one model."""
     auc: float
@@ -49,36 +48,42 @@ class Shortcut:
     positives: int
     """Those of them that have the value."""
     mend: str = ""
-    """Which questions would break it; empty where it is not worth a warning."""
+    """Which questions would break the shortcut; empty where it is not worth a warning."""
 
     @property
     def warns(self) -> bool:
         """Whether the shortcut is worth a warning."""
         return self.auc > WARN_ABOVE
 
+    def describe(self) -> str:
+        """Return what predicts which label, and how well, as a sentence."""
+        what = f"{', '.join(_SURFACE)} together tell" if self.feature == TOGETHER else f"{self.feature} alone tells"
+        return f"a shortcut in {self.split}: {what} {self.label} {self.value} with an AUC of {self.auc:.2f}."
+
 
 def find_shortcuts(parts: Mapping[str, Sequence[LabelledQuestion]]) -> list[Shortcut]:
-    """Return the AUC of every feature for every label of every split, the strongest first.
+    """Return the AUC of each feature for each label of each split, highest first.
 
     A label with fewer than LEAST questions that have it, or have it not, is left out. `topic` is not held against a
     knowledge base: the questions of a topic share documents, and a document lies in one base.
     """
-    found = [shortcut for split, part in parts.items() for shortcut in _of_split(split, part)]
+    found = [shortcut for split, part in parts.items() for shortcut in _find_in_split(split, part)]
     return sorted(found, key=lambda s: (-s.auc, s.split, s.label, s.value, s.feature))
 
 
-def _first_word(question: LabelledQuestion) -> str:
+def _read_first_word(question: LabelledQuestion) -> str:
     found = re.search(r"[^\W\d_]+(?:['’][^\W\d_]+)*", question.question)
     return found[0].casefold() if found else ""
 
 
-SURFACE: Mapping[str, Feature] = {
+Feature = Callable[[LabelledQuestion], str]
+_SURFACE: Mapping[str, Feature] = {
     "length": lambda q: str(len(q.question.split())),
     "question mark": lambda q: "with" if "?" in q.question else "without",
-    "first word": _first_word,
+    "first word": _read_first_word,
     "digit": lambda q: "with" if re.search(r"\d", q.question) else "without",
 }
-FEATURES: Mapping[str, Feature] = {**SURFACE, "topic": lambda q: q.topic}
+_FEATURES: Mapping[str, Feature] = {**_SURFACE, "topic": lambda q: q.topic}
 _LABELS: Mapping[str, Callable[[LabelledQuestion], tuple[str, ...]]] = {
     "outcome": lambda q: (q.outcome,) if q.outcome else (),
     "route": lambda q: (q.route,) if q.route else (),
@@ -87,25 +92,25 @@ _LABELS: Mapping[str, Callable[[LabelledQuestion], tuple[str, ...]]] = {
 }
 
 
-def _of_split(split: str, questions: Sequence[LabelledQuestion]) -> Iterator[Shortcut]:
+def _find_in_split(split: str, questions: Sequence[LabelledQuestion]) -> Iterator[Shortcut]:
     for label, values_of in _LABELS.items():
         carrying = [(q, values) for q in questions if (values := values_of(q))]
         if len(carrying) < 2 * LEAST:
             continue
-        wanted = [name for name in FEATURES if name != "topic" or label != "source"]
-        traits = {name: [FEATURES[name](q) for q, _ in carrying] for name in wanted}
-        columns = {name: _categories(name, traits[name]) for name in wanted}
+        wanted = [name for name in _FEATURES if name != "topic" or label != "source"]
+        traits = {name: [_FEATURES[name](q) for q, _ in carrying] for name in wanted}
+        columns = {name: _number_traits(name, traits[name]) for name in wanted}
         for value in sorted({value for _, values in carrying for value in values}):
             has = [value in values for _, values in carrying]
             if LEAST <= sum(has) <= len(has) - LEAST:
-                for feature, auc in _aucs(columns, has).items():
+                for feature, auc in _measure_aucs(columns, has).items():
                     found = Shortcut(split, label, value, feature, round(auc, 3), len(has), sum(has))
-                    mend = _mend(found, traits.get(feature, ()), has) if found.warns else ""
+                    mend = _suggest_questions(found, traits.get(feature, ()), has) if found.warns else ""
                     yield replace(found, mend=mend)
 
 
-def _categories(name: str, traits: Sequence[str]) -> list[int]:
-    """Each question's trait as the number of a category: lengths by quantile, rare ones as one."""
+def _number_traits(name: str, traits: Sequence[str]) -> list[int]:
+    """Return traits as category numbers: lengths by quantile, rare ones as one."""
     import numpy as np
 
     if name == "length":
@@ -117,21 +122,21 @@ def _categories(name: str, traits: Sequence[str]) -> list[int]:
     return [places.get(trait, len(places)) for trait in traits]
 
 
-def _aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> dict[str, float]:
-    """By feature the AUC of its out-of-fold log-odds; TOGETHER is naive Bayes: the sum over the surface features."""
+def _measure_aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> dict[str, float]:
+    """Return the AUC of each feature's out-of-fold log-odds, and of their sum."""
     import numpy as np
     from scipy.stats import rankdata
 
     y = np.array(has)
-    odds = {name: _log_odds(np.array(column), y) for name, column in columns.items()}
-    odds[TOGETHER] = np.sum([odds[name] for name in SURFACE], axis=0)
+    odds = {name: _predict_log_odds(np.array(column), y) for name, column in columns.items()}
+    odds[TOGETHER] = np.sum([odds[name] for name in _SURFACE], axis=0)
     positives, negatives = int(y.sum()), int((~y).sum())
     least = positives * (positives + 1) / 2
     return {name: float((rankdata(o)[y].sum() - least) / (positives * negatives)) for name, o in odds.items()}
 
 
-def _log_odds(column: NDArray[np.int64], y: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """log P(category | label) - log P(category | no label) of each question, by the other folds, add-one smoothed."""
+def _predict_log_odds(column: NDArray[np.int64], y: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return log-odds of the label by category, from the other folds, smoothed."""
     import numpy as np
 
     shuffled = np.random.default_rng(0).permutation(len(y))
@@ -139,17 +144,16 @@ def _log_odds(column: NDArray[np.int64], y: NDArray[np.bool_]) -> NDArray[np.flo
     for side in (True, False):  # stratified: each fold has its share of either side
         of_side = shuffled[y[shuffled] == side]
         fold[of_side] = np.arange(len(of_side)) % _FOLDS
-    size = int(column.max()) + 1
-    counts = np.zeros((_FOLDS, 2, size))
+    counts = np.zeros((_FOLDS, 2, int(column.max()) + 1))
     np.add.at(counts, (fold, y.astype(int), column), 1)
     others = counts.sum(axis=0) - counts + 1.0
     logs = np.log(others / others.sum(axis=2, keepdims=True))
-    found: NDArray[np.float64] = (logs[:, 1] - logs[:, 0])[fold, column]
-    return found
+    odds: NDArray[np.float64] = (logs[:, 1] - logs[:, 0])[fold, column]
+    return odds
 
 
-def _mend(found: Shortcut, traits: Sequence[str], has: Sequence[bool]) -> str:
-    """The questions that would break the shortcut, in a sentence."""
+def _suggest_questions(found: Shortcut, traits: Sequence[str], has: Sequence[bool]) -> str:
+    """Return a sentence on the questions that would break the shortcut."""
     name = f"{found.label} {found.value}"
     if found.feature == TOGETHER:
         return f"Mix lengths, question marks, first words and digits alike with {name} and without it."
@@ -158,10 +162,8 @@ def _mend(found: Shortcut, traits: Sequence[str], has: Sequence[bool]) -> str:
     if found.feature == "length":
         a, b = (median(map(int, part)) for part in (inside, outside))
         more, less = ("short", "long") if a < b else ("long", "short")
-        return (
-            f"Add {less} questions with {name}, and {more} ones without it (the median has {a:g} words with it, "
-            f"{b:g} without)."
-        )
+        medians = f"the median has {a:g} words with it, {b:g} without"
+        return f"Add {less} questions with {name}, and {more} ones without it ({medians})."
     shares = {trait: (inside.count(trait) / len(inside), outside.count(trait) / len(outside)) for trait in set(traits)}
     telling = max(sorted(shares), key=lambda trait: abs(shares[trait][0] - shares[trait][1]))
     of_inside, of_outside = shares[telling]
@@ -172,7 +174,5 @@ def _mend(found: Shortcut, traits: Sequence[str], has: Sequence[bool]) -> str:
         "topic": f"questions of the topic {telling!r}",
     }[found.feature]
     have, others = ("lack", "have") if of_inside > of_outside else ("have", "lack")
-    return (
-        f"Add {what} that {have} {name}, and other questions that {others} it (of those that have it "
-        f"{100 * of_inside:.0f} % are such, of the others {100 * of_outside:.0f} %)."
-    )
+    are_such = f"of those that have it {100 * of_inside:.0f} % are such, of the others {100 * of_outside:.0f} %"
+    return f"Add {what} that {have} {name}, and other questions that {others} it ({are_such})."

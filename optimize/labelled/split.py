@@ -1,58 +1,54 @@
-"""Which split each labelled question belongs to: groups stay whole, sizes and tags come out even."""
+"""Train, dev and test: questions divided by topic, the division written down, and kept for later versions."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import get_args
 
 import numpy as np
-import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.dataset import LabelledQuestion, Split
+from program.errors import DataError
+from program.serve.manifest import Manifest
+from program.storage import write_whole
 
-SPLITS = ("train", "dev", "test")
+SPLITS: tuple[str, ...] = get_args(Split)
+LEARNT_FROM = ("train", "dev")
 SHARES = (0.5, 0.2, 0.3)
 """How much of the questions each split should get."""
-
 _SIZE_WEIGHT = 4.0  # the number of questions counts as much as four tags
 _PASSES = 10
 _LEAST_GAIN = 1e-9
 _SWAPS_UP_TO = 200  # groups; past that, moving single groups is even enough
-
-Counts = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Questions that must stay together; `key` does not depend on their order, `split` is given or None."""
-
-    key: str
-    questions: tuple[LabelledQuestion, ...]
-    split: str | None
+_DIGITS = 16
 
 
-def assign(questions: Sequence[LabelledQuestion], seed: int = 0) -> dict[str, str]:
-    """The split of each question by id.
+def split_questions(
+    questions: Sequence[LabelledQuestion], seed: int = 0, before: Mapping[str, str] | None = None
+) -> dict[str, list[LabelledQuestion]]:
+    """Divide questions into train, dev and test, each in the order given.
 
-    Its own `split` when it has one. Otherwise questions that share a topic, or an evidence passage (an id
-    with '#'), go together, and groups are placed largest first where they bring sizes, tags and outcomes
-    nearest to SHARES, then moved and swapped while that helps. No split stays empty when there are three
-    groups to fill them.
+    The split that a question had `before` (by its digest) counts most, then its own `split`. The others are divided as
+    SHARES say, tags and outcomes alike, so that no topic and no evidence passage (an id with '#') is in two splits, and
+    none is empty when there are three groups to fill them. The order of the questions does not matter.
     """
-    groups = _groups(questions, by_evidence=True)
-    if len(groups) < len(SPLITS):
-        # Better a passage in two splits than a split with nothing in it.
-        groups = _groups(questions, by_evidence=False)
-    place = _place(groups, seed)
-    return {q.id: q.split or SPLITS[place[n]] for n, group in enumerate(groups) for q in group.questions}
+    known = before or {}
+    given = {q.id: known.get(question_digest(q.question), q.split) for q in questions}
+    groups = _group_questions(questions, given, by_evidence=True)
+    if len(groups) < len(SPLITS):  # better a passage in two splits than a split with nothing in it
+        groups = _group_questions(questions, given, by_evidence=False)
+    places = _place_groups(groups, seed)
+    where = {q.id: given[q.id] or SPLITS[places[n]] for n, group in enumerate(groups) for q in group.questions}
+    return {split: [q for q in questions if where[q.id] == split] for split in SPLITS}
 
 
-def spread_out(questions: Sequence[LabelledQuestion], most: int) -> list[LabelledQuestion]:
-    """At most so many of the questions, in their order: of every topic and outcome its share, evenly spaced."""
+def sample_stratified(questions: Sequence[LabelledQuestion], most: int) -> list[LabelledQuestion]:
+    """Return so many of the questions, of every topic and outcome its share."""
     if len(questions) <= most:
         return list(questions)
     places = sorted(range(len(questions)), key=lambda n: (questions[n].cluster, questions[n].outcome or "", n))
@@ -61,108 +57,98 @@ def spread_out(questions: Sequence[LabelledQuestion], most: int) -> list[Labelle
     return [question for n, question in enumerate(questions) if n in kept]
 
 
-def _groups(questions: Sequence[LabelledQuestion], by_evidence: bool) -> list[_Group]:
-    parent: dict[tuple[str, str], tuple[str, str]] = {}
+def link_components(links: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return for each node one node that stands for all that are linked with it."""
+    parent: dict[str, str] = {}
 
-    def root(node: tuple[str, str]) -> tuple[str, str]:
-        parent.setdefault(node, node)
-        while parent[node] != node:
+    def find_root(node: str) -> str:
+        while parent.setdefault(node, node) != node:
             parent[node] = parent[parent[node]]
             node = parent[node]
         return node
 
-    def own(question: LabelledQuestion) -> tuple[str, str]:
-        return ("topic", question.topic) if question.topic else ("question", question.id)
+    for one, other in links:
+        parent[find_root(one)] = find_root(other)
+    return {node: find_root(node) for node in list(parent)}
 
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Questions that stay together, in a given split or in any."""
+
+    key: str
+    questions: tuple[LabelledQuestion, ...]
+    split: str | None
+
+
+def _group_questions(
+    questions: Sequence[LabelledQuestion], given: Mapping[str, str | None], by_evidence: bool
+) -> list[_Group]:
+    own = {q.id: f"topic {q.topic}" if q.topic else f"question {q.id}" for q in questions}
+    passages = ((id_, own[q.id]) for q in questions for id_ in q.evidence if by_evidence and "#" in id_)
+    component = link_components([*((node, node) for node in own.values()), *passages])
+    members: dict[str, list[LabelledQuestion]] = {}
     for question in questions:
-        root(own(question))
-        for passage in question.evidence if by_evidence else ():
-            if "#" in passage:
-                parent[root(("passage", passage))] = root(own(question))
-    members: dict[tuple[str, str], list[LabelledQuestion]] = {}
-    for question in questions:
-        members.setdefault(root(own(question)), []).append(question)
+        members.setdefault(component[own[question.id]], []).append(question)
     groups = []
     for together in members.values():
-        given: Counter[str] = Counter(q.split for q in together if q.split)
-        split = min(given, key=lambda s: (-given[s], SPLITS.index(s))) if given else None
+        counts = Counter(split for q in together if (split := given[q.id]))
+        split = min(counts, key=lambda s: (-counts[s], SPLITS.index(s)), default=None)
         groups.append(_Group(min(q.id for q in together), tuple(together), split))
     return groups
 
 
-def _place(groups: Sequence[_Group], seed: int) -> list[int]:
-    """The index in SPLITS of each group."""
-    counts, weights = _features(groups)
-    division = _Division(counts, weights)
-    free = []
+def _place_groups(groups: Sequence[_Group], seed: int) -> list[int]:
+    """Return the index in SPLITS of each group: placed, then moved and swapped."""
+    division = _Division(groups)
+    free = [n for n, group in enumerate(groups) if not group.split]
     for n, group in enumerate(groups):
         if group.split:
             division.put(n, SPLITS.index(group.split))
-        else:
-            free.append(n)
-    free.sort(key=lambda n: (-len(groups[n].questions), _shuffle(groups[n].key, seed)))
+    shuffled = {n: hashlib.sha256(f"{seed}:{groups[n].key}".encode()).hexdigest() for n in free}
+    free.sort(key=lambda n: (-len(groups[n].questions), shuffled[n]))
     for n in free:
-        division.put(n, division.best(n))
+        division.put(n, division.find_best(n))
     division.fill_empty(free)
     for _ in range(_PASSES):
-        moved = division.move(free)
-        swapped = len(free) <= _SWAPS_UP_TO and division.swap(free)
+        moved = division.move_groups(free)
+        swapped = len(free) <= _SWAPS_UP_TO and division.swap_groups(free)
         if not (moved or swapped):
             break
     return division.place
 
 
-def _features(groups: Sequence[_Group]) -> tuple[Counts, Counts]:
-    """Per group how many questions have each feature (all, tag, outcome), and each feature's weight."""
-    seen: dict[str, int] = {"all": 0}
-    per_group: list[Counter[str]] = []
-    for group in groups:
-        counted: Counter[str] = Counter()
-        for question in group.questions:
-            counted["all"] += 1
-            counted.update(f"tag {tag}" for tag in question.tags)
-            counted.update([f"outcome {question.outcome}"] if question.outcome else [])
-        for feature in sorted(counted):
-            seen.setdefault(feature, len(seen))
-        per_group.append(counted)
-    counts = np.zeros((len(groups), len(seen)))
-    for n, counted in enumerate(per_group):
-        for feature, value in counted.items():
-            counts[n, seen[feature]] = value
-    weights = 1.0 / np.maximum(counts.sum(axis=0), 1.0)
-    weights[0] *= _SIZE_WEIGHT
-    return counts, weights
-
-
-def _shuffle(key: str, seed: int) -> str:
-    return hashlib.sha256(f"{seed}:{key}".encode()).hexdigest()
+def _list_features(question: LabelledQuestion) -> list[str]:
+    outcome = [f"outcome {question.outcome}"] if question.outcome else []
+    return ["all", *outcome, *(f"tag {tag}" for tag in question.tags)]
 
 
 class _Division:
-    """Groups placed in splits, and how far the counts of their features are from SHARES."""
+    """Groups placed in splits, and how far their features are from SHARES."""
 
-    def __init__(self, counts: Counts, weights: Counts) -> None:
-        self.counts, self.weights = counts, weights
-        self.target = np.outer(SHARES, counts.sum(axis=0))
+    def __init__(self, groups: Sequence[_Group]) -> None:
+        features = [Counter(f for q in group.questions for f in _list_features(q)) for group in groups]
+        names = ["all", *sorted({name for counted in features for name in counted} - {"all"})]
+        rows = [[counted[name] for name in names] for counted in features]
+        self.counts = np.array(rows, np.float64).reshape(len(groups), len(names))
+        self.weights = 1.0 / np.maximum(self.counts.sum(axis=0), 1.0)
+        self.weights[0] *= _SIZE_WEIGHT
+        self.target = np.outer(SHARES, self.counts.sum(axis=0))
         self.filled = np.zeros_like(self.target)
-        self.place = [-1] * len(counts)
+        self.place = [-1] * len(groups)
 
     def put(self, n: int, split: int) -> None:
-        """Place a group, out of the split it was in."""
+        """Place a group, out of the split that it was in."""
         if self.place[n] >= 0:
             self.filled[self.place[n]] -= self.counts[n]
         self.filled[split] += self.counts[n]
         self.place[n] = split
 
-    def best(self, n: int) -> int:
-        """The split that gains most from a group that is in none."""
+    def find_best(self, n: int) -> int:
+        """Return the split that gains most from a group that is in none."""
         after, before = self.filled + self.counts[n] - self.target, self.filled - self.target
         gain = ((after**2 - before**2) * self.weights).sum(axis=1)
         return int(np.argmin(np.round(gain, 9)))
-
-    def gap(self) -> float:
-        """Weighted squared distance from the wanted counts; 0 is perfect."""
-        return float((((self.filled - self.target) ** 2) * self.weights).sum())
 
     def fill_empty(self, free: Sequence[int]) -> None:
         """Give each empty split the smallest group that another can spare."""
@@ -172,38 +158,116 @@ class _Division:
             if not holds[empty] and spare:
                 self.put(min(spare, key=lambda n: self.counts[n, 0]), empty)
 
-    def move(self, free: Sequence[int]) -> bool:
-        """Move each group to a better split, never the last one out of its own; True when any moved."""
+    def move_groups(self, free: Sequence[int]) -> bool:
+        """Move each group to a better split, never the last out of its own."""
         moved = False
         holds = Counter(self.place)
         for n in free:
             old = self.place[n]
             for new in range(len(SPLITS)):
                 if new != self.place[n] and holds[self.place[n]] > 1:
-                    before, here = self.gap(), self.place[n]
-                    self.put(n, new)
-                    if self.gap() >= before - _LEAST_GAIN:
-                        self.put(n, here)
-            if self.place[n] != old:
-                holds.update({old: -1, self.place[n]: 1})
-                moved = True
+                    moved |= self._try_places({n: new})
+            holds.update({old: -1})
+            holds.update({self.place[n]: 1})
         return moved
 
-    def swap(self, free: Sequence[int]) -> bool:
-        """Exchange pairs of groups where that helps; True when any was exchanged."""
+    def swap_groups(self, free: Sequence[int]) -> bool:
+        """Exchange pairs of groups where that helps; return whether any was exchanged."""
         swapped = False
         for i, one in enumerate(free):
             for other in free[i + 1 :]:
                 if self.place[one] != self.place[other]:
-                    before = self.gap()
-                    self._exchange(one, other)
-                    if self.gap() < before - _LEAST_GAIN:
-                        swapped = True
-                    else:
-                        self._exchange(one, other)
+                    swapped |= self._try_places({one: self.place[other], other: self.place[one]})
         return swapped
 
-    def _exchange(self, one: int, other: int) -> None:
-        here, there = self.place[one], self.place[other]
-        self.put(one, there)
-        self.put(other, here)
+    def _try_places(self, places: Mapping[int, int]) -> bool:
+        """Place groups anew where that brings the division nearer to the target."""
+        before, old = self._measure_gap(), {n: self.place[n] for n in places}
+        for n, split in places.items():
+            self.put(n, split)
+        if better := self._measure_gap() < before - _LEAST_GAIN:
+            return better
+        for n, split in old.items():
+            self.put(n, split)
+        return False
+
+    def _measure_gap(self) -> float:
+        return float((((self.filled - self.target) ** 2) * self.weights).sum())
+
+
+def write_splits(path: Path, where: Mapping[str, str]) -> int:
+    """Write the split of each question, by id; return how many lines changed.
+
+    Only the value of `split` changes, or is added as the last key: order, spacing and line ends stay. Raises
+    `DataError` when the file cannot be written.
+    """
+    lines = path.read_bytes().decode("utf-8").split("\n")
+    changed = 0
+    for n, line in enumerate(lines):
+        text = line.lstrip("\ufeff")
+        if text.strip() and (split := where.get(json.loads(text)["id"])):
+            lines[n] = line[: len(line) - len(text)] + _set_split(text, split)
+            changed += lines[n] != line
+    if changed:
+        target = path.resolve()  # a link stays a link
+        try:
+            mode = target.stat().st_mode
+            write_whole(target, "\n".join(lines).encode())
+            target.chmod(mode)
+        except OSError as error:
+            raise DataError(f"{path} cannot be written: {error.strerror}.", "Grant write permission on it.") from error
+    return changed
+
+
+def _set_split(line: str, split: str) -> str:
+    """Return the line of one JSON object with its `split` set."""
+    decoder = json.JSONDecoder()
+
+    def skip_space(at: int) -> int:
+        return len(line) - len(line[at:].lstrip())
+
+    at = line.index("{") + 1
+    gap = after_key = ""
+    while line[at := skip_space(at)] != "}":
+        if line[at] == ",":
+            end = skip_space(at + 1)
+            gap, at = line[at + 1 : end], end
+        key, at = decoder.raw_decode(line, at)
+        colon = skip_space(at) + 1
+        start = skip_space(colon)
+        after_key = line[colon:start]
+        value, at = decoder.raw_decode(line, start)
+        if key == "split":
+            return line if value == split else f'{line[:start]}"{split}"{line[at:]}'
+    last = len(line[:at].rstrip())
+    return f'{line[:last]},{gap}"split":{after_key}"{split}"{line[last:]}'
+
+
+def question_digest(text: str) -> str:
+    """Return 16 hexadecimal digits for a question, whatever its case and spacing."""
+    return hashlib.sha256(" ".join(text.casefold().split()).encode()).hexdigest()[:_DIGITS]
+
+
+def find_previous_splits(manifests: Collection[Manifest]) -> dict[str, str]:
+    """Return by digest the split of each question that versions were compiled on."""
+    found: dict[str, str] = {}
+    for part in SPLITS:
+        for manifest in manifests:
+            for digest in manifest.section("data").get(part, {}).get("questions", ()):
+                found.setdefault(digest, part)
+    return found
+
+
+def warn_of_overlap(manifest: Manifest, questions: Iterable[str]) -> str:
+    """Return a warning when a version may have learnt from its test, else nothing."""
+    version = f"{manifest.name}@{manifest.version}"
+    if manifest.section("optimizer").get("name", "none") == "none":
+        return ""
+    data = manifest.section("data")
+    known = [data[part]["questions"] for part in LEARNT_FROM if "questions" in data.get(part, {})]
+    if not known:
+        return f"{version} does not say which questions it was compiled on, so an overlap would not be seen."
+    asked = {question_digest(question) for question in questions}
+    if shared := len(asked & {digest for part in known for digest in part}):
+        return f"{version} was compiled on {shared} of these {len(asked)} questions: its scores on them prove nothing."
+    return ""

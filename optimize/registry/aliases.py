@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,9 +11,12 @@ from typing import Any, Literal
 import orjson
 
 from optimize.evaluation.comparison import Comparison, compare_versions
-from optimize.registry.versions import locked, replace_file
+from optimize.registry.versions import hold_lock
 from program.errors import GateError, IntegrityError, VersionError
-from program.serve import manifest, reference
+from program.serve.manifest import verify_folder
+from program.serve.reference import VersionFolder, find_aliases, is_alias, read_alias, require_name, resolve
+from program.settings import artifacts_root
+from program.storage import write_whole
 
 UNREADABLE = "unreadable"
 """What stands for the version of an alias whose file is broken, where it is told what the alias pointed at."""
@@ -25,34 +27,33 @@ DEFAULT_GAIN: dict[Requirement, float] = {"better": 0.0, "no-worse": -0.02}
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """An alias that was set: from which version (None the first time, UNREADABLE when its file was broken) to which,
-    and what the gate saw."""
+class AliasMove:
+    """An alias that was set."""
 
     name: str
+    """The name of the program."""
     alias: str
+    """The alias."""
     previous: str | None
+    """The version it pointed at: None the first time, UNREADABLE when its file was broken."""
     version: str
+    """The version it points at."""
     gate: Comparison | None = None
+    """What the gate saw."""
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the shape of `ragc promote --json`."""
         gate = self.gate.as_dict() if self.gate else None
-        return {
-            "name": self.name,
-            "alias": self.alias,
-            "from": self.previous,
-            "to": self.version,
-            "gate": gate,
-        }
+        return {"name": self.name, "alias": self.alias, "from": self.previous, "to": self.version, "gate": gate}
 
 
 def require_alias(alias: str) -> None:
-    """Raises `VersionError` for what cannot be an alias."""
-    if not reference.is_alias(alias):
+    """Raise `VersionError` for what cannot be an alias."""
+    if not is_alias(alias):
         raise VersionError(f"{alias[:80]!r} cannot be an alias.", "Use a word such as production or canary.")
 
 
-def promote(
+def promote_version(
     ref: str,
     alias: str,
     *,
@@ -61,8 +62,8 @@ def promote(
     expect: str | None = None,
     reason: str = "",
     root: Path | str | None = None,
-) -> Move:
-    """Point `alias` at the verified version that `ref` names.
+) -> AliasMove:
+    """Point an alias at the verified version that a reference names.
 
     With `require`, the version is first compared with the alias's present one on their sealed scores:
     "better" wants the verdict better, both want the 95 % interval of the gain in utility at or above
@@ -71,122 +72,54 @@ def promote(
     Raises `GateError` when the gate does not pass or the alias moved, `VersionError` for a bad alias,
     `IntegrityError` when there is something to compare with and the alias cannot be read.
     """
-    base = reference.artifacts_root(root)
-    found = reference.resolve(ref, base)
+    base = artifacts_root(root)
+    found = resolve(ref, base)
     if not found.version:
         raise VersionError(f"{found} is not a version below {base}.", "Promote a version that was published.")
     require_alias(alias)
-    manifest.verify(found.path, found.digest)
-    present = _present(base, found.name, alias)
+    verify_folder(found.path, found.digest)
+    present = _read_present(base, found.name, alias)
     if present == UNREADABLE and (require or expect is not None):
         raise IntegrityError(
             f"The alias {found.name}@{alias} is unreadable, so there is nothing to compare with.",
             f"Set it again without --require and --expect: ragc promote {found} --to {alias}",
         )
-    if expect is not None and (wanted := reference.resolve(expect, base).version) != present:
-        raise _moved(found.name, alias, present, wanted)
+    if expect is not None and (wanted := resolve(expect, base).version) != present:
+        raise _explain_move(found.name, alias, present, wanted)
     gate = None
     if require and present and present != found.version:
         gate = compare_versions(f"{found.name}@{present}", str(found), root=base)
-        _pass(gate, require, min_gain, str(found), f"{found.name}@{alias} ({present})")
-    _set(base, found, alias, present, action="promote", reason=reason)
-    return Move(found.name, alias, present, found.version, gate)
+        _require_gain(gate, require, min_gain, new=str(found), old=f"{found.name}@{alias} ({present})")
+    _set_alias(base, found, alias, present, action="promote", reason=reason)
+    return AliasMove(found.name, alias, present, found.version, gate)
 
 
-def rollback(name: str, alias: str = "production", *, reason: str = "", root: Path | str | None = None) -> Move:
-    """Point `alias` back at the version it had before; again, and it goes back one further.
+def roll_back(name: str, alias: str = "production", *, reason: str = "", root: Path | str | None = None) -> AliasMove:
+    """Point an alias back at the version it had before; again, and it goes back one further.
 
     Raises `VersionError` when there is no earlier version, `IntegrityError` when it is not as sealed.
     """
-    base = reference.artifacts_root(root)
-    if not reference.versions(base, reference.parse(name).name):
-        reference.resolve(name, base)  # raises, naming what is nearest
-    present = reference.read_alias(base, name, alias)["version"]
-    before = previous(name, alias, base)
+    base = artifacts_root(root)
+    require_name(base, name)
+    present = read_alias(base, name, alias)["version"]
+    before = version_before(name, alias, base)
     if before is None:
-        raise VersionError(
-            f"{name}@{alias} has no earlier version than {present}.",
-            f"Choose one: ragc promote REF --to {alias}",
-        )
-    found = reference.resolve(f"{name}@{before}", base)
-    manifest.verify(found.path, found.digest)
-    _set(base, found, alias, present, action="rollback", reason=reason)
-    return Move(name, alias, present, found.version)
+        what = f"{name}@{alias} has no earlier version than {present}."
+        raise VersionError(what, f"Choose one: ragc promote REF --to {alias}")
+    found = resolve(f"{name}@{before}", base)
+    verify_folder(found.path, found.digest)
+    _set_alias(base, found, alias, present, action="rollback", reason=reason)
+    return AliasMove(name, alias, present, found.version)
 
 
-def previous(name: str, alias: str, root: Path | str | None = None) -> str | None:
-    """The version a rollback would set the alias to, or None when there is none."""
-    base = reference.artifacts_root(root)
-    return _before(history(name, base), alias, reference.read_alias(base, name, alias)["version"])
+def version_before(name: str, alias: str, base: Path) -> str | None:
+    """Return the version that a rollback would set the alias to, or None when there is none.
 
-
-def history(name: str, root: Path | str | None = None) -> list[dict[str, Any]]:
-    """Every move of a name's aliases, oldest first: action, alias, from, to, actor, reason, ts."""
-    path = reference.artifacts_root(root) / name / HISTORY
-    try:
-        return [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
-    except FileNotFoundError:
-        return []
-    except ValueError as error:
-        raise IntegrityError(f"{path} holds a line that is not JSON.", "Remove that line.") from error
-
-
-def _pass(gate: Comparison, require: Requirement, min_gain: float | None, new: str, old: str) -> None:
-    """Raises `GateError` unless the comparison meets the requirement."""
-    least = DEFAULT_GAIN[require] if min_gain is None else min_gain
-    if gate.test.ci[0] >= least and (require == "no-worse" or gate.verdict == "better"):
-        return
-    raise GateError(
-        f"{new} is not shown to be {require.replace('-', ' ')} than {old} by {least:+g}: {gate.text()}.",
-        "Label more questions (above all more topics), lower --min-gain, or promote without --require.",
-    )
-
-
-def _present(base: Path, name: str, alias: str) -> str | None:
-    """The version an alias points at, None when there is no such alias, UNREADABLE when its file is broken."""
-    try:
-        known = alias in reference.aliases(base, name)
-        return reference.read_alias(base, name, alias)["version"] if known else None
-    except IntegrityError:
-        return UNREADABLE
-
-
-def _set(
-    base: Path, found: reference.VersionFolder, alias: str, present: str | None, *, action: str, reason: str
-) -> None:
-    """Compare and swap: the alias moves only from `present`. History is written first, so a kill between
-    the two leaves a line too many, never a move that nobody can trace."""
-    entry = {
-        "ts": datetime.now(UTC).isoformat(timespec="seconds"),
-        "action": action,
-        "alias": alias,
-        "from": present,
-        "to": found.version,
-        "actor": _actor(),
-        "reason": reason,
-    }
-    with locked(base, found.name):
-        if (now := _present(base, found.name, alias)) != present:
-            raise _moved(found.name, alias, now, present)
-        if not found.path.is_dir():
-            raise VersionError(f"{found} was removed meanwhile.", "Promote a version that is there: ragc ls")
-        lines = b"".join(orjson.dumps(line) + b"\n" for line in (*history(found.name, base), entry))
-        replace_file(base / found.name / HISTORY, lines)
-        target = orjson.dumps({"version": found.version, "digest": found.digest}, option=orjson.OPT_APPEND_NEWLINE)
-        replace_file(base / found.name / "aliases" / f"{alias}.json", target)
-
-
-def _moved(name: str, alias: str, now: str | None, expected: str | None) -> GateError:
-    return GateError(
-        f"{name}@{alias} points at {now or 'nothing'}, not at {expected or 'nothing'} as expected.",
-        "Look at what it points at now, and promote again.",
-    )
-
-
-def _before(moves: Sequence[Mapping[str, Any]], alias: str, present: str) -> str | None:
-    """What the alias pointed at before `present`: promotions stack up, a rollback takes one off."""
+    Promotions stack up, and a rollback takes one off.
+    """
+    present = read_alias(base, name, alias)["version"]
     stack: list[str] = []
-    for move in (m for m in moves if m["alias"] == alias):
+    for move in (move for move in read_history(name, base) if move["alias"] == alias):
         if move["action"] == "rollback":
             while stack and stack[-1] != move["to"]:
                 stack.pop()
@@ -199,7 +132,71 @@ def _before(moves: Sequence[Mapping[str, Any]], alias: str, present: str) -> str
     return earlier[-1] if earlier else None
 
 
-def _actor() -> str:
+def read_history(name: str, root: Path | str | None = None) -> list[dict[str, Any]]:
+    """Read every move of a name's aliases, oldest first: action, alias, from, to, actor, reason, ts."""
+    path = artifacts_root(root) / name / HISTORY
+    try:
+        return [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise IntegrityError(f"{path} holds a line that is not JSON.", "Remove that line.") from error
+
+
+def _require_gain(gate: Comparison, require: Requirement, min_gain: float | None, *, new: str, old: str) -> None:
+    """Raise `GateError` unless the comparison meets the requirement."""
+    least = DEFAULT_GAIN[require] if min_gain is None else min_gain
+    if gate.test.ci[0] >= least and (require == "no-worse" or gate.verdict == "better"):
+        return
+    raise GateError(
+        f"{new} is not shown to be {require.replace('-', ' ')} than {old} by {least:+g}: {gate.text()}.",
+        "Label more questions (above all more topics), lower --min-gain, or promote without --require.",
+    )
+
+
+def _read_present(base: Path, name: str, alias: str) -> str | None:
+    """Return the version an alias points at, None when there is no such alias, UNREADABLE when its file is broken."""
+    try:
+        return read_alias(base, name, alias)["version"] if alias in find_aliases(base, name) else None
+    except IntegrityError:
+        return UNREADABLE
+
+
+def _set_alias(base: Path, found: VersionFolder, alias: str, present: str | None, *, action: str, reason: str) -> None:
+    """Move an alias from `present`, and only from there.
+
+    History is written first, so a kill between the two leaves a line too many, never a move that nobody can trace.
+    """
+    entry = {
+        "ts": datetime.now(UTC).isoformat(timespec="seconds"),
+        "action": action,
+        "alias": alias,
+        "from": present,
+        "to": found.version,
+        "actor": _user_name(),
+        "reason": reason,
+    }
+    with hold_lock(base, found.name):
+        if (now := _read_present(base, found.name, alias)) != present:
+            raise _explain_move(found.name, alias, now, present)
+        if not found.path.is_dir():
+            raise VersionError(f"{found} was removed meanwhile.", "Promote a version that is there: ragc ls")
+        lines = b"".join(orjson.dumps(line) + b"\n" for line in (*read_history(found.name, base), entry))
+        write_whole(base / found.name / HISTORY, lines)
+        place = base / found.name / "aliases" / f"{alias}.json"
+        place.parent.mkdir(exist_ok=True)
+        target = {"version": found.version, "digest": found.digest}
+        write_whole(place, orjson.dumps(target, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _explain_move(name: str, alias: str, now: str | None, expected: str | None) -> GateError:
+    return GateError(
+        f"{name}@{alias} points at {now or 'nothing'}, not at {expected or 'nothing'} as expected.",
+        "Look at what it points at now, and promote again.",
+    )
+
+
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user need not have a name

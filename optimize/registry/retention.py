@@ -12,36 +12,41 @@ from typing import Any
 
 import orjson
 
-from optimize.registry.aliases import previous
-from optimize.registry.versions import locked, read_while_there
-from program import storage
+from optimize.registry.aliases import version_before
+from optimize.registry.versions import hold_lock, read_if_present
 from program.errors import IntegrityError, VersionError
-from program.serve import manifest, reference
-from program.storage import ASIDE
-
-EXPERIMENTS = "experiments"
+from program.serve import reference
+from program.serve.experiment_design import EXPERIMENTS
+from program.serve.manifest import verify_folder
+from program.settings import artifacts_root
+from program.storage import ASIDE, sync_folder
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """A version, its size in bytes, and why it stays; an empty `reason` means that it goes.
-
-    One that cannot be read stays: `broken` says what is wrong with it, and the way out.
-    """
+class Retention:
+    """Whether a version stays."""
 
     name: str
+    """The name of the program."""
     version: str
+    """The version's folder."""
     size: int
+    """The size in bytes."""
     reason: str
+    """Why it stays; empty when it goes."""
     broken: str = ""
+    """What is wrong with a version that stays because it cannot be read, and the way out."""
 
     @property
     def goes(self) -> bool:
+        """True when nothing keeps the version."""
         return not self.reason
 
 
-def gc(keep: int, name: str = "", *, force: bool = False, root: Path | str | None = None) -> list[Fate]:
-    """Every version of `name` (of every name when empty) with its fate; with `force`, those that go are removed.
+def collect_garbage(
+    keep: int, name: str = "", *, force: bool = False, root: Path | str | None = None
+) -> list[Retention]:
+    """Tell which versions of a name, or of every name, stay; with `force`, remove those that go.
 
     The newest `keep` numbers that can be read stay, all that cannot, and so does whatever an alias points at or
     would roll back to, the parent of any version that is there, and what a file below `experiments` names. Under
@@ -51,70 +56,69 @@ def gc(keep: int, name: str = "", *, force: bool = False, root: Path | str | Non
     """
     if keep < 1:
         raise VersionError(f"{keep} versions cannot be kept.", "Keep at least 1.")
-    base = reference.artifacts_root(root)
-    if name and not reference.versions(base, reference.parse(name).name):
-        reference.resolve(name, base)  # raises, naming what is nearest
-    names = [name] if name else reference.names(base)
-    named = _named_in_experiments(base) | {p for other in reference.names(base) for p in _parents(base, other)}
+    base = artifacts_root(root)
+    if name:
+        reference.require_name(base, name)
+    names = reference.find_names(base)
+    named = _read_experiments(base) | {parent for other in names for parent in _read_parents(base, other)}
     found = []
-    for one in names:
-        with locked(base, one):
-            fates = _fates(base, one, keep, named)
+    for one in [name] if name else names:
+        with hold_lock(base, one):
+            fates = _decide_retention(base, one, keep, named)
             folder = base / one / "versions"
-            for fate in (f for f in fates if f.goes and force):
+            for fate in (fate for fate in fates if fate.goes and force):
                 aside = folder / f"{ASIDE}gone-{fate.version}"
                 (folder / fate.version).rename(aside)
                 shutil.rmtree(aside)
-            storage.sync_folder(folder)
+            sync_folder(folder)
         found += fates
     return found
 
 
-def _fates(base: Path, name: str, keep: int, named: set[str]) -> list[Fate]:
-    known = reference.versions(base, name)
-    digests, broken = _read(base, name)
-    newest = sorted({reference.number(v) for v in digests})[-keep:]
+def _decide_retention(base: Path, name: str, keep: int, named: set[str]) -> list[Retention]:
+    known = reference.find_versions(base, name)
+    digests, broken = _read_digests(base, name)
+    newest = sorted({reference.version_number(v) for v in digests})[-keep:]
     reasons = dict.fromkeys(broken, "cannot be read")
-    reasons |= {v: f"among the newest {keep}" for v in digests if reference.number(v) in newest}
-    for alias in reference.aliases(base, name):
+    reasons |= {v: f"among the newest {keep}" for v in digests if reference.version_number(v) in newest}
+    for alias in reference.find_aliases(base, name):
         reasons.setdefault(reference.read_alias(base, name, alias)["version"], f"is {alias}")
-        if before := previous(name, alias, base):
+        if before := version_before(name, alias, base):
             reasons.setdefault(before, f"{alias} would roll back to it")
-    # Read again under the lock: a child may have been published since.
-    parents = _parents(base, name)
+    parents = _read_parents(base, name)  # again, under the lock: a child may have been published since
     for version, digest in digests.items():
-        if any(_names(text, name, version, digest) for text in parents):
+        if any(_refers_to(text, name, version, digest) for text in parents):
             reasons.setdefault(version, "is a parent")
-        elif any(_names(text, name, version, digest) for text in named):
+        elif any(_refers_to(text, name, version, digest) for text in named):
             reasons.setdefault(version, "is a parent, or named in an experiment")
     return [
-        Fate(name, v, _size(base / name / "versions" / v), reasons.get(v, ""), broken.get(v, ""))
+        Retention(name, v, _folder_size(base / name / "versions" / v), reasons.get(v, ""), broken.get(v, ""))
         for v in known
         if v in digests or v in broken
     ]
 
 
-def _read(base: Path, name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The digest of each version of `name`, and of each that cannot be read, or is not as it was sealed, why."""
+def _read_digests(base: Path, name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the digest of each sound version, and why each other one is not sound."""
     digests, broken = {}, {}
-    for version in reference.versions(base, name):
+    for version in reference.find_versions(base, name):
         folder = base / name / "versions" / version
         try:
-            if sealed := read_while_there(folder):
-                manifest.verify(folder)
+            if sealed := read_if_present(folder):
+                verify_folder(folder)
                 digests[version] = sealed.digest
         except IntegrityError as error:
             broken[version] = str(error)
     return digests, broken
 
 
-def _parents(base: Path, name: str) -> set[str]:
-    """The references that versions of `name` were compiled from; of one that cannot be read whatever it still says."""
+def _read_parents(base: Path, name: str) -> set[str]:
+    """Return the parents of a name's versions; of a version that cannot be read, whatever text it still holds."""
     found = set()
-    for version in reference.versions(base, name):
+    for version in reference.find_versions(base, name):
         folder = base / name / "versions" / version
         try:
-            if (sealed := read_while_there(folder)) and sealed.parent:
+            if (sealed := read_if_present(folder)) and sealed.parent:
                 found.add(sealed.parent)
         except IntegrityError:
             with suppress(OSError):
@@ -122,43 +126,42 @@ def _parents(base: Path, name: str) -> set[str]:
     return found
 
 
-def _named_in_experiments(base: Path) -> set[str]:
-    """Every text in the JSON files of the experiments."""
+def _read_experiments(base: Path) -> set[str]:
+    """Return every text in the JSON files of the experiments."""
     found: set[str] = set()
     for path in sorted((base / EXPERIMENTS).rglob("*.json")):
         try:
-            found |= set(_texts(orjson.loads(path.read_bytes())))
+            found |= set(_find_texts(orjson.loads(path.read_bytes())))
         except (OSError, ValueError) as error:
-            raise IntegrityError(
-                f"{path} is unreadable, so what it names is unknown.", "Restore it, or remove the experiment."
-            ) from error
+            what = f"{path} is unreadable, so what it names is unknown."
+            raise IntegrityError(what, "Restore it, or remove the experiment.") from error
     return found
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _find_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from _texts(inner)
+        yield from value
+        for inner in value.values():
+            yield from _find_texts(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _texts(inner)
+            yield from _find_texts(inner)
 
 
-def _names(text: str, name: str, version: str, digest: str = "") -> bool:
-    """Whether a text is a reference to this version, its folder, or its digest."""
-    if version in text or (digest and digest in text):
+def _refers_to(text: str, name: str, version: str, digest: str) -> bool:
+    """Tell whether a text is a reference to a version, its folder, or its digest."""
+    if version in text or digest in text:
         return True
     found = re.fullmatch(rf"{re.escape(name)}@(?:({reference.NUMBER})|(sha256:[0-9a-f]{{8,64}}))", text)
     if found is None:
         return False
-    return found[1] == f"v{reference.number(version)}" if found[1] else digest.startswith(found[3])
+    return found[1] == f"v{reference.version_number(version)}" if found[1] else digest.startswith(found[3])
 
 
-def _size(folder: Path) -> int:
-    """Bytes; 0 of a folder that may not be looked into."""
+def _folder_size(folder: Path) -> int:
+    """Return the bytes in a folder; 0 for one that may not be looked into."""
     with suppress(PermissionError):
         return sum(path.stat(follow_symlinks=False).st_size for path in folder.iterdir())
     return 0

@@ -1,72 +1,95 @@
-"""Versions below the artifacts root: publish, list, show, verify. Several processes may publish at once."""
+"""Versions below the artifacts folder: publish, list, verify, and a ledger of how often their test sets were used.
+
+Several processes may publish at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from program import storage
+import orjson
+
+from optimize.labelled.split import question_digest
 from program.errors import IntegrityError, RagcError, SettingsError, VersionError
 from program.serve import manifest, reference
-from program.storage import ASIDE
+from program.settings import artifacts_root
+from program.storage import ASIDE, sync_folder, write_whole
 
 LOCK = ".lock"
 LOCK_SECONDS = 60.0
+LOOKS = "looks.jsonl"
+"""The ledger beside the versions of a name, to be committed with them."""
+DIGITS = 8  # of a question's digest
 GIT_FILES = {
     ".gitattributes": "* -text\nhistory.jsonl merge=union\n",
     ".gitignore": f"{LOCK}\n{ASIDE}*\nexposures*.jsonl\n",
 }
 """Git must not touch a sealed byte (line endings), and merges two branches' histories line by line."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A version as `ragc ls` shows it; `metrics` are the scores of its manifest.
-
-    One that cannot be read says why, and the way out, in `broken`. So does an alias that cannot: it has no `version`.
-    """
+    """A version, or a broken alias, as `ragc ls` shows it."""
 
     name: str
+    """The name of the program."""
     version: str
+    """The version's folder; empty for an alias that cannot be read."""
     digest: str
+    """The version's digest."""
     created_at: str
+    """The time of sealing, UTC, ISO 8601."""
     aliases: tuple[str, ...]
+    """The aliases that point at the version."""
     parent: str | None
+    """The version that it was compiled from."""
     metrics: Mapping[str, Any]
+    """The scores of its manifest."""
     broken: str = ""
+    """Why it cannot be read, and the way out."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The shape of `ragc ls --json`; only what is broken has the key `broken`."""
+        """Return the shape of `ragc ls --json`; only what is broken has the key `broken`."""
         return {key: value for key, value in asdict(self).items() if key != "broken" or value}
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What verifying a reference found: every difference in words, none when it is sound, and what mends it.
-
-    `note` tells what could not be tried, such as loading a version whose project is not here.
-    """
+    """The result of verifying a reference."""
 
     reference: str
+    """The reference verified."""
     digest: str
+    """The digest of its version."""
     problems: tuple[str, ...]
+    """Every difference in words; none when the version is sound."""
     mend: str = ""
+    """The way out."""
     note: str = ""
+    """What could not be tried, such as loading a version whose project is not here."""
 
     @property
     def sound(self) -> bool:
+        """True when there is no problem."""
         return not self.problems
 
 
-def publish(name: str, fields: Mapping[str, Any], files: Mapping[str, bytes], root: Path | str | None = None) -> str:
-    """Seal the files as the next version of `name` and return its reference, `name@v7`.
+def publish_version(
+    name: str, fields: Mapping[str, Any], files: Mapping[str, bytes], root: Path | str | None = None
+) -> str:
+    """Seal files as the next version of a name and return its reference, `name@v7`.
 
-    `fields` are the manifest's (see `program.serve.manifest.seal`); name and version are filled in. Under the
+    `fields` are the manifest's (see `program.serve.manifest.seal_folder`); name and version are filled in. Under the
     name's lock the folder is written aside, given the next number, and renamed: readers see a whole version
     or none, and a killed publisher leaves only a `.tmp-` folder that the next one clears away.
     Raises `VersionError` for a name that is not one.
@@ -76,42 +99,46 @@ def publish(name: str, fields: Mapping[str, Any], files: Mapping[str, bytes], ro
             f"{name[:80]!r} cannot be the name of a program.",
             "Use 1 to 63 of a-z, 0-9, '-', '_' and '.', with a letter or digit at both ends.",
         )
-    base = reference.artifacts_root(root)
-    with locked(base, name):
-        write_git_files(base)
+    base = artifacts_root(root)
+    with hold_lock(base, name):
+        for git_file, text in GIT_FILES.items():
+            if not (base / git_file).exists():
+                write_whole(base / git_file, text.encode())
         folder = base / name / "versions"
         folder.mkdir(exist_ok=True)
-        clear_leftovers(folder)
-        number = max(map(reference.number, reference.versions(base, name)), default=0) + 1
+        for leftover in folder.glob(f"{ASIDE}*"):
+            shutil.rmtree(leftover)
+        number = max(map(reference.version_number, reference.find_versions(base, name)), default=0) + 1
         aside = folder / f"{ASIDE}{os.getpid()}"
-        sealed = manifest.seal(aside, {**fields, "name": name, "version": f"v{number}"}, files)
+        sealed = manifest.seal_folder(aside, {**fields, "name": name, "version": f"v{number}"}, files)
         aside.rename(folder / f"v{number}-{sealed.digest[7:15]}")
-        storage.sync_folder(folder)
+        sync_folder(folder)
     return f"{name}@v{number}"
 
 
-def ls(name: str = "", root: Path | str | None = None) -> list[Listed]:
-    """The versions of a name, or of every name, oldest first; manifests are read, not verified.
+def list_versions(name: str = "", root: Path | str | None = None) -> list[Listed]:
+    """List the versions of a name, or of every name, oldest first; manifests are read, not verified.
 
     A version or an alias that cannot be read is listed as broken, aliases last of a name.
     Raises `VersionError` when `name` is given and has no version.
     """
-    base = reference.artifacts_root(root)
-    if name and not reference.versions(base, reference.parse(name).name):
-        reference.resolve(name, base)  # raises, naming what is nearest
+    base = artifacts_root(root)
+    if name:
+        reference.require_name(base, name)
     found = []
-    for one in [name] if name else reference.names(base):
-        pointing: dict[str, list[str]] = {}
+    for one in [name] if name else reference.find_names(base):
+        pointing: dict[str, tuple[str, ...]] = {}
         lost = []
-        for alias in reference.aliases(base, one):
+        for alias in reference.find_aliases(base, one):
             try:
-                pointing.setdefault(reference.read_alias(base, one, alias)["version"], []).append(alias)
+                version = reference.read_alias(base, one, alias)["version"]
+                pointing[version] = (*pointing.get(version, ()), alias)
             except (IntegrityError, VersionError) as error:
                 lost.append(Listed(one, "", "", "", (alias,), None, {}, str(error)))
-        for version in reference.versions(base, one):
-            at = tuple(pointing.get(version, ()))
+        for version in reference.find_versions(base, one):
+            at = pointing.get(version, ())
             try:
-                read = read_while_there(base / one / "versions" / version)
+                read = read_if_present(base / one / "versions" / version)
             except IntegrityError as error:
                 found.append(Listed(one, version, "", "", at, None, {}, str(error)))
                 continue
@@ -122,33 +149,49 @@ def ls(name: str = "", root: Path | str | None = None) -> list[Listed]:
     return found
 
 
-def read_while_there(folder: Path) -> manifest.Manifest | None:
-    """A version's manifest, or None when another process has removed the whole folder since it was listed.
+def read_if_present(folder: Path) -> manifest.Manifest | None:
+    """Read a version's manifest; None when another process has removed the whole folder since it was listed.
 
     Raises `IntegrityError` when the folder is there and its manifest cannot be read.
     """
     try:
-        return manifest.read(folder)
+        return manifest.read_manifest(folder)
     except IntegrityError:
         if folder.exists():
             raise
         return None
 
 
-def show(ref: str, root: Path | str | None = None) -> manifest.Manifest:
-    """The verified manifest of the version that a reference names."""
+def read_manifests(root: Path, name: str) -> list[manifest.Manifest]:
+    """Read the manifests of a name's versions, oldest first; leave out, with a warning, what cannot be read."""
+    found = []
+    for version in reference.find_versions(root, name):
+        try:
+            found.append(read_if_present(root / name / "versions" / version))
+        except IntegrityError as error:
+            _warn_once(f"{name}@{version}", str(error))
+    return [one for one in found if one is not None]
+
+
+@cache
+def _warn_once(version: str, why: str) -> None:
+    _log.warning("%s is left out: %s", version, why)
+
+
+def open_version(ref: str, root: Path | str | None = None) -> manifest.Manifest:
+    """Return the verified manifest of the version that a reference names."""
     found = reference.resolve(ref, root)
-    return manifest.verify(found.path, found.digest)
+    return manifest.verify_folder(found.path, found.digest)
 
 
-def verify(ref: str, root: Path | str | None = None) -> Checked:
-    """What is wrong with the version that a reference names. Raises `VersionError` when it names none."""
+def verify_version(ref: str, root: Path | str | None = None) -> Checked:
+    """Check every byte of the version that a reference names. Raises `VersionError` when it names none."""
     try:
         found = reference.resolve(ref, root)
     except IntegrityError as error:
         return Checked(ref, "", (error.what,), error.mend)
-    problems = tuple(manifest.differences(found.path, found.digest))
-    return Checked(ref, found.digest, problems, manifest.mend(found.path) if problems else "")
+    problems = tuple(manifest.find_differences(found.path, found.digest))
+    return Checked(ref, found.digest, problems, manifest.suggest_remedy(found.path) if problems else "")
 
 
 def verify_by_loading(
@@ -157,17 +200,16 @@ def verify_by_loading(
     project: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Checked:
-    """As `verify`, and whether the version loads here: its structure, knobs, embedding model, index and models.
+    """Check every byte of a version, and whether it loads here.
 
     `project` is the project folder when it is not where it was at compile time; it is indexed if it never was.
     """
-    checked = verify(ref, root)
+    checked = verify_version(ref, root)
     if not checked.sound:
         return checked
-    found = reference.resolve(ref, root)
-    if not manifest.read(found.path).section("program").get("structure"):
+    if not open_version(ref, root).section("program").get("structure"):
         return replace(checked, note="it holds no program to load")
-    from program.serve.artifact import load
+    from program.serve.opening import load
 
     try:
         load(ref, artifacts=root, project=project, progress=progress)
@@ -179,13 +221,13 @@ def verify_by_loading(
 
 
 def verify_all(root: Path | str | None = None) -> list[Checked]:
-    """Every version and every alias below the root, checked; an alias of a lost version is a problem."""
-    base = reference.artifacts_root(root)
+    """Check every version and every alias; an alias of a lost version is a problem."""
+    base = artifacts_root(root)
     found = []
-    for name in reference.names(base):
-        for selector in (*reference.versions(base, name), *reference.aliases(base, name)):
+    for name in reference.find_names(base):
+        for selector in (*reference.find_versions(base, name), *reference.find_aliases(base, name)):
             try:
-                found.append(verify(f"{name}@{selector}", base))
+                found.append(verify_version(f"{name}@{selector}", base))
             except VersionError as error:
                 if reference.is_version(selector) and not (base / name / "versions" / selector).exists():
                     continue  # removed since it was listed
@@ -193,8 +235,8 @@ def verify_all(root: Path | str | None = None) -> list[Checked]:
     return found
 
 
-@contextmanager
-def locked(base: Path, name: str) -> Iterator[None]:
+@contextlib.contextmanager
+def hold_lock(base: Path, name: str) -> Iterator[None]:
     """Hold the one lock of a name; the system frees it when its holder dies. A holder may take it again.
 
     Raises `RagcError` when another process holds it for a minute, `VersionError` when a folder of the name
@@ -204,31 +246,70 @@ def locked(base: Path, name: str) -> Iterator[None]:
 
     for part in (base / name, base / name / "versions", base / name / "aliases"):
         if part.is_symlink():
-            raise VersionError(f"{part} is a link.", "Put the folder itself in the artifacts folder.")
+            raise VersionError.link(part)
     (base / name).mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(base / name / LOCK, timeout=LOCK_SECONDS, is_singleton=True):
             yield
     except Timeout as error:
-        raise RagcError(
-            f"Another process has been writing to {name} for {LOCK_SECONDS:.0f} s.", "Wait for it, or end it."
-        ) from error
+        what = f"Another process has been writing to {name} for {LOCK_SECONDS:.0f} s."
+        raise RagcError(what, "Wait for it, or end it.") from error
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file whole: a reader sees the old bytes or the new ones, also after a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    storage.write_whole(path, content)
+def note_test_use(root: Path, name: str, by: str, questions: Iterable[str], identity: str = "") -> int:
+    """Note that scores on questions are seen, and return which use of any of them it is: 1 for the first.
+
+    Each use is a draw in which chance may find favour. Uses of the same `identity` are one, however often they are
+    noted. Where nothing can be written, nothing is.
+    """
+    identity = identity or uuid4().hex[:16]
+    digests = _digest_questions(questions)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # two at once are two uses
+            stack.enter_context(hold_lock(root, name))
+        ledger = list(_read_ledger(root, name))
+        number = 1 + _count_uses(root, name, ledger, digests, identity)
+        if identity not in {row["look"] for row in ledger}:
+            line = {"look": identity, "by": by, "number": number, "questions": "".join(sorted(digests))}
+            with contextlib.suppress(OSError), (root / name / LOOKS).open("ab") as file:
+                file.write(b"\n" * bool(file.tell()) + orjson.dumps(line))  # apart from what was cut off before it
+    return number
 
 
-def clear_leftovers(folder: Path) -> None:
-    """Remove what killed writers left aside; the caller holds the name's lock."""
-    for leftover in folder.glob(f"{ASIDE}*"):
-        shutil.rmtree(leftover)
+def count_test_uses(root: Path, name: str, questions: Iterable[str]) -> int:
+    """Count how often scores on any of these questions were seen so far."""
+    return _count_uses(root, name, list(_read_ledger(root, name)), _digest_questions(questions))
 
 
-def write_git_files(base: Path) -> None:
-    """Put GIT_FILES below the root where they are missing."""
-    for name, text in GIT_FILES.items():
-        if not (base / name).exists():
-            replace_file(base / name, text.encode())
+def _digest_questions(questions: Iterable[str]) -> set[str]:
+    return {question_digest(text)[:DIGITS] for text in questions}
+
+
+def _count_uses(
+    root: Path, name: str, ledger: Iterable[Mapping[str, Any]], digests: set[str], but: str | None = None
+) -> int:
+    """Count the uses of any of the questions, except that of the identity `but`, by the ledger and the versions."""
+    others: dict[str, int] = {
+        row["look"]: row["number"] for row in ledger if row["look"] != but and row["seen"] & digests
+    }
+    for sealed in read_manifests(root, name):
+        optimizer = sealed.section("optimizer")
+        tested = {digest[:DIGITS] for digest in sealed.section("data").get("test", {}).get("questions", ())}
+        study = str(optimizer.get("study", sealed.version))
+        if optimizer.get("name") == "ragc" and tested & digests and study != but:
+            others.setdefault(study, int(optimizer.get("test_looks", 0)))
+    return max(len(others), *others.values(), 0)
+
+
+def _read_ledger(root: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Yield each use with the digests of its questions; a line that was cut off is left out."""
+    try:
+        lines = (root / name / LOOKS).read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            row = orjson.loads(line)
+            text = str(row["questions"])
+            seen = {text[at : at + DIGITS] for at in range(0, len(text), DIGITS)}
+            yield {"look": str(row["look"]), "number": int(row["number"]), "seen": seen}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optimize.abtest.offline import SUBGROUPS, OfflineTest
-from optimize.evaluation.comparison import Comparison, direction
+from optimize.evaluation.comparison import Comparison, judge_difference
 
 TEMPLATE = "offline.html"
 LEFT, RIGHT = 190.0, 510.0
@@ -58,7 +58,7 @@ def whiskers(comparison: Comparison) -> list[Whisker]:
         low, high = result.ci
         text = f"{_signed(result.difference)} [{_signed(low)}, {_signed(high)}]"
         ends = [_place(value, reach) for value in (result.difference, low, high)]
-        found.append(Whisker(name, direction(name, result), text, ROW * n + ROW / 2 + 5, *ends))
+        found.append(Whisker(name, judge_difference(name, result), text, ROW * n + ROW / 2 + 5, *ends))
     return found
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from program.errors import RagcError
 
 if TYPE_CHECKING:
-    from program.kindsettings import KnowledgeSettings
     from program.models.lane import Lane
-    from program.settings import Project, ProviderSettings
+    from program.project import Project
+    from program.settings import KnowledgeSettings, ProviderSettings
 
 PACKAGES = (
     "dspy",
@@ -59,7 +59,7 @@ def _package(name: str) -> Finding:
 
 def _project(folder: Path) -> list[Finding]:
     from program.models.catalog import listed
-    from program.settings import Project
+    from program.project import Project
 
     try:
         project = Project.open(folder)
@@ -88,8 +88,8 @@ def _project(folder: Path) -> list[Finding]:
 
 
 def _base(project: Project, name: str, base: KnowledgeSettings) -> Finding:
-    from program.kindsettings import HttpSettings, PackageSettings, WebSettings
     from program.knowledge.web import KEYS
+    from program.settings import HttpSettings, PackageSettings, WebSettings
 
     if isinstance(base, HttpSettings | PackageSettings):
         return Finding(True, f"knowledge base {name}: {base.kind}")

@@ -13,9 +13,9 @@ import numpy as np
 
 from program.errors import DataError
 from program.models.asked import DEFAULTED
-from program.serve.tracing import UNRETRIEVED
-from program.settings import FILE, Project
-from program.trace import LineLog, TraceLog
+from program.project import Project
+from program.serve.trace import UNRETRIEVED, LineLog, TraceLog
+from program.settings import FILE
 
 LOOKED_UP = ("search", "fallback")
 

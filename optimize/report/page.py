@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import METRICS, Grade
-from optimize.evaluation.stats import PairedResult, shown_p
+from optimize.evaluation.stats import PairedResult, format_p
 from optimize.report import charts
 from program.loop.parameters import Setting, is_candidate
 from program.signatures import BASE_PREFIX
@@ -97,9 +97,9 @@ def _page(story: Story, most: int, longest: int) -> bytes:
         parent=story.parent,
         verdict=story.verdict.replace("_", " "),
         gain=story.gain,
-        p=shown_p(story.gain.p),
+        p=format_p(story.gain.p),
         over_plain=story.over_plain,
-        p_plain=shown_p(story.over_plain.p),
+        p_plain=format_p(story.over_plain.p),
         survived=bool(story.survived),
         looks=story.looks,
         doubts=[_cut(doubt, 2 * longest) for doubt in islice(story.doubts, max(most, 1))],

@@ -12,12 +12,12 @@ from urllib.parse import quote
 from jsonpointer import JsonPointerException, resolve_pointer
 
 from program.errors import KnowledgeError
-from program.kindsettings import HttpSettings
 from program.knowledge.guard import Guard
 from program.knowledge.ingest.metadata import day
 from program.knowledge.live import LiveSource, passage_id
 from program.models.encoder import Embedder
 from program.passage import AUTHORITY, Passage, SourceCard
+from program.settings import HttpSettings
 
 ITEMS = 50
 """The most items taken of one reply, and what `{k}` stands for in the url."""

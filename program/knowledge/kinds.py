@@ -5,20 +5,19 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 from program.errors import KnowledgeError
-from program.kindsettings import (
+from program.knowledge.bases import BaseSpec
+from program.models.encoder import Embedder
+from program.passage import Source, SourceCard
+from program.project import Project
+from program.settings import (
     SOURCES,
     DocumentsSettings,
-    GraphSettings,
     HttpSettings,
     KnowledgeSettings,
     PackageSettings,
     TablesSettings,
     WebSettings,
 )
-from program.knowledge.bases import BaseSpec
-from program.models.encoder import Embedder
-from program.passage import Source, SourceCard
-from program.settings import Project
 
 
 def folders(project: Project) -> list[BaseSpec]:
@@ -35,7 +34,7 @@ def folders(project: Project) -> list[BaseSpec]:
             max_megabytes=base.max_megabytes,
         )
         for name, base in project.settings.knowledge.items()
-        if isinstance(base, DocumentsSettings | GraphSettings) or (isinstance(base, WebSettings) and base.path)
+        if isinstance(base, DocumentsSettings) or (isinstance(base, WebSettings) and base.path)
     ]
 
 

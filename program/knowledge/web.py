@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from program.errors import KnowledgeError
-from program.kindsettings import WebSettings
 from program.knowledge.guard import Guard
 from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.selection import best
@@ -21,6 +20,7 @@ from program.knowledge.ingest.metadata import day
 from program.knowledge.live import LiveSource, passage_id
 from program.models.encoder import Embedder
 from program.passage import Passage, SourceCard
+from program.settings import WebSettings
 
 PER_PAGE = 3  # passages taken of one page
 TAVILY = "https://api.tavily.com"

@@ -20,7 +20,7 @@ from program.loop.presets import PLAIN
 from program.loop.strategy import offered
 from program.models.catalog import Models
 from program.passage import SourceCard
-from program.trace import TraceLog
+from program.serve.trace import TraceLog
 
 MAX_QUESTION = 10_000
 _attribute = object.__getattribute__  # a `dspy.Module` looks at each attribute's name, in ten times as long

@@ -18,8 +18,8 @@ from program.loop.decisions import Evidence, decode
 from program.loop.requests import Ask, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
 from program.models.spending import Spending, deadline_after, spending
-from program.serve import telemetry
-from program.serve.tracing import log, step_of
+from program.serve.trace import emit_spans
+from program.serve.tracing import step_of
 from program.trace import Step, Trace, new_trace_id
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ class Run:
         trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
         answer = replace(answer, trace=trace, usage=self.meter.usage(), version=runtime.version)
         if runtime.log is not None:
-            log(answer, self.question, runtime.preset, runtime.log)
-        telemetry.emit(answer)
+            runtime.log.write_answer(answer, self.question, runtime.preset)
+        emit_spans(answer)
         return answer
 
 

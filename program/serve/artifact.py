@@ -1,252 +1,58 @@
-"""A program on disk and back: sealed files out, a verified program in. Code is never taken from an artifact."""
+"""A program as sealed files and back, checked against the code, the models and the project that are to run it.
+
+Code is never taken from an artifact.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-import os
-import shlex
-from collections.abc import Mapping
-from numbers import Real
-from pathlib import Path
-from typing import Any, Literal, overload
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import orjson
+from dspy.adapters.types.decision import decision_type
 
-from program.errors import IntegrityError, SettingsError, VersionError
-from program.knowledge.index.build import Advance
-from program.loop.parameters import apply
+from program.errors import IntegrityError, ModelError, VersionError
+from program.loop.knobs import Knob
+from program.loop.parameters import LEVEL, space
 from program.loop.rag import AgenticRAG
-from program.serve.fitting import check_fit, check_knowledge, check_models
-from program.serve.follow import Followed
-from program.serve.manifest import Manifest, readable, verify
-from program.serve.opening import open_program
-from program.serve.reference import artifacts_root, names, resolve
-from program.settings import Project
+from program.models.catalog import listed, missing_keys
+from program.project import Project
+from program.serve.manifest import Manifest
 
 STATE = "program.json"
 HEADS = "heads.safetensors"
 FRONTIER = "frontier.json"
-DEFAULT_POINT = "balanced"
+ROLES = ("decide", "write", "judge")
+COMPILE_ANEW = "Compile it again with this code and these settings: ragc compile PROJECT"
+_log = logging.getLogger(__name__)
 
 
-@overload
-def load(
-    reference: str | Path,
-    *,
-    artifacts: str | Path | None = None,
-    project: str | Path | None = None,
-    point: str | None = None,
-    calls_per_question: float | None = None,
-    min_utility: float | None = None,
-    usd_per_question: float | None = None,
-    progress: Advance | None = None,
-    follow: Literal[False] = False,
-) -> AgenticRAG: ...
+def export_files(program: AgenticRAG) -> dict[str, bytes]:
+    """Return the files that hold what was learned: the state, and the heads fitted so far."""
+    if frozen := [n for n, m in program.named_sub_modules() if getattr(m, "_compiled", False)]:
+        what = f"{', '.join(frozen)} is marked as compiled, and DSPy would leave its state out."
+        raise IntegrityError(what, "Set _compiled to False on it before saving.")
+    state: dict[str, Any] = program.dump_state()
+    for part in state.values():
+        if isinstance(part, dict) and "signature" in part:  # what is not learned stays out: model, trace
+            part.pop("metadata", None)
+            part.update(lm=None, traces=[], train=[])
+    files = {STATE: orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
+    export = getattr(program.runtime.models.decide, "export_heads", None)
+    if export and (heads := export(program.requests.kept(dict(program.named_predictors())))):
+        from safetensors.numpy import save
 
-
-@overload
-def load(
-    reference: str | Path,
-    *,
-    artifacts: str | Path | None = None,
-    project: str | Path | None = None,
-    point: str | None = None,
-    calls_per_question: float | None = None,
-    min_utility: float | None = None,
-    usd_per_question: float | None = None,
-    progress: Advance | None = None,
-    follow: Literal[True],
-) -> Followed: ...
-
-
-def load(
-    reference: str | Path,
-    *,
-    artifacts: str | Path | None = None,
-    project: str | Path | None = None,
-    point: str | None = None,
-    calls_per_question: float | None = None,
-    min_utility: float | None = None,
-    usd_per_question: float | None = None,
-    progress: Advance | None = None,
-    follow: bool = False,
-) -> AgenticRAG | Followed:
-    """The compiled program that a reference, or the path of a version's folder, names, over its project's knowledge.
-
-    `artifacts` is where versions are kept (default: the environment's `RAGC_ARTIFACTS`, then `./artifacts`),
-    `project` the project folder when it is not where it was at compile time, `point` an operating point. Instead of a
-    point, `calls_per_question` takes the best setting of at most so many model calls, `usd_per_question` of at most so
-    many US dollars, `min_utility` the one of fewest calls with at least that utility, as measured when it was compiled.
-    With `follow`, an alias is followed: what is returned answers with whatever version it names by then.
-    Raises `VersionError` for an unknown reference or point, or a wish that is none or nothing fulfils,
-    `IntegrityError` when a byte of the artifact changed or it does not fit this code and project, `ModelError` when a
-    model it needs cannot be reached, `BudgetError` when the project caps money and a model has no price.
-    """
-    _check_wish("calls_per_question", calls_per_question, "of 0 or more, such as 1.5", least=0)
-    _check_wish("usd_per_question", usd_per_question, "of 0 or more, such as 0.002", least=0)
-    _check_wish("min_utility", min_utility, "from -1 to 1, such as 0.85")
-    if follow:
-        root = artifacts_root(artifacts)
-        return Followed(
-            reference,
-            root,
-            lambda: load(
-                reference,
-                artifacts=root,
-                project=project,
-                point=point,
-                calls_per_question=calls_per_question,
-                min_utility=min_utility,
-                usd_per_question=usd_per_question,
-                progress=progress,
-            ),
-        )
-    version = resolve(reference, artifacts)
-    manifest = verify(version.path, version.digest)
-    with readable(manifest.folder):
-        opened = _project(manifest, project)
-        check_models(manifest, opened)
-    program = open_program(opened, progress=progress, version=f"{manifest.name}@{manifest.version}")
-    with readable(manifest.folder):
-        check_knowledge(manifest, program)
-        check_fit(manifest, program, orjson.loads((manifest.folder / STATE).read_bytes()))
-        _restore(program, manifest)
-        if calls_per_question is None and min_utility is None and usd_per_question is None:
-            apply(program, _named(manifest, point or DEFAULT_POINT))
-        elif point is None:
-            apply(program, _wanted(manifest, calls_per_question, min_utility, usd_per_question))
-        else:
-            raise VersionError("Both a point and a wish were given.", "Give one of them.")
-    return program
-
-
-def open_latest(
-    project: str | Path,
-    *,
-    point: str | None = None,
-    calls_per_question: float | None = None,
-    min_utility: float | None = None,
-    usd_per_question: float | None = None,
-    progress: Advance | None = None,
-) -> AgenticRAG:
-    """The latest version of a project, as `load` gives it, when it has one; else its program before any compile.
-
-    Raises as `load`; `VersionError`, too, when a point or a wish is given for a project without a version.
-    """
-    opened = Project.open(project)
-    if opened.name in names(opened.artifacts):
-        latest = f"{opened.name}@latest"
-        return load(
-            latest,
-            artifacts=opened.artifacts,
-            project=opened.folder,
-            point=point,
-            calls_per_question=calls_per_question,
-            min_utility=min_utility,
-            usd_per_question=usd_per_question,
-            progress=progress,
-        )
-    wished = {
-        "point": point,
-        "calls_per_question": calls_per_question,
-        "min_utility": min_utility,
-        "usd_per_question": usd_per_question,
-    }
-    for name, value in wished.items():
-        if value is not None:
-            raise VersionError(
-                f"{opened.name} was never compiled, so it has no {name.replace('_', ' ')} {value} to choose.",
-                f"Ask without it, or run: ragc compile {shlex.quote(str(project))}",
-            )
-    return open_program(opened, progress=progress)
-
-
-def project_of(target: str, artifacts: str | Path | None = None, project: str | Path | None = None) -> Project:
-    """The project behind a target: a project folder, or the one a version was compiled from; `project` if it moved."""
-    if (Path(target) / "ragc.toml").is_file():
-        return Project.open(target)
-    version = resolve(target, artifacts)
-    return _project(verify(version.path, version.digest), project)
-
-
-def files_of(program: AgenticRAG) -> dict[str, bytes]:
-    """The files that hold what was learned: state as JSON, and as safetensors the heads that were fitted so far."""
-    files = {STATE: orjson.dumps(_state(program), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
-    if heads := _fitted_heads(program):
-        files[HEADS] = heads
+        files[HEADS] = save(heads)
     return files
 
 
-def _fitted_heads(program: AgenticRAG) -> bytes:
-    """The heads that were fitted for the program so far, as safetensors; empty when there are none."""
-    export = getattr(program.runtime.models.decide, "export_heads", None)
-    heads: Mapping[str, Any] = export(program.requests.kept(dict(program.named_predictors()))) if export else {}
-    if not heads:
-        return b""
-    from safetensors.numpy import save
-
-    content: bytes = save(heads)
-    return content
-
-
-def _state(program: AgenticRAG) -> dict[str, Any]:
-    """DSPy's state without what is not learned: no model, no trace."""
-    if frozen := [n for n, m in program.named_sub_modules() if getattr(m, "_compiled", False)]:
-        raise IntegrityError(
-            f"{', '.join(frozen)} is marked as compiled, and DSPy would leave its state out.",
-            "Set _compiled to False on it before saving.",
-        )
-    state: dict[str, Any] = program.dump_state()
-    for part in state.values():
-        if isinstance(part, dict) and "signature" in part:
-            part.pop("metadata", None)
-            part.update(lm=None, traces=[], train=[])
-    return state
-
-
-def _named(manifest: Manifest, point: str) -> Mapping[str, float]:
-    """The setting of an operating point."""
-    points: Mapping[str, Mapping[str, float]] = manifest.section("points")
-    if point not in points:
-        raise VersionError(
-            f"{manifest.name}@{manifest.version} has no operating point {point!r}.",
-            f"Use one of: {', '.join(sorted(points))}.",
-        )
-    return points[point]
-
-
-def _check_wish(name: str, value: object, what: str, least: float = -math.inf) -> None:
-    """Raises `VersionError`, naming the argument, for a wish that is given and no number it could be."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= least:  # NaN is not
-        raise VersionError(f"{name} cannot be {repr(value)[:80]}.", f"Give a number {what}.")
-
-
-def _wanted(manifest: Manifest, calls: float | None, utility: float | None, usd: float | None) -> Mapping[str, float]:
-    """The setting of the frontier within the wishes: of most utility, or of fewest calls when utility was asked for."""
-    path = manifest.folder / FRONTIER
-    stored = orjson.loads(path.read_bytes()) if path.is_file() else []
-    fit = [
-        p
-        for p in stored
-        if (calls is None or p["calls"] <= calls)
-        and (utility is None or p["utility"] >= utility)
-        and (usd is None or p.get("usd", math.inf) <= usd)  # versions of before did not note it
-    ]
-    if not fit:
-        reached = "; ".join(f"utility {p['utility']:.2f} at {p['calls']:.2f} calls" for p in stored)
-        raise VersionError(
-            f"No setting of {manifest.name}@{manifest.version} fulfils that.",
-            f"Its frontier: {reached}." if reached else "It holds no frontier: compile it again.",
-        )
-    chosen = max(fit, key=lambda p: p["utility"]) if utility is None else min(fit, key=lambda p: p["calls"])
-    found: Mapping[str, float] = chosen["setting"]
-    return found
-
-
-def _restore(program: AgenticRAG, manifest: Manifest) -> None:
-    program.load_state(orjson.loads((manifest.folder / STATE).read_bytes()))
+def restore_state(program: AgenticRAG, manifest: Manifest) -> None:
+    """Load the sealed state and heads into a program. Raises `IntegrityError` when they are another program's."""
+    state = orjson.loads((manifest.folder / STATE).read_bytes())
+    check_fit(manifest, program, state)
+    program.load_state(state)
     heads = manifest.folder / HEADS
     adopt = getattr(program.runtime.models.decide, "import_heads", None)
     if heads.is_file() and adopt is not None:
@@ -255,17 +61,155 @@ def _restore(program: AgenticRAG, manifest: Manifest) -> None:
         adopt(load_file(heads))
 
 
-def _project(manifest: Manifest, given: str | Path | None) -> Project:
-    """The project: the one given, or the one noted at compile time, relative to the artifacts folder."""
-    if given is not None:
-        return Project.open(given)
-    noted = str(manifest.section("knowledge").get("project", ""))
-    root = manifest.folder.parents[2] if len(manifest.folder.parents) > 2 else artifacts_root()
-    folder = Path(os.path.normpath(root / noted))
-    try:
-        return Project.open(folder)
-    except SettingsError as error:
-        raise SettingsError(
-            f"The project of {manifest.name}@{manifest.version} is not at {folder}.",
-            "Say where it is: --project FOLDER, or load(..., project=FOLDER).",
-        ) from error
+def setting_of_point(manifest: Manifest, point: str) -> Mapping[str, float]:
+    """Return the values of an operating point. Raises `VersionError` when there is no such point."""
+    points: Mapping[str, Mapping[str, float]] = manifest.section("points")
+    if point not in points:
+        mend = f"Use one of: {', '.join(sorted(points))}."
+        raise VersionError(f"{manifest.label} has no operating point {point!r}.", mend, points=sorted(points))
+    return points[point]
+
+
+def setting_for_wish(
+    manifest: Manifest, *, calls: float | None, utility: float | None, usd: float | None
+) -> Mapping[str, float]:
+    """Return the setting of the frontier that fulfils a wish.
+
+    Within `calls` and `usd` a question it is the one of most utility, with at least `utility` the one of fewest
+    calls. Raises `VersionError` when none fulfils it.
+    """
+    path = manifest.folder / FRONTIER
+    frontier = orjson.loads(path.read_bytes()) if path.is_file() else []
+    fit = [
+        point
+        for point in frontier
+        if (calls is None or point["calls"] <= calls)
+        and (utility is None or point["utility"] >= utility)
+        and (usd is None or point["usd"] <= usd)
+    ]
+    if not fit:
+        reached = "; ".join(f"utility {p['utility']:.2f} at {p['calls']:.2f} calls" for p in frontier)
+        mend = f"Its frontier: {reached}." if reached else "It holds no frontier: compile it again."
+        raise VersionError(f"No setting of {manifest.label} fulfils that.", mend)
+    chosen = max(fit, key=lambda p: p["utility"]) if utility is None else min(fit, key=lambda p: p["calls"])
+    setting: Mapping[str, float] = chosen["setting"]
+    return setting
+
+
+def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
+    """Return the predictors with their fields (name, direction, type), and the knobs with their ranges, in order."""
+    structure: list[dict[str, Any]] = []
+    for name, parameter in program.named_parameters():
+        if isinstance(parameter, Knob):
+            structure.append({"knob": name, "low": parameter.low, "high": parameter.high})
+            continue
+        signature = parameter.signature
+        inputs = [[n, "in", _type_name(f)] for n, f in signature.input_fields.items()]
+        outputs = [[n, "out", _type_name(f)] for n, f in signature.output_fields.items()]
+        structure.append({"predictor": name, "fields": inputs + outputs})
+    return structure
+
+
+def require_keys(project: Project, role: str, whose: str) -> None:
+    """Raise `ModelError` when the environment lacks a key for the project's model of a role."""
+    named = getattr(project.settings.models, role)
+    if missing := [key for name in listed(named) for key in missing_keys(name, project.settings.provider)]:
+        raise ModelError(
+            f"{whose} cannot reach its model for {role}, {named}: no {', '.join(missing)}.",
+            f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
+        )
+
+
+def check_models(manifest: Manifest, project: Project) -> None:
+    """Raise when the project's models cannot run a version; warn when they are others.
+
+    `IntegrityError` is for another embedding model, `ModelError` for a key that is missing in the environment. A
+    decider, judge or writer other than at compile time is allowed, but thresholds were fitted to the first.
+    """
+    then, now = manifest.section("models"), project.settings.models.model_dump()
+    if "embed" in then and then["embed"] != now["embed"]:
+        there, here = then["embed"], now["embed"]
+        raise IntegrityError(
+            f"{manifest.label} was compiled with the embedding model {there}, the project names {here}.",
+            f'Set [models] embed = "{there}" in ragc.toml and run: ragc index PROJECT. {COMPILE_ANEW}',
+        )
+    for role in ROLES:
+        require_keys(project, role, manifest.label)
+        if role in then and listed(then[role]) != listed(now[role]):  # a cascade is sealed as a list, opened as a tuple
+            before, after = (" > ".join(listed(names)) or "nothing" for names in (then[role], now[role]))
+            _log.warning("%s was compiled with %s = %s and runs with %s.", manifest.label, role, before, after)
+
+
+def check_knowledge(manifest: Manifest, program: AgenticRAG) -> None:
+    """Warn when the documents are not those that a version was compiled, and so scored, over."""
+    then, now = manifest.section("knowledge").get("corpus_digest"), program.runtime.library.corpus_digest
+    if then not in (None, now):
+        _log.warning(
+            "%s was compiled over other documents than there are now (%.14s then, %.14s now): measure it with "
+            "`ragc eval`, or compile it again.",
+            manifest.label,
+            then,
+            now,
+        )
+
+
+def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> None:
+    """Raise `IntegrityError`, listing every difference, when a version is of another program.
+
+    Predictors and their fields must be the same in name, order and type, and so must the embedding model's
+    digest; knobs must be the same, and their saved values, with those of every operating point, within range.
+    """
+    found = [_show_item(item) for item in manifest.section("program").get("structure", [])]
+    here = [_show_item(item) for item in describe_structure(program)]
+    differences = [f"missing here: {item}" for item in found if item not in here]
+    differences += [f"missing in the artifact: {item}" for item in here if item not in found]
+    if not differences and found != here:
+        differences = ["the order of the predictors differs"]
+    held, wanted = set(state), {name for name, _ in program.named_parameters()}
+    differences += [f"its state has no {name}" for name in sorted(wanted - held)]
+    differences += [f"its state has a surplus {name}" for name in sorted(held - wanted)]
+    differences += _find_out_of_range(manifest, program, state)
+    embed = manifest.section("models").get("embedder")
+    if embed != program.runtime.models.embedder.digest:
+        differences.append(f"embedding model {embed} there, {program.runtime.models.embedder.digest} here")
+    if differences:
+        what = f"{manifest.label} does not fit this program: {'; '.join(differences)}."
+        raise IntegrityError(what, COMPILE_ANEW, differences=differences)
+
+
+def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> Iterator[str]:
+    """Yield values that the program's knobs and decisions cannot take, and settings it does not have."""
+    settings = {"": {name: part["value"] for name, part in state.items() if "value" in part}}
+    settings |= {f" at {point}": dict(values) for point, values in manifest.section("points").items()}
+    ranges = {d.name: _loadable_range(d.name, d.low, d.high) for d in space(program)}
+    for where, setting in settings.items():
+        for name, value in setting.items():
+            if name not in ranges:
+                yield f"unknown setting{where}: {name}"
+                continue
+            low, high = ranges[name]
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                yield f"{name} is {value!r}{where}, outside [{low:g}, {high:g}]"
+
+
+def _loadable_range(name: str, low: float, high: float) -> tuple[float, float]:
+    """Return a knob's own range; (0, 1) for a threshold; anything above 0 for the weight of a label.
+
+    The ranges of a decision say where a search looks, not what is valid.
+    """
+    _, decision, output = name.partition(":")
+    if not decision or LEVEL in output:  # cuts keep their order only within their own ranges
+        return low, high
+    return (math.ulp(0.0), math.inf) if "=" in output else (0.0, 1.0)
+
+
+def _type_name(field: Any) -> str:
+    kind = decision_type(field)
+    return str(getattr(kind or field.annotation, "__name__", kind or field.annotation))
+
+
+def _show_item(item: Mapping[str, Any]) -> str:
+    if "knob" in item:
+        return f"knob {item['knob']}"
+    fields = ", ".join(f"{name}: {kind} ({way})" for name, way, kind in item["fields"])
+    return f"{item['predictor']}({fields})"

@@ -1,4 +1,4 @@
-"""An online A/B test inside a service: which version answers this user, and a log of what came of it."""
+"""An online A/B test inside a service: the version that answers a unit, and a log of what came of it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from uuid import uuid4
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.errors import ExperimentError, IntegrityError
-from program.serve.artifact import load
-from program.serve.design import ArmDesign, Assignment, Design, State, read_design, read_state
-from program.serve.exposures import ExposureLog, pseudonym, unit_key
+from program.serve.experiment_design import ArmDesign, Assignment, Design, ExperimentState, read_design, read_state
+from program.serve.exposures import ExposureLog, pseudonymize, read_unit_key
+from program.serve.opening import load
 from program.serve.reference import resolve
 
 STATE_SECONDS = 1.0
@@ -30,7 +30,7 @@ FAILED = {"error": 1.0}
 _LOG = logging.getLogger("ragc.experiment")
 
 
-class Program(Protocol):
+class Answerer(Protocol):
     """What an experiment needs of a program; `AgenticRAG` has it."""
 
     def __call__(self, question: str) -> Answer: ...
@@ -40,7 +40,7 @@ class Program(Protocol):
     def stream(self, question: str) -> AsyncIterator[Any]: ...
 
 
-class Served:
+class LoggedProgram:
     """A program that logs its exposure before it answers, and what the answer took after.
 
     `expose` returns the new request's id, or "" when nothing is logged: then `control` answers. `finish` is given
@@ -48,49 +48,48 @@ class Served:
     """
 
     def __init__(
-        self, program: Program, control: Program, expose: Callable[[], str], finish: Callable[[str, Answer], None]
+        self, program: Answerer, control: Answerer, expose: Callable[[], str], finish: Callable[[str, Answer], None]
     ) -> None:
-        self._program = program
-        self._control = control
-        self._expose = expose
-        self._finish = finish
+        self._program, self._control = program, control
+        self._expose, self._finish = expose, finish
         self.request_id = ""
 
     def __call__(self, question: str) -> Answer:
-        answer = self._begin()(question)
+        """Answer a question."""
+        answer = self._begin_request()(question)
         self._finish(self.request_id, answer)
         return answer
 
     async def aask(self, question: str) -> Answer:
         """Answer a question asynchronously."""
-        answer = await self._begin().aask(question)
+        answer = await self._begin_request().aask(question)
         self._finish(self.request_id, answer)
         return answer
 
     async def stream(self, question: str) -> AsyncIterator[Any]:
         """Yield the program's events; the answer comes last."""
-        async for event in self._begin().stream(question):
+        async for event in self._begin_request().stream(question):
             if isinstance(event, Answer):
                 self._finish(self.request_id, event)
             yield event
 
-    def _begin(self) -> Program:
+    def _begin_request(self) -> Answerer:
         self.request_id = self._expose()
         return self._program if self.request_id else self._control
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """What one unit gets: the arm's `name`, the `version` that answers, and `why` it is that one.
-
-    `why` is "assigned", "not included", or how the experiment ended; only the first is logged.
-    Ask `program` as any program: `program(q)`, `await program.aask(q)`, `program.stream(q)`.
-    """
+class AssignedArm:
+    """What one unit gets. Ask `program` as any program: `program(q)`, `await program.aask(q)`, `program.stream(q)`."""
 
     name: str
+    """The letter of the arm."""
     version: str
+    """The version that answers."""
     why: str
-    program: Served
+    """Why it is that one: "assigned", "not included", or how the experiment ended; only the first is logged."""
+    program: LoggedProgram
+    """The program to ask."""
 
     @property
     def request_id(self) -> str:
@@ -101,15 +100,15 @@ class Arm:
 class Experiment:
     """A running experiment, as one service sees it. Safe from many threads, and across a fork."""
 
-    def __init__(self, folder: Path, design: Design, programs: Mapping[str, Program]) -> None:
+    def __init__(self, folder: Path, design: Design, programs: Mapping[str, Answerer]) -> None:
         self.design = design
         self._folder = folder
         self._programs = programs
         self._control = programs[design.control.name]
         self._assignment = Assignment(design.id, design.weights, design.include)
-        self._key = unit_key()
+        self._key = read_unit_key()
         self._log = self._new_log()
-        self._state = State()
+        self._state = ExperimentState()
         self._read_at = -math.inf
         self._outside: OrderedDict[str, None] = OrderedDict()
 
@@ -120,7 +119,7 @@ class Experiment:
         *,
         artifacts: str | Path | None = None,
         project: str | Path | None = None,
-        programs: Mapping[str, Program] | None = None,
+        programs: Mapping[str, Answerer] | None = None,
     ) -> Experiment:
         """Open the experiment that `ragc ab start` began, and load its versions.
 
@@ -130,16 +129,16 @@ class Experiment:
         pseudonyms, `IntegrityError` when its design or a version changed since the start.
         """
         folder, design = read_design(name, artifacts)
-        unit_key()
+        read_unit_key()
         given = programs or {}
         if surplus := given.keys() - {arm.name for arm in design.arms}:
             known = ", ".join(arm.name for arm in design.arms)
             raise ExperimentError(f"{design.id} has no arm {', '.join(sorted(surplus))}.", f"Its arms are {known}.")
-        loaded = {arm.name: _loaded(arm, artifacts, project) for arm in design.arms if arm.name not in given}
+        loaded = {arm.name: _load_arm(arm, artifacts, project) for arm in design.arms if arm.name not in given}
         return cls(folder, design, {**given, **loaded})
 
     @contextmanager
-    def assign(self, unit: str) -> Iterator[Arm]:
+    def assign(self, unit: str) -> Iterator[AssignedArm]:
         """Give a unit its arm: always the same one while the experiment runs.
 
         An exception in the block counts as an error of its request. Raises `ExperimentError` for an empty unit.
@@ -147,18 +146,19 @@ class Experiment:
         if not unit:
             raise ExperimentError("The unit is empty.", "Assign by what a user keeps between visits, such as an id.")
         state = self.state()
-        arm, why, expose = self.design.control, "not included", _unlogged
+        expose: Callable[[], str] = str
+        arm, why = self.design.control, "not included"
         if not state.running:
             why = f"{state.status}: {state.reason}"
         elif self._assignment.includes(unit):
             arm, why = self.design.arms[self._assignment.arm(unit)], "assigned"
-            expose = partial(self._expose, arm, unit)
-        found = Arm(arm.name, arm.version, why, Served(self._programs[arm.name], self._control, expose, self._finish))
+            expose = partial(self._log_exposure, arm, unit)
+        program = LoggedProgram(self._programs[arm.name], self._control, expose, self._log_answer)
         try:
-            yield found
+            yield AssignedArm(arm.name, arm.version, why, program)
         except Exception:
-            if found.request_id:
-                self._write("measured", request=found.request_id, values=FAILED)
+            if program.request_id:
+                self._write_row("measured", request=program.request_id, values=FAILED)
             raise
 
     def record(self, answer: Answer | str, outcome: Mapping[str, float]) -> None:
@@ -169,11 +169,11 @@ class Experiment:
         for an outcome that is not a number: text could say who the user is.
         """
         key = answer.trace.id if isinstance(answer, Answer) else answer
-        values = {name: _number(name, value) for name, value in outcome.items()}
+        values = {name: _require_number(name, value) for name, value in outcome.items()}
         if key and values and key not in self._outside:
-            self._write("outcome", request=key, values=values)
+            self._write_row("outcome", request=key, values=values)
 
-    def state(self) -> State:
+    def state(self) -> ExperimentState:
         """Tell whether the experiment runs, read from disk at most once a second.
 
         A state that cannot be read counts as halted.
@@ -183,26 +183,26 @@ class Experiment:
             try:
                 self._state = read_state(self._folder)
             except (OSError, IntegrityError) as error:
-                self._state = State("halted", str(error))
+                self._state = ExperimentState("halted", str(error))
             self._read_at = now
         return self._state
 
-    def _expose(self, arm: ArmDesign, unit: str) -> str:
+    def _log_exposure(self, arm: ArmDesign, unit: str) -> str:
         request = uuid4().hex
-        unit_hash = pseudonym(self._key, self.design.id, unit)
-        logged = self._write("exposure", unit=unit_hash, arm=arm.name, digest=arm.digest, request=request)
+        unit_hash = pseudonymize(self._key, self.design.id, unit)
+        logged = self._write_row("exposure", unit=unit_hash, arm=arm.name, digest=arm.digest, request=request)
         return request if logged else ""
 
-    def _finish(self, request: str, answer: Answer) -> None:
+    def _log_answer(self, request: str, answer: Answer) -> None:
         if request:
-            self._write("measured", request=request, trace=answer.trace.id, values=measured(answer))
+            self._write_row("measured", request=request, trace=answer.trace.id, values=measure_answer(answer))
             return
         self._outside[answer.trace.id] = None
         if len(self._outside) > REMEMBERED:
             self._outside.popitem(last=False)
 
-    def _write(self, kind: str, **fields: object) -> bool:
-        """False when the disk does not take it: a full disk must not keep a user from an answer."""
+    def _write_row(self, kind: str, **fields: object) -> bool:
+        """Return False when the disk does not take a row: a full disk must not keep a user from an answer."""
         if self._log.pid != os.getpid():  # forked: the file and its lock are the parent's
             self._log = self._new_log()
         try:
@@ -216,7 +216,7 @@ class Experiment:
         return ExposureLog(self._folder, self.design.id, self.design.seal, self._key)
 
 
-def measured(answer: Answer) -> dict[str, float]:
+def measure_answer(answer: Answer) -> dict[str, float]:
     """Return what an answer took and how it ended, under the names that guards and reports use."""
     usage = answer.usage
     return {
@@ -230,11 +230,7 @@ def measured(answer: Answer) -> dict[str, float]:
     }
 
 
-def _unlogged() -> str:
-    return ""
-
-
-def _loaded(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> Program:
+def _load_arm(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> Answerer:
     found = resolve(arm.version, artifacts)
     if found.digest != arm.digest:
         raise IntegrityError(
@@ -248,9 +244,8 @@ def _loaded(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | 
     return program
 
 
-def _number(name: str, value: float) -> float:
+def _require_number(name: str, value: float) -> float:
     if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ExperimentError(
-            f"The outcome {name}={str(value)[:40]!r} is not a number.", "Record numbers, or True and False."
-        )
+        what = f"The outcome {name}={str(value)[:40]!r} is not a number."
+        raise ExperimentError(what, "Record numbers, or True and False.")
     return float(value)

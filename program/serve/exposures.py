@@ -24,11 +24,11 @@ from program.errors import ExperimentError
 KEY = "RAGC_UNIT_KEY"
 PATTERN = "exposures-*.jsonl"
 MIN_KEY = 16
-Row = Mapping[str, Any]
+ExposureRow = Mapping[str, Any]
 
 
-def unit_key() -> bytes:
-    """Return the secret that units are pseudonymised with. Raises `ExperimentError` when it is absent or short."""
+def read_unit_key() -> bytes:
+    """Read the secret that units are pseudonymised with. Raises `ExperimentError` when it is absent or short."""
     key = os.environ.get(KEY, "")
     if len(key) < MIN_KEY:
         what = f"{KEY} has {len(key)} characters, at least {MIN_KEY} are needed" if key else f"{KEY} is not set"
@@ -39,20 +39,16 @@ def unit_key() -> bytes:
     return key.encode()
 
 
-def pseudonym(key: bytes, experiment: str, unit: str) -> str:
-    """Return 32 hexadecimal digits for a unit: the same throughout an experiment, unlinkable without the key."""
+def pseudonymize(key: bytes, experiment: str, unit: str) -> str:
+    """Return a unit's pseudonym: 32 hexadecimal digits, the same throughout an experiment."""
     return hmac.digest(key, f"{experiment}\0{unit}".encode(errors="surrogatepass"), "sha256")[:16].hex()
-
-
-def fingerprint(key: bytes) -> str:
-    """Return eight hexadecimal digits by which two hosts' keys can be told apart."""
-    return hmac.digest(key, b"ragc exposure log", "sha256")[:4].hex()
 
 
 class ExposureLog:
     """The file of one process: a row is one write to the end of it, so neither threads nor a kill mix rows.
 
-    A forked process needs a log of its own: `pid` tells whose this one is.
+    A forked process needs a log of its own: `pid` tells whose this one is. The first row holds eight hexadecimal
+    digits by which two hosts' keys can be told apart.
     """
 
     def __init__(self, folder: Path, experiment: str, seal: str, key: bytes) -> None:
@@ -60,7 +56,7 @@ class ExposureLog:
         self.pid = os.getpid()
         self.path = folder / f"exposures-{host}-{self.pid}.jsonl"
         self._experiment = experiment
-        self._opened = {"design": seal, "key": fingerprint(key)}
+        self._opened = {"design": seal, "key": hmac.digest(key, b"ragc exposure log", "sha256")[:4].hex()}
         self._descriptor = -1
         self._lock = threading.Lock()
 
@@ -71,14 +67,14 @@ class ExposureLog:
                 self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
                 # A process id comes again, and an earlier holder may have been killed in the middle of a row.
                 torn = os.fstat(self._descriptor).st_size > 0
-                self._write((b"\n" if torn else b"") + self._line("opened", self._opened))
-            self._write(self._line(kind, fields))
+                self._write_line((b"\n" if torn else b"") + self._format_row("opened", self._opened))
+            self._write_line(self._format_row(kind, fields))
 
-    def _line(self, kind: str, fields: Row) -> bytes:
+    def _format_row(self, kind: str, fields: ExposureRow) -> bytes:
         row = {"kind": kind, "ts": round(time.time(), 3), "experiment": self._experiment, **fields}
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
 
-    def _write(self, line: bytes) -> None:
+    def _write_line(self, line: bytes) -> None:
         written = os.write(self._descriptor, line)
         if written < len(line):  # a full disk: what follows starts on a line of its own
             os.close(self._descriptor)
@@ -91,15 +87,15 @@ def log_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(PATTERN))
 
 
-def read_rows(path: Path) -> Iterator[Row | None]:
+def read_rows(path: Path) -> Iterator[ExposureRow | None]:
     """Yield the rows of one file; None stands for a line that is not a row, such as one torn by a kill."""
     with path.open("rb") as file:
         for line in file:
             if line != b"\n":
-                yield _parsed(line)
+                yield _parse_row(line)
 
 
-def _parsed(line: bytes) -> Row | None:
+def _parse_row(line: bytes) -> ExposureRow | None:
     try:
         row = orjson.loads(line)
     except ValueError:

@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from program.answer import Answer
 from program.errors import VersionError
-from program.loop.rag import AgenticRAG
-from program.serve.reference import LATEST, Reference, is_alias, parse, versions
+from program.serve.reference import LATEST, Reference, find_versions, is_alias, parse_reference
+
+if TYPE_CHECKING:
+    from program.loop.rag import AgenticRAG
 
 RETRY_SECONDS = 30.0
 """A version that failed to load is tried again no sooner: its files may still be on their way."""
@@ -21,27 +23,27 @@ _log = logging.getLogger(__name__)
 
 
 class Followed:
-    """Answers with the version that an alias (or `latest`) names at the time of each question.
+    """A program that answers with the version an alias (or `latest`) names at the time of each question.
 
     A look at the alias comes before every question. When it moved, the question that noticed waits for the
     new version to load; those that come meanwhile, and those already under way, end on the old one. A version
     that fails to load is told in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
     """
 
-    def __init__(self, reference: str | Path, root: Path, load: Callable[[], AgenticRAG]) -> None:
-        """`load` gives the program of the version named now. Raises `VersionError` for a fixed reference."""
-        self._reference = parse(reference)
+    def __init__(self, reference: str | Path, root: Path, load_version: Callable[[], AgenticRAG]) -> None:
+        """Load the version named now. Raises `VersionError` for a reference that never moves."""
+        self._reference = parse_reference(reference)
         if self._reference.selector != LATEST and not is_alias(self._reference.selector):
             raise VersionError(
                 f"{reference} always names the same version.", "Follow an alias: name@production, or name@latest."
             )
         self._root = root
-        self._load = load
+        self._load_version = load_version
         self._lock = threading.Lock()
-        self._warned: object = None
+        self._warned_of: object = None
         self._retry_at: float | None = None
-        self._seen = _mark(self._reference, root)  # before loading: a move meanwhile is noticed at the next question
-        self._current = load()
+        self._seen = _fingerprint_alias(self._reference, root)  # before loading: a move meanwhile is noticed next time
+        self._current = load_version()
 
     @property
     def current(self) -> AgenticRAG:
@@ -49,58 +51,56 @@ class Followed:
         return self._current
 
     def __call__(self, question: str) -> Answer:
-        """The answer of the version named now."""
-        answer: Answer = self.renewed()(question)
+        """Answer with the version named now."""
+        answer: Answer = self.follow_alias()(question)
         return answer
 
     async def aask(self, question: str) -> Answer:
-        """The answer of the version named now, awaited; a new version loads beside the event loop."""
-        return await (await self._arenewed()).aask(question)
+        """Answer with the version named now; a new one loads beside the event loop."""
+        return await (await self._afollow_alias()).aask(question)
 
     async def stream(self, question: str) -> AsyncIterator[Any]:
-        """As `AgenticRAG.stream`: one version answers from the first event to the last."""
-        async for event in (await self._arenewed()).stream(question):
+        """Yield the events of the version named now, from the first to the last."""
+        async for event in (await self._afollow_alias()).stream(question):
             yield event
 
-    def renewed(self) -> AgenticRAG:
-        """The program of the version named now, loaded if the alias moved; the old one if that fails."""
+    def follow_alias(self) -> AgenticRAG:
+        """Return the program of the version named now; the old one when the new one fails to load."""
         if self._is_due() and self._lock.acquire(blocking=False):
             try:
-                self._renew()
+                self._load_anew()
             finally:
                 self._lock.release()
         return self._current
 
-    async def _arenewed(self) -> AgenticRAG:
-        return await asyncio.to_thread(self.renewed) if self._is_due() else self._current
+    async def _afollow_alias(self) -> AgenticRAG:
+        return await asyncio.to_thread(self.follow_alias) if self._is_due() else self._current
 
     def _is_due(self) -> bool:
-        retry = self._retry_at
-        return _mark(self._reference, self._root) != self._seen or (retry is not None and time.monotonic() >= retry)
+        moved = _fingerprint_alias(self._reference, self._root) != self._seen
+        return moved or (self._retry_at is not None and time.monotonic() >= self._retry_at)
 
-    def _renew(self) -> None:
-        mark = _mark(self._reference, self._root)
+    def _load_anew(self) -> None:
+        seen = _fingerprint_alias(self._reference, self._root)
         try:
-            fresh = self._load()
+            self._current = self._load_version()
+            self._retry_at = None
         except Exception as error:  # whatever is wrong with the new version, the old one can answer
             self._retry_at = time.monotonic() + RETRY_SECONDS
-            if mark != self._warned:
-                self._warned = mark
+            if seen != self._warned_of:
+                self._warned_of = seen
                 version = self._current.runtime.version
                 _log.warning(
                     "%s moved, but what it names does not load; %s goes on. %s", self._reference, version, error
                 )
-        else:
-            self._retry_at = None
-            self._current = fresh
-        self._seen = mark
+        self._seen = seen
 
 
-def _mark(reference: Reference, root: Path) -> object:
-    """Something that changes when the reference may name another version; None when it names nothing."""
+def _fingerprint_alias(reference: Reference, root: Path) -> object:
+    """Return something that changes when the reference may name another version; None when it names nothing."""
     try:
         if reference.selector == LATEST:
-            return versions(root, reference.name)[-1:]
+            return find_versions(root, reference.name)[-1:]
         found = (root / reference.name / "aliases" / f"{reference.selector}.json").stat(follow_symlinks=False)
     except OSError:
         return None

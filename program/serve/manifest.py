@@ -15,18 +15,17 @@ from typing import Any
 import orjson
 
 from program.errors import IntegrityError, RagcError
-from program.serve.reference import MANIFEST, VERSION, is_name, number
+from program.serve.reference import MANIFEST, VERSION, is_name, version_number
 from program.storage import sync_folder
 
-"""What the name of a file or folder begins with until it is whole."""
-
-SCHEMA = {"major": 1, "minor": 0}
+SCHEMA = {"major": 2, "minor": 0}
 KINDS = (".json", ".jsonl", ".safetensors", ".html")
 """What a sealed folder may hold: data only, nothing that runs when it is read. Only the report is HTML."""
 RECORDS = frozenset(["scores.jsonl", "report.html"])
 """Files about a program rather than of it: their timings and dates do not count as its content."""
-SECTIONS = ("program", "data", "knowledge", "models", "optimizer", "points", "scores", "cost", "env", "git")
 SHOWN = 200  # characters of why something cannot be read
+RESTORE = "Restore it from a copy, or compile a new version: ragc compile PROJECT"
+COMPILE_AGAIN = "Compile it again with this ragc: ragc compile PROJECT"
 _UNSEALED = "0" * 64
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _SEAL = re.compile(rb'^  "seal": "sha256:([0-9a-f]{64})"', re.MULTILINE)
@@ -34,131 +33,141 @@ _SEAL = re.compile(rb'^  "seal": "sha256:([0-9a-f]{64})"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class SealedFile:
-    """One file of a sealed folder: its name, bytes, and `sha256:` digest."""
+    """One file of a sealed folder."""
 
     path: str
+    """The name of the file."""
     size: int
+    """The size in bytes."""
     digest: str
+    """The digest of its bytes, `sha256:...`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest, read. `digest` is the version's own: `sha256:` of the manifest's bytes.
-
-    `fields` holds everything the manifest says, keys of a newer minor schema included.
-    """
+    """The manifest of a version."""
 
     folder: Path
+    """The sealed folder."""
     digest: str
+    """The digest of the manifest's bytes, which is the version's own."""
     files: tuple[SealedFile, ...]
+    """The sealed files."""
     fields: Mapping[str, Any]
+    """All that the manifest says, keys of a newer minor schema included."""
 
     @property
     def name(self) -> str:
+        """The name of the program."""
         return str(self.fields.get("name", ""))
 
     @property
     def version(self) -> str:
-        """The number alone: `v7`."""
+        """The version number alone: `v7`."""
         return str(self.fields.get("version", ""))
 
     @property
+    def label(self) -> str:
+        """The name and the number, `helpdesk@v7`, as messages say them."""
+        return f"{self.name}@{self.version}"
+
+    @property
     def parent(self) -> str | None:
-        """The reference this version was compiled from."""
+        """The reference of the version that this one was compiled from."""
         return self.fields.get("parent")
 
     @property
     def created_at(self) -> str:
-        """UTC, ISO 8601."""
+        """The time of sealing, UTC, ISO 8601."""
         return str(self.fields.get("created_at", ""))
 
     @property
     def content_digest(self) -> str:
-        """The same for two versions that hold the same program."""
+        """The digest of the program alone: equal for two versions that hold the same one."""
         return str(self.fields.get("content_digest", ""))
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """One of SECTIONS, empty when the manifest has none."""
+        """Return a table of the manifest, such as `points` or `scores`; empty when there is none."""
         found = self.fields.get(name)
         return found if isinstance(found, Mapping) else {}
 
 
-def seal(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> Manifest:
-    """Write the files and their manifest to a new folder, down to the disk, and return the manifest.
+def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> Manifest:
+    """Write files and their manifest to a new folder, down to the disk.
 
-    `manifest` gives name, version, parent and any of SECTIONS; the schema, the files' digests, the content
-    digest, the seal and (when missing) `created_at` are filled in. Raises `IntegrityError` for a file kind
-    that is not data, `FileExistsError` when the folder exists.
+    `manifest` gives name, version, parent and any tables; the schema, the files' digests, the content digest, the
+    seal and (when missing) `created_at` are filled in. Raises `IntegrityError` for a kind of file that is not data,
+    `FileExistsError` when the folder exists.
     """
     for name, content in files.items():
-        if problem := _unsuitable(name, content):
+        if problem := _find_unsuitable(name, content):
             raise IntegrityError(f"{name} cannot be sealed: {problem}.", "Seal JSON and safetensors only.")
-    listed = [
-        {"path": name, "size": len(content), "digest": digest_of(content)} for name, content in sorted(files.items())
-    ]
-    fields = {"parent": None, "created_at": datetime.now(UTC).isoformat(timespec="seconds"), **manifest}
-    fields |= {
+    fields = {"parent": None, "created_at": datetime.now(UTC).isoformat(timespec="seconds"), **manifest} | {
         "schema": SCHEMA,
-        "files": listed,
-        "content_digest": content_digest(files),
+        "files": [{"path": n, "size": len(c), "digest": digest_of(c)} for n, c in sorted(files.items())],
+        "content_digest": _digest_program(files),
         "seal": f"sha256:{_UNSEALED}",
     }
     blank = orjson.dumps(fields, option=_CANONICAL)
-    sealed = blank.replace(
-        f'\n  "seal": "sha256:{_UNSEALED}"'.encode(),
-        f'\n  "seal": "{digest_of(blank)}"'.encode(),
-    )
-    write_files(folder, {**files, MANIFEST: sealed})
-    return _view(folder, sealed)
+    seal = f'\n  "seal": "{digest_of(blank)}"'.encode()
+    sealed = blank.replace(f'\n  "seal": "sha256:{_UNSEALED}"'.encode(), seal)
+    folder.mkdir(parents=True)
+    for name, content in {**files, MANIFEST: sealed}.items():
+        with (folder / name).open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    sync_folder(folder)
+    return _parse_manifest(folder, sealed)
 
 
-def verify(folder: Path, digest: str = "") -> Manifest:
-    """The manifest of a folder in which every byte is as it was sealed.
+def verify_folder(folder: Path, digest: str = "") -> Manifest:
+    """Return the manifest of a folder in which every byte is as it was sealed.
 
     `digest`, when given, is the version digest expected. Raises `IntegrityError` that lists every
     difference: changed, missing and surplus files, sizes, a foreign schema, a changed manifest.
     """
-    if found := differences(folder, digest):
-        raise IntegrityError(f"{folder} is not as it was sealed: {'; '.join(found)}.", mend(folder))
-    return read(folder)
+    if found := find_differences(folder, digest):
+        what = f"{folder} is not as it was sealed: {'; '.join(found)}."
+        raise IntegrityError(what, suggest_remedy(folder), path=str(folder), differences=found)
+    return read_manifest(folder)
 
 
-def mend(folder: Path) -> str:
-    """What to do about a folder that does not verify."""
+def suggest_remedy(folder: Path) -> str:
+    """Return what to do about a folder that does not verify."""
     try:
-        major = read(folder).section("schema").get("major")
+        major = read_manifest(folder).section("schema").get("major")
     except IntegrityError:
         major = SCHEMA["major"]
     if major == SCHEMA["major"]:
         return "Restore the folder from a copy, or compile a new version: ragc compile PROJECT"
     if isinstance(major, int) and major > SCHEMA["major"]:
         return "Install the ragc that wrote it, or a newer one; or compile it again with this one: ragc compile PROJECT"
-    return "Compile it again with this ragc: ragc compile PROJECT"
+    return COMPILE_AGAIN
 
 
-def read(folder: Path) -> Manifest:
-    """The manifest of a folder, its files unchecked. Raises `IntegrityError` when it cannot be read."""
+def read_manifest(folder: Path) -> Manifest:
+    """Read a folder's manifest, its files unchecked. Raises `IntegrityError` when it cannot be read."""
     try:
-        return _view(folder, (folder / MANIFEST).read_bytes())
+        return _parse_manifest(folder, (folder / MANIFEST).read_bytes())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"{folder / MANIFEST} is unreadable."
-        raise IntegrityError(what, "Restore the folder from a copy.") from error
+        raise IntegrityError.unreadable(folder / MANIFEST, "Restore the folder from a copy.") from error
 
 
-def differences(folder: Path, digest: str = "") -> list[str]:
-    """Every way in which a folder is not as it was sealed, in words; empty when it is sound.
+def find_differences(folder: Path, digest: str = "") -> list[str]:
+    """List in words every way in which a folder is not as it was sealed.
 
     A seal finds accidents and careless edits. It is not a signature: whoever rewrites the files can rewrite
     the manifest, which is what `digest`, kept elsewhere, is for.
     """
     try:
-        manifest = read(folder)
+        manifest = read_manifest(folder)
     except IntegrityError as error:
         return [error.what.rstrip(".")]
     major = manifest.section("schema").get("major")
     if major != SCHEMA["major"]:
         return [f"its schema is {major}, this program reads {SCHEMA['major']}"]
-    found = _manifest_differences(manifest, digest)
+    found = _find_manifest_differences(manifest, digest)
     listed = {file.path: file for file in manifest.files}
     with os.scandir(folder) as entries:
         present = {e.name: e.is_file(follow_symlinks=False) for e in entries if e.name != MANIFEST}
@@ -169,54 +178,38 @@ def differences(folder: Path, digest: str = "") -> list[str]:
             found.append(f"{name} is missing")
         elif not present[name]:
             found.append(f"{name} is not a plain file")
-        elif problem := _file_difference(folder / name, listed[name]):
+        elif problem := _find_file_difference(folder / name, listed[name]):
             found.append(f"{name} {problem}")
     return found
 
 
 @contextmanager
-def readable(what: object) -> Iterator[None]:
-    """Inside, content of versions that makes no sense to its reader is an `IntegrityError`: for what reads little else.
+def refuse_unreadable(what: object) -> Iterator[None]:
+    """Raise `IntegrityError` when sealed content read inside makes no sense to its reader.
 
-    Digests tell that files are as they were sealed, not that a ragc wrote them.
+    Digests tell that files are as they were sealed, not that a ragc wrote them: the block should do little else.
     """
     try:
         yield
     except (RagcError, ImportError, OSError, MemoryError):
         raise
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
-        raise IntegrityError(
-            f"{what} cannot be read ({type(error).__name__}: {str(error)[:SHOWN]}).",
-            "Restore it from a copy, or compile a new version: ragc compile PROJECT",
-        ) from error
+        why = f"{type(error).__name__}: {str(error)[:SHOWN]}"
+        raise IntegrityError(f"{what} cannot be read ({why}).", RESTORE) from error
 
 
 def digest_of(content: bytes) -> str:
-    """`sha256:` and 64 hexadecimal digits."""
+    """Return `sha256:` and 64 hexadecimal digits."""
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
-def content_digest(files: Mapping[str, bytes]) -> str:
-    """The digest of what a program consists of: the names and bytes of its files, RECORDS left out.
-
-    No date or timing enters it, so two compiles that end in the same program have the same one.
-    """
+def _digest_program(files: Mapping[str, bytes]) -> str:
+    """Digest the names and bytes of a program's files, without dates and timings."""
     counted = sorted(files.keys() - RECORDS)
     return digest_of("".join(f"{digest_of(files[name])} {name}\n" for name in counted).encode())
 
 
-def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write a new folder of files, down to the disk. Raises `FileExistsError` when the folder exists."""
-    folder.mkdir(parents=True)
-    for name, content in contents.items():
-        with (folder / name).open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    sync_folder(folder)
-
-
-def _view(folder: Path, content: bytes) -> Manifest:
+def _parse_manifest(folder: Path, content: bytes) -> Manifest:
     fields = orjson.loads(content)
     if not isinstance(fields.get("parent"), str | None):
         raise TypeError("a parent is a reference")
@@ -224,8 +217,8 @@ def _view(folder: Path, content: bytes) -> Manifest:
     return Manifest(folder, digest_of(content), files, fields)
 
 
-def _unsuitable(name: str, content: bytes) -> str:
-    """Why a file may not be sealed, or nothing."""
+def _find_unsuitable(name: str, content: bytes) -> str:
+    """Return why a file may not be sealed, or nothing."""
     if not is_name(name) or name == MANIFEST:
         return "its name is not a plain lower-case file name"
     if not name.endswith(KINDS):
@@ -242,8 +235,8 @@ def _unsuitable(name: str, content: bytes) -> str:
     return ""
 
 
-def _manifest_differences(manifest: Manifest, digest: str) -> list[str]:
-    """What is wrong with the manifest itself: its seal, its version's digest, the names it lists."""
+def _find_manifest_differences(manifest: Manifest, digest: str) -> list[str]:
+    """List what is wrong with the manifest itself: its seal, its version's digest, the names in it."""
     found = []
     content = (manifest.folder / MANIFEST).read_bytes()
     seals = _SEAL.findall(content)
@@ -253,13 +246,13 @@ def _manifest_differences(manifest: Manifest, digest: str) -> list[str]:
         found.append(f"{MANIFEST} was changed")
     elif digest and digest != manifest.digest:
         found.append(f"{MANIFEST} is {manifest.digest} instead of {digest}")
-    elif named and (manifest.digest[7:15] != named[2] or manifest.version != f"v{number(named[0])}"):
+    elif named and (manifest.digest[7:15] != named[2] or manifest.version != f"v{version_number(named[0])}"):
         found.append(f"{MANIFEST} is of another version: {manifest.version}-{manifest.digest[7:15]}")
     unsafe = [f.path for f in manifest.files if not is_name(f.path) or not f.path.endswith(KINDS)]
     return found + [f"{path!r} may not be in a version" for path in unsafe]
 
 
-def _file_difference(path: Path, sealed: SealedFile) -> str:
+def _find_file_difference(path: Path, sealed: SealedFile) -> str:
     content = path.read_bytes()
     if len(content) != sealed.size:
         return f"has {len(content)} bytes instead of {sealed.size}"

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from asyncio import CancelledError
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
-import orjson
-
-from program.answer import Answer, Outcome
 from program.errors import RagcError
 from program.loop.decisions import undecided
 from program.loop.requests import Find, Reply, Request
 from program.passage import Passage
-from program.trace import Step, TraceLog
+from program.trace import Step
 
-UNRETRIEVED = "unretrieved"
 SHOWN = 200  # characters of a text that a step shows
-_LOG = logging.getLogger("ragc.trace")
 
 
 def step_of(
@@ -51,39 +44,6 @@ def reason(error: BaseException) -> str:
         return "no reply in time"
     what = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
     return what[:SHOWN]
-
-
-def log(answer: Answer, question: str, preset: str, to: TraceLog) -> None:
-    """Writes the answer's line, and one more for the reviewer or the auditor when it is theirs.
-
-    An answer is worth more than its trace: where nothing can be written a warning says so, once for each log.
-    """
-    try:
-        _write(answer, question, preset, to)
-    except (OSError, orjson.JSONEncodeError) as error:
-        if not to.unwritable.is_set():
-            to.unwritable.set()
-            _LOG.warning("Traces cannot be written to %s (%s): answers go on without them.", to.folder, error)
-
-
-def _write(answer: Answer, question: str, preset: str, to: TraceLog) -> None:
-    entry = {
-        **answer.as_dict(),
-        "question": question,
-        "at": time.time(),
-        "preset": preset,
-        "route": answer.route,
-        "sources": answer.sources,
-        "retrieved": answer.retrieved,
-        "rounds": [asdict(one) for one in answer.rounds],
-        "steps": [step.as_dict() for step in answer.trace.steps],
-    }
-    to.traces.append(entry)
-    short = {name: entry[name] for name in ("trace_id", "at", "question", "text", "confidence", "path", "version")}
-    if answer.outcome is Outcome.ANSWERED and answer.confidence < to.review_below:
-        to.review.append(short)
-    if UNRETRIEVED in answer.trace.path:
-        to.audit.append(short)
 
 
 def _shown(inputs: Mapping[str, Any]) -> list[Any]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from optimize.abtest.aggregation import merge
 from optimize.abtest.arms import breaches
-from program.serve.design import ArmDesign, Design, Guard
+from program.serve.experiment_design import ArmDesign, Design, MetricGuard
 
 DESIGN = Design(
     id="exp-a",
@@ -136,12 +136,12 @@ def test_what_cannot_be_used_is_counted():
     [("latency_s<=3", 3, 3.1), ("latency_s < 3", 2.9, 3), ("score>=0.5", 0.5, 0.4), ("score > 0.5", 0.6, 0.5)],
 )
 def test_a_guard_is_read_as_it_is_written(text, kept, broken):
-    guard = Guard.parse(text)
+    guard = MetricGuard.parse(text)
     assert not guard.breached(kept)
     assert guard.breached(broken)
 
 
 def test_a_unit_breaches_by_one_answer_and_one_that_was_not_measured_counts_for_nothing():
-    guard = Guard.parse("latency_s<=3")
+    guard = MetricGuard.parse("latency_s<=3")
     users = [[{"latency_s": 1}, {"latency_s": 4}], [{"latency_s": 1}, {}], [{}], []]
     assert breaches(users, guard) == (1, 1)

@@ -17,9 +17,9 @@ from program.loop.decisions import jsonable
 from program.loop.parameters import apply, is_candidate, space
 from program.loop.parameters import read as values
 from program.models.gateway import shared_gateway
-from program.serve.manifest import read
+from program.project import Project
+from program.serve.manifest import read_manifest
 from program.serve.reference import resolve
-from program.settings import Project
 from tests.conftest import write_shop
 from tests.support.provider import serve
 from tests.support.replies import obliging
@@ -100,7 +100,7 @@ def test_an_instruction_that_helps_is_proposed_found_and_sealed(helped):
     assert instruction(folder, done.parent) != GOOD
     sealed = load(done.reference, artifacts=folder / "artifacts")
     assert "1.7 litres" in sealed("How much water does the Merle hold?").text
-    points = read(resolve(done.reference, folder / "artifacts").path).section("points")
+    points = read_manifest(resolve(done.reference, folder / "artifacts").path).section("points")
     assert not any(is_candidate(name) for point in points.values() for name in point)
 
 
@@ -109,7 +109,9 @@ def test_what_was_proposed_is_not_paid_twice_and_a_warm_compile_ends_in_the_same
     paid = provider.calls
     second = compiled_(folder)
     assert (second.calls, provider.calls) == (0, paid)
-    digests = [read(resolve(r, folder / "artifacts").path).content_digest for r in (first.reference, second.reference)]
+    digests = [
+        read_manifest(resolve(r, folder / "artifacts").path).content_digest for r in (first.reference, second.reference)
+    ]
     assert digests[0] == digests[1]
 
 

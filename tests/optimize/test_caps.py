@@ -12,7 +12,7 @@ from optimize.compiler.spending import SEARCH_SHARE
 from optimize.compiler.study import open_study
 from program.errors import BudgetError
 from program.models.gateway import shared_gateway
-from program.settings import Project
+from program.project import Project
 
 CALLS, SECONDS = 90, 600.0
 

@@ -17,9 +17,9 @@ from optimize.labelled.dataset import read_labelled
 from program import load
 from program.errors import VersionError
 from program.loop.parameters import read as read_setting
-from program.serve.manifest import read
+from program.project import Project
+from program.serve.manifest import read_manifest
 from program.serve.reference import resolve
-from program.settings import Project
 
 OWN = 0.01
 candidates = st.lists(
@@ -93,7 +93,7 @@ def ask(compiled, *options, question="How many watts does the Wren draw?"):
 
 
 def test_the_economy_point_is_another_setting_and_asks_fewer_calls(compiled):
-    points = read(resolve("shop@v2", compiled / "artifacts").path).section("points")
+    points = read_manifest(resolve("shop@v2", compiled / "artifacts").path).section("points")
     assert points["economy"] != points["balanced"]
     root = compiled / "artifacts"
     balanced, economy = (calls_of(load("shop@v2", artifacts=root, point=p), compiled) for p in ("balanced", "economy"))

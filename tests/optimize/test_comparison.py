@@ -1,15 +1,18 @@
-"""Comparisons of made-up score rows, as `ragc eval` writes them."""
+"""Comparisons of made-up score rows, as `ragc eval` writes them, and their guardrails."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from optimize.cli import ab
-from optimize.evaluation.comparison import compare
-from optimize.registry.versions import publish
+from optimize.evaluation.comparison import Margin, check_guardrail, compare_rows, parse_margin
+from optimize.registry.versions import publish_version
 from program.errors import DataError
 
 QUESTIONS = 80
@@ -33,30 +36,28 @@ BAD = ["wrong", "correct"] * 40
 OTHER = np.random.default_rng(0).permutation(GOOD).tolist()
 
 
-def test_a_version_that_answers_more_is_better_and_the_other_way_round_worse():
-    assert compare(rows(BAD), rows(GOOD)).verdict == "better"
-    assert compare(rows(GOOD), rows(BAD)).verdict == "worse"
+def test_the_verdict_is_better_worse_or_no_detectable_difference():
+    assert compare_rows(rows(BAD), rows(GOOD)).verdict == "better"
+    assert compare_rows(rows(GOOD), rows(BAD)).verdict == "worse"
+    chance = compare_rows(rows(GOOD), rows(OTHER))
+    assert chance.verdict == "no_detectable_difference"
+    assert chance.text().startswith("no detectable difference (could have seen 0.")
+    few = compare_rows(rows(BAD[:40]), rows(GOOD[:40]))
+    assert "fewer than 6 topics" in few.text() and few.as_dict()["mde"] is None
+    assert compare_rows(rows(BAD)[::-1], rows(GOOD)).as_dict() == compare_rows(rows(BAD), rows(GOOD)).as_dict()
 
 
-def test_versions_that_differ_by_chance_show_no_detectable_difference():
-    found = compare(rows(GOOD), rows(OTHER))
-    assert found.verdict == "no_detectable_difference"
-    assert found.text().startswith("no detectable difference (could have seen 0.")
-
-
-def test_fewer_than_six_topics_say_so():
-    assert "fewer than 6 topics" in compare(rows(BAD[:40]), rows(GOOD[:40])).text()
-
-
-def test_more_calls_and_more_wrong_answers_are_worse():
-    others = compare(rows(BAD, calls=1.0), rows(GOOD, calls=3.0)).as_dict()["others"]
+def test_more_calls_and_more_wrong_answers_are_worse_and_the_other_metrics_are_corrected_together():
+    found = compare_rows(rows(BAD, calls=1.0), rows(GOOD, calls=3.0))
+    others = found.as_dict()["others"]
     assert others["model_calls"]["verdict"] == "worse"
-    assert others["wrong"]["difference"] == -0.5
-    assert others["wrong"]["verdict"] == "better"
+    assert (others["wrong"]["difference"], others["wrong"]["verdict"]) == (-0.5, "better")
+    alone = compare_rows(rows(BAD), rows(GOOD, calls=3.0), metric="wrong").test.p
+    assert alone < found.others["wrong"].p <= 3 * alone + 1e-12
 
 
 def test_the_json_shape_is_the_published_one():
-    shape = compare(rows(BAD), rows(GOOD)).as_dict()
+    shape = compare_rows(rows(BAD), rows(GOOD)).as_dict()
     assert list(shape)[:10] == [
         "verdict", "metric", "difference", "ci", "p", "n", "topics", "mde", "others", "flipped"
     ]  # fmt: skip
@@ -65,84 +66,104 @@ def test_the_json_shape_is_the_published_one():
     assert json.loads(json.dumps(shape, allow_nan=False)) == shape
 
 
-def test_what_cannot_be_said_is_null():
-    assert compare(rows(BAD[:40]), rows(GOOD[:40])).as_dict()["mde"] is None
-
-
 def test_the_difference_of_a_share_ends_at_one_that_of_a_count_where_it_will():
     before = rows(["wrong"] * 20, calls=1.0)
     after = rows(["correct"] * 15 + ["wrong"] * 5, calls=1.0)
     for n, row in enumerate(after):
         row["metrics"]["model_calls"], before[n]["tags"] = 1.0 + n % 7, ["all"]
-    found = compare(before, after)
+    found = compare_rows(before, after)
     assert found.others["correct"].ci[1] == 1 and found.others["wrong"].ci[0] == -1
     assert found.others["model_calls"].ci[1] > 1 and found.test.ci[1] > 2
-    shares = compare(before, after, "correct").as_dict()
+    shares = compare_rows(before, after, "correct").as_dict()
     assert shares["ci"][1] == shares["by_tag"]["all"]["ci"][1] == 1
-
-
-def test_the_other_metrics_are_corrected_together():
-    a, b = rows(BAD, calls=1.0), rows(GOOD, calls=2.0)
-    alone = compare(a, b, metric="wrong").test.p
-    together = compare(a, b).others["wrong"].p
-    assert alone < together <= 3 * alone + 1e-12
 
 
 def test_a_metric_counts_where_both_versions_have_it():
     a, b = rows(GOOD, recall=0.5), rows(GOOD, recall=0.5)
     for row in b[:30]:
         row["metrics"]["retrieval_recall"] = None
-    assert compare(a, b, metric="retrieval_recall").test.n == 50
-    assert "retrieval_recall" not in compare(rows(GOOD), b).others
-
-
-def test_the_order_of_the_questions_does_not_matter():
-    assert compare(rows(BAD)[::-1], rows(GOOD)).as_dict() == compare(rows(BAD), rows(GOOD)).as_dict()
-
-
-def test_different_questions_are_an_error_that_counts_them():
-    with pytest.raises(DataError, match=r"78 in both, 2 only in A, 0 only in B.* --data FILE"):
-        compare(rows(GOOD), rows(GOOD)[2:])
-
-
-def test_a_question_scored_twice_is_an_error():
-    with pytest.raises(DataError, match="B holds 81 scores for 80 questions"):
-        compare(rows(GOOD), [*rows(GOOD), rows(GOOD)[0]])
-
-
-def test_an_unknown_metric_is_an_error_that_names_the_known_ones():
-    with pytest.raises(DataError, match=r"no metric 'utlity'.*utility"):
-        compare(rows(GOOD), rows(GOOD), metric="utlity")
-
-
-@pytest.fixture
-def offline(tmp_path):
-    """`ragc ab offline` on two published versions."""
-    for words in (BAD, GOOD, OTHER):
-        lines = "".join(json.dumps(row) + "\n" for row in rows(words))
-        publish("helpdesk", {}, {"scores.jsonl": lines.encode()}, tmp_path)
-    publish("helpdesk", {}, {"program.json": b"{}"}, tmp_path)
-    app = typer.Typer()
-    ab.register(app)
-    return lambda *args: CliRunner().invoke(app, ["ab", "offline", *args, "--artifacts", str(tmp_path)])
+    assert compare_rows(a, b, metric="retrieval_recall").test.n == 50
+    assert "retrieval_recall" not in compare_rows(rows(GOOD), b).others
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "code", "verdict"),
-    [("v1", "v2", 0, "better"), ("v2", "v1", 1, "worse"), ("v2", "v3", 3, "no_detectable_difference")],
+    ("b", "metric", "complaint"),
+    [
+        (rows(GOOD)[2:], "utility", r"78 in both, 2 only in A, 0 only in B.* --data FILE"),
+        ([*rows(GOOD), rows(GOOD)[0]], "utility", "B holds 81 scores for 80 questions"),
+        (rows(GOOD), "utlity", r"no metric 'utlity'.*utility"),
+    ],
 )
-def test_the_exit_code_tells_the_verdict(offline, a, b, code, verdict):
-    result = offline(f"helpdesk@{a}", f"helpdesk@{b}", "--json")
-    assert (result.exit_code, json.loads(result.stdout)["verdict"]) == (code, verdict)
+def test_what_cannot_be_compared_is_an_error(b, metric, complaint):
+    with pytest.raises(DataError, match=complaint):
+        compare_rows(rows(GOOD), b, metric)
 
 
-def test_the_page_for_people_opens_with_the_verdict(offline):
-    result = offline("helpdesk@v1", "helpdesk@v2")
-    assert result.stdout.startswith("better: utility +0.9")
-    assert "Question 0?" in result.stdout
+def test_the_command_opens_with_the_verdict_and_its_exit_code_tells_it(tmp_path):
+    for words in (BAD, GOOD, OTHER):
+        lines = "".join(json.dumps(row) + "\n" for row in rows(words))
+        publish_version("helpdesk", {}, {"scores.jsonl": lines.encode()}, tmp_path)
+    publish_version("helpdesk", {}, {"program.json": b"{}"}, tmp_path)
+    app = typer.Typer()
+    ab.register(app)
+
+    def offline(a, b, *options):
+        names = [f"helpdesk@v{n}" for n in (a, b)]
+        return CliRunner().invoke(app, ["ab", "offline", *names, "--artifacts", str(tmp_path), *options])
+
+    for a, b, code, verdict in ((1, 2, 0, "better"), (2, 1, 1, "worse"), (2, 3, 3, "no_detectable_difference")):
+        result = offline(a, b, "--json")
+        assert (result.exit_code, json.loads(result.stdout)["verdict"]) == (code, verdict)
+    page = offline(1, 2).stdout
+    assert page.startswith("better: utility +0.9") and "Question 0?" in page
+    with pytest.raises(DataError, match=r"holds no scores\.jsonl"):
+        raise offline(1, 4).exception
 
 
-def test_a_version_that_was_never_scored_is_an_error(offline):
-    result = offline("helpdesk@v1", "helpdesk@v4")
-    assert isinstance(result.exception, DataError)
-    assert "holds no scores.jsonl" in str(result.exception)
+def shifted(worse, n=200, topics=20, seed=0):
+    rng = np.random.default_rng(seed)
+    a = rng.uniform(0.2, 0.8, n)
+    return a, a + worse + rng.normal(0, 0.05, n), [i % topics for i in range(n)]
+
+
+@pytest.mark.parametrize(("worse", "state"), [(-0.1, "holds"), (0.0, "holds"), (0.02, "not_shown"), (0.2, "breached")])
+def test_a_margin_holds_is_breached_or_is_not_shown(worse, state):
+    found = check_guardrail(Margin("wrong", 0.02), *shifted(worse))
+    assert found.state == state
+    assert found.worse == pytest.approx(worse, abs=0.02) and found.limit > found.worse
+
+
+def test_more_of_a_good_thing_is_no_breach_and_few_questions_without_a_change_show_nothing():
+    a, b, topics = shifted(0.2)
+    assert check_guardrail(Margin("correct", 0.02), a, b, topics).state == "holds"
+    assert check_guardrail(Margin("correct", 0.02), b, a, topics).state == "breached"
+    for n, state in ((30, "not_shown"), (200, "holds")):
+        assert check_guardrail(Margin("wrong", 0.02), [0.0] * n, [0.0] * n).state == state
+
+
+def test_a_relative_margin_is_on_the_ratio_of_geometric_means():
+    rng = np.random.default_rng(1)
+    a, margin = rng.lognormal(0, 1, 200), Margin("seconds", 0.25, relative=True)
+    found = check_guardrail(margin, a, a * rng.lognormal(math.log(1.1), 0.05, 200))
+    assert found.state == "holds" and found.worse == pytest.approx(0.1, abs=0.02)
+    assert check_guardrail(margin, [0.0, 1.0], [5.0, 1.0]).n == 1
+    assert check_guardrail(margin, [0.0], [0.0]).state == "not_measured"
+
+
+def test_a_version_right_on_the_margin_passes_in_at_most_one_case_of_twenty():
+    runs, margin = 400, Margin("wrong", 0.02)
+    passed = sum(check_guardrail(margin, *shifted(0.02, seed=n)).state == "holds" for n in range(runs))
+    assert passed / runs <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / runs)
+
+
+@given(st.from_regex(r"[a-z][a-z0-9_]{0,9}", fullmatch=True), st.integers(0, 400), st.booleans())
+def test_a_margin_that_is_printed_is_read_back(metric, hundredths, relative):
+    margin = Margin(metric, hundredths / 100, relative)
+    again = parse_margin(str(margin))
+    assert (again.metric, again.relative, again.worse_by) == (metric, relative, pytest.approx(margin.worse_by))
+
+
+@pytest.mark.parametrize("text", ["", "wrong", "wrong:", "wrong:-1", "wrong<=1", "wrong:1e3", "Wrong:1", ":0.2"])
+def test_what_is_no_guardrail_is_refused(text):
+    with pytest.raises(DataError, match="is not a guardrail"):
+        parse_margin(text)

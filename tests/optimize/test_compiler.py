@@ -11,13 +11,13 @@ import pytest
 
 from optimize.compiler import plan
 from optimize.compiler.compile import compile_project
-from optimize.registry.aliases import promote
+from optimize.registry.aliases import promote_version
 from program import open_program
 from program.errors import BudgetError, DataError, ModelError, StudyError, VersionError
 from program.loop.presets import PRESETS
-from program.serve.manifest import read, verify
+from program.project import Project
+from program.serve.manifest import read_manifest, verify_folder
 from program.serve.reference import resolve
-from program.settings import Project
 
 FIRSTS = 3 + len(PRESETS) + 1  # as it is, with labels, fitted, the published designs; then what is swept
 TRIALS = FIRSTS + 6
@@ -28,7 +28,7 @@ def compile_(folder, **options):
 
 
 def digest_of(folder, done):
-    return read(resolve(done.reference, folder / "artifacts").path).content_digest
+    return read_manifest(resolve(done.reference, folder / "artifacts").path).content_digest
 
 
 def test_a_second_compile_calls_nothing_and_ends_in_the_same_program(paid_shop, model):
@@ -58,7 +58,7 @@ def test_no_cap_on_calls_is_ever_passed_and_the_best_so_far_is_sealed(paid_shop,
     done = compile_(paid_shop, max_calls=90)
     assert len(model.calls) <= 90
     assert done.stopped_by == "calls"
-    assert verify(resolve(done.reference, paid_shop / "artifacts").path).parent == done.parent
+    assert verify_folder(resolve(done.reference, paid_shop / "artifacts").path).parent == done.parent
 
 
 def test_no_cap_on_money_is_ever_passed(paid_shop, model):
@@ -123,7 +123,7 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
     from optimize.compiler import demonstrations, scoring
     from optimize.evaluation import metrics
 
-    judge = metrics.judge
+    judge = metrics.judge_answer
 
     def broken(question, outcome, text):
         if question.id in {"q1", "q5"}:
@@ -218,10 +218,10 @@ def test_the_answers_of_a_stand_in_are_counted(paid_shop, model):
 
 def test_the_parent_that_an_alias_names_is_sealed_by_its_own_name(paid_shop):
     first = compile_(paid_shop)
-    promote(first.reference, "production", root=paid_shop / "artifacts")
+    promote_version(first.reference, "production", root=paid_shop / "artifacts")
     for origin in ("shop@production", str(resolve(first.reference, paid_shop / "artifacts").path)):
         second = compile_(paid_shop, origin=origin)
-        parent = read(resolve(second.reference, paid_shop / "artifacts").path).parent
+        parent = read_manifest(resolve(second.reference, paid_shop / "artifacts").path).parent
         assert resolve(parent, paid_shop / "artifacts") == resolve(first.reference, paid_shop / "artifacts")
         assert parent == second.parent != origin
 
@@ -261,7 +261,7 @@ def test_of_several_studies_each_can_be_gone_on_with(paid_shop):
             compile_(paid_shop, max_calls=2, seed=seed)
     older = compile_(paid_shop, study="shop-1", max_calls=10_000)
     assert older.study == "shop-1"
-    manifest = read(resolve(older.reference, paid_shop / "artifacts").path)
+    manifest = read_manifest(resolve(older.reference, paid_shop / "artifacts").path)
     assert manifest.section("optimizer")["seed"] == 1
     assert compile_(paid_shop, resume=True, max_calls=10_000).study == "shop-2"
     with pytest.raises(StudyError, match="shop-1 is finished"):
@@ -300,13 +300,13 @@ def test_an_alias_moves_only_to_a_version_that_is_detectably_better(own_shop, mo
 
     from optimize.cli.main import app
     from optimize.compiler.publish import Compiled
-    from program.serve.reference import aliases
+    from program.serve.reference import find_aliases
 
     monkeypatch.setattr(Compiled, "improved", verdict)
     done = CliRunner().invoke(app, ["compile", str(own_shop), "--trials", "2", "--promote", "production", "--json"])
     assert done.exit_code == code
     assert json.loads(done.stdout)["promoted"] is verdict
-    assert aliases(own_shop / "artifacts", "shop") == (["production"] if verdict else [])
+    assert find_aliases(own_shop / "artifacts", "shop") == (["production"] if verdict else [])
 
 
 def test_what_cannot_be_an_alias_is_refused_before_anything_is_done(own_shop):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ import typer
 from typer.testing import CliRunner
 
 from optimize.cli import data
-from optimize.labelled.check import Report, check
-from optimize.labelled.corpus import read_corpus
-from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.check import CheckReport, check_questions, require_sound_labels
+from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.rules import read_corpus
 from program.errors import DataError, KnowledgeError
 from program.passage import Passage
-from program.settings import Project
+from program.project import Project
 
 PASSAGES = {
     p.id: p
@@ -27,37 +27,44 @@ PASSAGES = {
         Passage("product/hub.md#hub", "product", "Hub", "One hub serves 4 devices, says Ruth Amankwah."),
     )
 }
+Check = Callable[..., CheckReport]
 
 
-class OneTable:
-    """A table in memory with one result for every SELECT on it."""
+def project(folder: Path, **labels: Any) -> Path:
+    (folder / "ragc.toml").write_text(
+        'name = "p"\n[knowledge.docs]\npath = "docs"\n[knowledge.records]\nkind = "tables"\npath = "records"\n'
+    )
+    for path, text in {
+        "docs/a.md": "---\ntitle: Refunds\n---\n# Refunds\nAsk within 30 days.\n",
+        "records/orders.csv": "order_id,total\nA1,12813\nA2,77\n",
+        "labelled.jsonl": json.dumps({"id": "q1", "question": "How much in all?", "facts": ["12,890"], **labels}),
+    }.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
 
-    names: Collection[str] = ("records/orders",)
 
-    def select(self, sql: str) -> str:
-        if "orders" not in sql:
-            raise KnowledgeError("There is no such table.", "Name another.")
-        return "sum\n12890.0"
-
-    def text(self) -> str:
-        return "12890 | 77"
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Check:
+    """Checks questions beside PASSAGES and a table."""
+    tables = read_corpus(Project.open(project(tmp_path_factory.mktemp("tables")))).tables
+    return lambda *questions: check_questions(questions, PASSAGES, tables)
 
 
 def question(**labels: Any) -> LabelledQuestion:
-    base = {
-        **{
-            "id": "q1",
-            "question": "How long may I ask for a refund?",
-            "outcome": "answered",
-            "route": "simple",
-        },
-        **{"sources": ["billing"], "evidence": ["billing/refunds.md#window"], "facts": ["30 days"]},
-    }
-    return LabelledQuestion.model_validate({**base, **labels})
+    base = {"id": "q1", "question": "How long may I ask for a refund?", "outcome": "answered", "route": "simple"}
+    sound = {"sources": ["billing"], "evidence": ["billing/refunds.md#window"], "facts": ["30 days"]}
+    return LabelledQuestion.model_validate({**base, **sound, **labels})
 
 
-def report(*questions: LabelledQuestion) -> Report:
-    return check(questions, PASSAGES, OneTable())
+def command(folder: Path, *options: str) -> Any:
+    app = typer.Typer()
+    data.register(app)
+    return CliRunner().invoke(app, ["data", "check", str(folder), *options])
+
+
+def write_lines(folder: Path, lines: list[dict[str, Any]]) -> None:
+    (folder / "labelled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 COMPLEX: dict[str, Any] = {
@@ -68,6 +75,8 @@ COMPLEX: dict[str, Any] = {
     "facts": ["30 days", "4 devices"],
 }
 TABLE: dict[str, Any] = {"sources": ["records"], "evidence": ["records/orders"], "facts": ["12,890"]}
+SUM = {**TABLE, "sql": "SELECT SUM(total) FROM orders"}
+NOTHING: dict[str, Any] = {"sources": (), "evidence": (), "facts": ()}
 
 
 @pytest.mark.parametrize(
@@ -76,20 +85,13 @@ TABLE: dict[str, Any] = {"sources": ["records"], "evidence": ["records/orders"],
         {},
         {"facts": [["a month", "thirty days"]], "not_facts": ["14-day"], "answer": "Within 30 days."},
         COMPLEX,
-        {**TABLE, "sql": "SELECT SUM(x) FROM orders", "not_facts": ["77"]},
-        {
-            "outcome": "clarify",
-            "route": None,
-            "sources": (),
-            "evidence": (),
-            "facts": (),
-            "answer": "Which plan?",
-        },
+        {**SUM, "not_facts": ["77"]},
+        {**NOTHING, "outcome": "clarify", "route": None, "answer": "Which plan?"},
         {"outcome": "abstain", "evidence": (), "facts": ()},
         {"route": "direct", "sources": (), "evidence": (), "facts": ["36"]},
     ],
 )
-def test_sound_labels_pass_without_a_word(labels: dict[str, Any]) -> None:
+def test_sound_labels_pass_without_a_word(report: Check, labels: dict[str, Any]) -> None:
     found = report(question(**labels))
     assert found.passed
     assert not [warning for warning in found.warnings if warning.id]
@@ -104,11 +106,7 @@ def test_sound_labels_pass_without_a_word(labels: dict[str, Any]) -> None:
         ({"not_facts": ["90 days"]}, "nothing in the knowledge states the not_fact '90 days'", ""),
         ({"facts": ["within 30 days"], "not_facts": ["30 days"]}, "'30 days' is part of a fact", ""),
         ({"answer": "Within 14 days."}, "its own answer does not state the fact '30 days'", ""),
-        (
-            {"answer": "30 days, once 14 days.", "not_facts": ["14 days"]},
-            "its own answer states the not_fact",
-            "",
-        ),
+        ({"answer": "30 days, once 14 days.", "not_facts": ["14 days"]}, "its own answer states the not_fact", ""),
         ({"sources": ["product"]}, "sources: product; but evidence is in billing", ""),
         ({"sources": ["bills"], "evidence": ()}, "the source 'bills' is no knowledge base", "billing"),
         ({"outcome": "clarify"}, "outcome is clarify but it has facts", "Empty `facts`"),
@@ -121,15 +119,11 @@ def test_sound_labels_pass_without_a_word(labels: dict[str, Any]) -> None:
             "no sub_query looks up 'product/hub.md#hub'",
             "Use words of that passage",
         ),
-        ({**TABLE, "sql": "SELECT 1 FROM nothing"}, "its SELECT cannot be run: There is no such table.", ""),
-        (
-            {**TABLE, "sql": "SELECT SUM(x) FROM orders", "facts": ["890"]},
-            "does not state the fact '890'",
-            "",
-        ),
+        ({**TABLE, "sql": "SELECT 1 FROM nothing"}, "its SELECT cannot be run: ", ""),
+        ({**SUM, "facts": ["890"]}, "does not state the fact '890'", ""),
     ],
 )
-def test_an_error_is_named_with_its_remedy(labels: dict[str, Any], what: str, mend: str) -> None:
+def test_an_error_is_named_with_its_remedy(report: Check, labels: dict[str, Any], what: str, mend: str) -> None:
     found = report(question(**labels, line=7))
     assert [(f.id, f.line) for f in found.errors] == [("q1", 7)] * len(found.errors)
     assert any(what in f.what and mend in f.mend and f.mend for f in found.errors), found.errors
@@ -139,21 +133,15 @@ def test_an_error_is_named_with_its_remedy(labels: dict[str, Any], what: str, me
     ("labels", "what"),
     [
         ({**COMPLEX, "sub_queries": ()}, "is complex but has no sub_queries"),
-        (
-            {**COMPLEX, "sub_queries": ["days to ask after paying", "devices served by one hub", "x"]},
-            "looks up none",
-        ),
-        (
-            {**COMPLEX, "sub_queries": ["days to ask after paying", "the hub?"]},
-            "hardly look up 'product/hub.md#hub'",
-        ),
+        ({**COMPLEX, "sub_queries": [*COMPLEX["sub_queries"], "x"]}, "looks up none"),
+        ({**COMPLEX, "sub_queries": ["days to ask after paying", "the hub?"]}, "hardly look up 'product/hub.md#hub'"),
         ({"evidence": ()}, "has facts but no evidence"),
         ({"facts": ()}, "is answered but has no facts"),
         ({"facts": (), "outcome": None, "answer": "30 days."}, "has an answer but no facts"),
         ({**COMPLEX, "facts": ["4"]}, "the fact '4' is one character"),
     ],
 )
-def test_a_warning_leaves_the_questions_usable(labels: dict[str, Any], what: str) -> None:
+def test_a_warning_leaves_the_questions_usable(report: Check, labels: dict[str, Any], what: str) -> None:
     found = report(question(**labels))
     assert found.passed
     assert any(what in f.what for f in found.warnings), found.warnings
@@ -162,11 +150,7 @@ def test_a_warning_leaves_the_questions_usable(labels: dict[str, Any], what: str
 @pytest.mark.parametrize(
     ("first", "second", "what"),
     [
-        (
-            {"topic": "refunds", "evidence": ()},
-            {"topic": "refunds"},
-            "the topic 'refunds' is in test and, with q1, in train",
-        ),
+        ({"topic": "refunds", "evidence": ()}, {"topic": "refunds"}, "'refunds' is in test and, with q1, in train"),
         ({}, {}, "the evidence 'billing/refunds.md#window' is in test"),
         (
             {"evidence": ()},
@@ -175,122 +159,31 @@ def test_a_warning_leaves_the_questions_usable(labels: dict[str, Any], what: str
         ),
     ],
 )
-def test_nothing_may_be_shared_by_two_splits(first: dict[str, Any], second: dict[str, Any], what: str) -> None:
+def test_nothing_may_be_shared_by_two_splits(
+    report: Check, first: dict[str, Any], second: dict[str, Any], what: str
+) -> None:
     other = {"question": "Which day is it by?", "id": "q2", "split": "test", **second}
     found = report(question(**first, split="train"), question(**other))
     assert [what in f.what for f in found.errors] == [True]
     assert report(question(**first, split="train"), question(**{**other, "split": "train"})).passed
 
 
-def test_short_questions_are_no_near_duplicates_and_tables_may_be_shared() -> None:
-    labels = {**TABLE, "sql": "SELECT SUM(x) FROM orders", "question": "How many orders?"}
+def test_short_questions_are_no_near_duplicates_and_tables_may_be_shared(report: Check) -> None:
+    labels = {**SUM, "question": "How many orders?"}
     assert report(question(**labels, split="train"), question(**labels, id="q2", split="test")).passed
+    labels = {**NOTHING, "outcome": "abstain", "split": "train"}
+    long = "We sell lamps and chairs, and you sell tables; do you sell kettles that whistle, and are they red or blue?"
+    found = report(question(question="Do you sell kettles?", **labels), question(id="q2", question=long, **labels))
+    assert not [w for w in found.warnings if "nearly" in w.what]
 
 
-def project(tmp_path: Path, **labels: Any) -> Path:
-    (tmp_path / "ragc.toml").write_text(
-        'name = "p"\n[knowledge.docs]\npath = "docs"\n[knowledge.records]\nkind = "tables"\npath = "records"\n'
-    )
-    for path, text in {
-        "docs/a.md": "---\ntitle: Refunds\n---\n# Refunds\nAsk within 30 days.\n",
-        "records/orders.csv": "order_id,quantity\nA1,3\nA2,4\n",
-        "labelled.jsonl": json.dumps({"id": "q1", "question": "How many pieces?", "facts": ["7"], **labels}),
-    }.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-    return tmp_path
-
-
-def test_a_project_is_read_without_an_index(tmp_path: Path) -> None:
-    corpus = read_corpus(Project.open(project(tmp_path)))
-    assert list(corpus.passages) == ["docs/a.md#refunds"]
-    assert corpus.tables.names == {"records/orders"}
-    assert "A2 | 4" in corpus.tables.text()
-    for sql in ("DELETE FROM orders", "SELECT 1; SELECT 2", "SELECT * FROM nothing"):
-        with pytest.raises(KnowledgeError):
-            corpus.tables.select(sql)
-    assert not (tmp_path / ".ragc").exists()
-
-
-@pytest.mark.parametrize(("quantity", "code"), [("SUM(quantity)", 0), ("MAX(quantity)", 1)])
-def test_the_command_runs_the_select_and_fails_when_labels_do(tmp_path: Path, quantity: str, code: int) -> None:
-    folder = project(tmp_path, evidence=["records/orders"], sql=f"SELECT {quantity} FROM orders")
-    app = typer.Typer()
-    data.register(app)
-    result = CliRunner().invoke(app, ["data", "check", str(folder), "--json"])
-    assert result.exit_code == code
-    shown = json.loads(result.stdout)
-    assert (shown["passed"], shown["questions"], len(shown["errors"])) == (code == 0, 1, code)
-    assert CliRunner().invoke(app, ["data", "check", str(folder)]).exit_code == code
-
-
-def checked(folder: Path, *options: str) -> Any:
-    app = typer.Typer()
-    data.register(app)
-    return CliRunner().invoke(app, ["data", "check", str(folder), *options])
-
-
-def test_every_unreadable_line_is_reported_beside_what_is_wrong_with_the_others(tmp_path: Path) -> None:
-    folder = project(tmp_path, evidence=["docs/nosuch.md#a"])
-    with (folder / "labelled.jsonl").open("a") as file:
-        file.write('\n{not json}\n{"id": "q3", "question": "Why?", "facst": ["7"]}\n')
-    result = checked(folder, "--json")
-    assert isinstance(result.exception, DataError) and result.exception.exit_code == 2
-    assert "2 lines of labelled.jsonl" in str(result.exception)
-    shown = json.loads(result.stdout)
-    assert (shown["passed"], shown["questions"]) == (False, 1)
-    assert {(e["line"], e["id"]) for e in shown["errors"]} == {(1, "q1"), (2, ""), (3, "q3")}
-    assert "Did you mean 'facts'?" in shown["errors"][-1]["mend"] and all(e["mend"] for e in shown["errors"])
-
-
-def test_of_very_many_unreadable_lines_the_first_are_printed_and_all_are_in_the_json(tmp_path: Path) -> None:
-    folder = project(tmp_path)
-    (folder / "labelled.jsonl").write_text("{\n" * 400)
-    printed = checked(folder).stdout
-    assert "350 more errors: --json lists them all." in printed and len(printed.splitlines()) < 300
-    assert len(json.loads(checked(folder, "--json").stdout)["errors"]) == 400
-
-
-def test_splits_that_leave_none_to_test_on_are_told_with_the_verb_that_divides_anew(tmp_path: Path) -> None:
-    folder = project(tmp_path)
-    words = ("one", "two", "three", "four")
-    lines = [{"id": w, "question": f"How many {w}{w}?", "facts": ["70"], "split": "train"} for w in words]
-    (folder / "labelled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (about,) = (f for f in json.loads(checked(folder, "--json").stdout)["warnings"] if "topics" in f["what"])
-    assert "the `split` fields, or the version begun from, put all 4 topics elsewhere" in about["what"]
-    assert "ragc data split PROJECT --again" in about["mend"]
-
-
-@pytest.mark.parametrize(
-    ("topics", "told"),
-    [
-        (1, "a compile cannot begin: no labelled question is left to test on: there is 1 topic, and a topic is never"),
-        (2, "topics: 2 (train 1, dev 0, test 1); a compile can choose on none and prove no gain"),
-        (3, "topics to test on: 1; with fewer than 6 a compile can prove no gain"),
-        (40, ""),
-    ],
-)
-def test_too_few_topics_to_compile_or_to_prove_a_gain_are_a_warning(tmp_path: Path, topics: int, told: str) -> None:
-    folder = project(tmp_path)
-    words = [f"{n:05b}".translate(str.maketrans("01", "xy")) for n in range(topics)]  # so that none are alike
-    lines = [
-        {"id": f"q{n}", "topic": word, "question": f"How many {word} of {word}{word}?", "facts": ["70"]}
-        for n, word in enumerate(words)
-    ]
-    (folder / "labelled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    result = checked(folder, "--json")
-    about = [f for f in json.loads(result.stdout)["warnings"] if "topic" in f["what"]]
-    assert result.exit_code == 0
-    assert [f["line"] for f in about] == ([0] if told else [])
-    assert all(told in f["what"] and f["mend"] for f in about)
-    assert not told or f"labelled.jsonl: {told}" in checked(folder).stdout
-
-
-def test_a_fact_that_would_have_to_reach_across_table_cells_is_told_so() -> None:
-    passages = {"b/a.md#t": Passage("b/a.md#t", "b", "Rooms", "| Room | Beds |\n|---|---|\n| Rowan | 4 |")}
-    labels = {"sources": ["b"], "evidence": ["b/a.md#t"], "facts": ["Rowan 4"]}
-    (error,) = check([question(**labels)], passages).errors
-    assert "cannot reach across table cells" in error.mend
+def test_a_repeat_within_a_split_is_told_once_and_a_twin_with_another_label_is_none(report: Check) -> None:
+    long = "How long may I ask for a refund of a thing that I bought in the shop in town, {}?"
+    words = "lamp door kettle window hinge paper river cloud stone glass".split()
+    alike = [question(id=w, question=long.format(w), split="train") for w in words]
+    assert len([w for w in report(*alike).warnings if "nearly the question" in w.what]) == len(words) - 1
+    vague = alike[0].model_copy(update={"id": "q2", "outcome": "clarify", "facts": (), "evidence": ()})
+    assert not [w for w in report(alike[0], vague).warnings if "nearly" in w.what]
 
 
 @pytest.mark.parametrize(
@@ -306,16 +199,23 @@ def test_a_fact_that_would_have_to_reach_across_table_cells_is_told_so() -> None
 def test_a_rival_beside_its_fact_is_a_warning_for_a_right_quotation_would_be_wrong(text: str, warned: bool) -> None:
     passages = {"b/a.md#t": Passage("b/a.md#t", "b", "Refunds", text)}
     labels = {"sources": ["b"], "evidence": ["b/a.md#t"], "not_facts": ["14 days"]}
-    found = check([question(**labels)], passages)
+    found = check_questions([question(**labels)], passages)
     assert not found.errors
     assert any("stands in one sentence or table row with a fact" in w.what for w in found.warnings) == warned
+
+
+def test_a_fact_that_would_have_to_reach_across_table_cells_is_told_so() -> None:
+    passages = {"b/a.md#t": Passage("b/a.md#t", "b", "Rooms", "| Room | Beds |\n|---|---|\n| Rowan | 4 |")}
+    labels = {"sources": ["b"], "evidence": ["b/a.md#t"], "facts": ["Rowan 4"]}
+    (error,) = check_questions([question(**labels)], passages).errors
+    assert "cannot reach across table cells" in error.mend
 
 
 def test_a_number_in_words_without_its_noun_is_a_warning() -> None:
     passages = {"b/a.md#t": Passage("b/a.md#t", "b", "Rooms", "There are three, Room 3 among them.")}
     labels = {"sources": ["b"], "evidence": ["b/a.md#t"]}
-    told = [check([question(**labels, facts=[fact])], passages).warnings for fact in ("three", "Room 3")]
-    assert [any("without its noun" in w.what for w in warnings) for warnings in told] == [True, False]
+    found = [check_questions([question(**labels, facts=[fact])], passages).warnings for fact in ("three", "Room 3")]
+    assert [any("without its noun" in w.what for w in warnings) for warnings in found] == [True, False]
 
 
 def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning() -> None:
@@ -327,24 +227,18 @@ def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning() -> None:
     }
     passages = {id_: Passage(id_, "b", "Page", text) for id_, text in texts.items()}
     labels = {"question": "How long may I ask for a refund for the kettle?", "sources": ["b"]}
-    (warning,) = [w for w in check([question(**labels, evidence=["b/a.md#t"])], passages).warnings if w.id]
+    cited = check_questions([question(**labels, evidence=["b/a.md#t"])], passages)
+    (warning,) = [w for w in cited.warnings if w.id]
     assert "'b/b.md#t', as near" in warning.what and "b/c.md" not in warning.what
-    both = check([question(**labels, evidence=["b/a.md#t", "b/b.md#t"])], passages)
+    both = check_questions([question(**labels, evidence=["b/a.md#t", "b/b.md#t"])], passages)
     assert not [w for w in both.warnings if w.id]
 
 
-def test_a_repeat_within_a_split_is_a_warning_and_a_twin_with_another_label_is_none() -> None:
-    first, again = "How long may I ask for a refund?", "How long may I ask for the refund?"
-    repeated = report(question(question=first, split="train"), question(id="q2", question=again, split="train"))
-    assert [w.id for w in repeated.warnings if w.id] == ["q2"]
-    vague = {"outcome": "clarify", "route": None, "sources": (), "evidence": (), "facts": ()}
-    twins = report(question(question=first, split="train"), question(id="q2", question=again, split="train", **vague))
-    assert not [w for w in twins.warnings if w.id]
-
-
 @pytest.mark.parametrize(("n", "warned"), [(38, True), (39, False)])
-def test_too_few_test_questions_of_an_outcome_for_an_interval_are_a_warning(n: int, warned: bool) -> None:
-    labels = {"evidence": (), "facts": (), "sources": (), "route": None}
+def test_too_few_test_questions_of_an_outcome_for_an_interval_are_a_warning(
+    report: Check, n: int, warned: bool
+) -> None:
+    labels = {**NOTHING, "route": None}
     found = report(
         *(question(id=s, question=f"{s} {s}", topic=s, outcome="abstain", split=s, **labels) for s in ("train", "dev")),
         *(
@@ -357,59 +251,104 @@ def test_too_few_test_questions_of_an_outcome_for_an_interval_are_a_warning(n: i
     assert any(told in w.what for w in found.warnings) == warned
 
 
+def test_a_project_is_read_without_an_index(tmp_path: Path) -> None:
+    corpus = read_corpus(Project.open(project(tmp_path)))
+    assert list(corpus.passages) == ["docs/a.md#refunds"]
+    assert corpus.tables.names == {"records/orders"}
+    assert "A2 | 77" in corpus.tables.read_values()
+    for sql in ("DELETE FROM orders", "SELECT 1; SELECT 2", "SELECT * FROM nothing"):
+        with pytest.raises(KnowledgeError):
+            corpus.tables.select_rows(sql)
+    assert not (tmp_path / ".ragc").exists()
+
+
+@pytest.mark.parametrize(("total", "code"), [("SUM(total)", 0), ("MAX(total)", 1)])
+def test_labels_that_do_not_hold_fail_the_command_and_keep_a_compile_from_beginning(
+    tmp_path: Path, total: str, code: int
+) -> None:
+    folder = project(tmp_path, evidence=["records/orders"], sql=f"SELECT {total} FROM orders")
+    result = command(folder, "--json")
+    shown = json.loads(result.stdout)
+    assert (result.exit_code, shown["passed"], shown["questions"]) == (code, code == 0, 1)
+    assert len(shown["errors"]) == code and command(folder).exit_code == code
+    opened = Project.open(folder)
+    questions = read_labelled(opened.labelled)
+    if code:
+        with pytest.raises(DataError, match=r"1 label is not in order: line 1 \(q1\).*ragc data check"):
+            require_sound_labels(opened, questions)
+    else:
+        assert require_sound_labels(opened, questions, {"train": questions, "dev": [], "test": questions}).passed
+
+
+def test_every_unreadable_line_is_reported_beside_what_is_wrong_with_the_others(tmp_path: Path) -> None:
+    folder = project(tmp_path, evidence=["docs/nosuch.md#a"])
+    with (folder / "labelled.jsonl").open("a") as file:
+        file.write('\n{not json}\n{"id": "q3", "question": "Why?", "facst": ["7"]}\n')
+    result = command(folder, "--json")
+    assert isinstance(result.exception, DataError) and result.exception.exit_code == 2
+    assert "2 lines of labelled.jsonl" in str(result.exception)
+    shown = json.loads(result.stdout)
+    assert (shown["passed"], shown["questions"]) == (False, 1)
+    assert {(e["line"], e["id"]) for e in shown["errors"]} == {(1, "q1"), (2, ""), (3, "q3")}
+    assert "Did you mean 'facts'?" in shown["errors"][-1]["mend"] and all(e["mend"] for e in shown["errors"])
+
+
+def test_of_very_many_unreadable_lines_the_first_are_printed_and_all_are_in_the_json(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    (folder / "labelled.jsonl").write_text("{\n" * 400)
+    printed = command(folder).stdout
+    assert "350 more errors: --json lists them all." in printed and len(printed.splitlines()) < 300
+    assert len(json.loads(command(folder, "--json").stdout)["errors"]) == 400
+
+
+@pytest.mark.parametrize(
+    ("topics", "split", "told"),
+    [
+        (1, None, "a compile cannot begin: no labelled question is left to test on: there is 1 topic, and a topic is"),
+        (2, None, "topics: 2 (train 1, dev 0, test 1); a compile can choose on none and prove no gain"),
+        (3, None, "topics to test on: 1; with fewer than 6 a compile can prove no gain"),
+        (4, "train", "left to test on: the `split` fields, or the version begun from, put all 4 topics elsewhere"),
+        (40, None, ""),
+    ],
+)
+def test_too_few_topics_to_compile_or_to_prove_a_gain_are_a_warning(
+    tmp_path: Path, topics: int, split: str | None, told: str
+) -> None:
+    folder = project(tmp_path)
+    words = [f"{n:05b}".translate(str.maketrans("01", "xy")) for n in range(topics)]  # so that none are alike
+    lines = [
+        {"id": word, "topic": word, "question": f"How many {word} of {word}{word}?", "facts": ["70"]} for word in words
+    ]
+    write_lines(folder, [{**line, "split": split} if split else line for line in lines])
+    result = command(folder, "--json")
+    about = [f for f in json.loads(result.stdout)["warnings"] if "topic" in f["what"]]
+    assert result.exit_code == 0
+    assert [f["line"] for f in about] == ([0] if told else [])
+    assert all(told in f["what"] and f["mend"] for f in about)
+    assert not split or "ragc data split PROJECT --again" in about[0]["mend"]
+
+
 def test_documents_that_lost_what_they_say_are_findings_with_file_and_line(tmp_path: Path) -> None:
-    folder = project(tmp_path, evidence=["records/orders"], sql="SELECT SUM(quantity) FROM orders")
+    folder = project(tmp_path, evidence=["records/orders"], sql="SELECT SUM(total) FROM orders")
+    (folder / "docs/b.pdf").write_bytes(b"%PDF-1.7")
     (folder / "docs/a.md").write_text(
         "---\ntitle: Bank: samples\nauthority: holy\nas-of: 2026-01-01\n---\n# A\nText.\n"
     )
-    result = checked(folder, "--json")
-    told = json.loads(result.stdout)
+    result = command(folder, "--json")
+    told = json.loads(result.stdout)["errors"]
     assert result.exit_code == 1
-    assert [(f["file"], f["line"]) for f in told["errors"]] == [("docs/a.md", 2), ("docs/a.md", 3), ("docs/a.md", 4)]
-    mends = [f["mend"] for f in told["errors"]]
-    assert mends[0] == 'Put the value in quotes: title: "Bank: samples"' and mends[2] == "Did you mean as_of?"
-    shown = checked(folder)
+    places = [(f["file"], f["line"]) for f in told]
+    assert places == [("docs/a.md", 2), ("docs/a.md", 3), ("docs/a.md", 4), ("docs/b.pdf", 0)]
+    assert told[0]["mend"] == 'Put the value in quotes: title: "Bank: samples"'
+    assert told[2]["mend"] == "Did you mean as_of?" and "was not read" in told[3]["what"]
+    shown = command(folder)
     assert shown.exit_code == 1 and "error: docs/a.md line 3: authority 'holy' is not known" in shown.stdout
 
 
-def test_an_id_that_is_suggested_is_never_broken_in_two(tmp_path: Path) -> None:
-    folder = project(tmp_path)
+def test_a_wrong_id_is_one_error_and_the_id_that_is_suggested_is_never_broken_in_two(tmp_path: Path) -> None:
     name = "a-file-with-a-name-that-is-much-longer-than-any-terminal-is-wide-and-goes-on-and-on-for-quite-a-while"
+    folder = project(tmp_path, evidence=[f"{name}.md#one-heading"])
     (folder / f"docs/{name}.md").write_text("# One heading that is long as well\nText.\n")
-    line = {"id": "q1", "question": "How many?", "facts": ["7"], "evidence": [f"docs/{name}.md#one-heading"]}
-    (folder / "labelled.jsonl").write_text(json.dumps(line))
-    assert f"docs/{name}.md#one-heading-that-is-long-as-well" in checked(folder).stdout
-
-
-def test_evidence_with_a_wrong_id_is_one_error_whatever_base_it_names(tmp_path: Path) -> None:
-    folder = project(tmp_path, evidence=["a.md#refunds"])
-    assert [e["what"] for e in json.loads(checked(folder, "--json").stdout)["errors"]] == [
-        "the evidence 'a.md#refunds' is no passage."
-    ]
-
-
-def test_a_document_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
-    folder = project(tmp_path, evidence=["records/orders"], sql="SELECT SUM(quantity) FROM orders")
-    (folder / "docs/b.pdf").write_bytes(b"%PDF-1.7")
-    told = json.loads(checked(folder, "--json").stdout)["errors"]
-    assert [(e["file"], "was not read" in e["what"]) for e in told] == [("docs/b.pdf", True)]
-
-
-def test_many_questions_alike_are_told_once_each() -> None:
-    words = "lamp door kettle window hinge paper river cloud stone glass".split()
-    alike = [
-        question(
-            id=f"q{n}",
-            question=f"How long may I ask for a refund of a thing that I bought in the shop in town, {w}?",
-            split="train",
-        )
-        for n, w in enumerate(words)
-    ]
-    assert len([w for w in report(*alike).warnings if "nearly the question" in w.what]) == len(words) - 1
-
-
-def test_a_short_question_is_no_repeat_of_a_long_one_that_holds_its_words() -> None:
-    labels = {"outcome": "abstain", "evidence": (), "facts": (), "sources": (), "split": "train"}
-    long = "We sell lamps and chairs, and you sell tables; do you sell kettles that whistle, and are they red or blue?"
-    found = report(question(question="Do you sell kettles?", **labels), question(id="q2", question=long, **labels))
-    assert not [w for w in found.warnings if "nearly" in w.what]
+    (error,) = json.loads(command(folder, "--json").stdout)["errors"]
+    assert error["what"] == f"the evidence '{name}.md#one-heading' is no passage."
+    assert f"docs/{name}.md#one-heading-that-is-long-as-well" in command(folder).stdout

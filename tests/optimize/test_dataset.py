@@ -27,26 +27,17 @@ def fault(path: Path) -> str:
     return str(caught.value)
 
 
-def test_every_label_of_the_interface_is_read(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        {
-            **{
-                "id": "q017",
-                "question": "...?",
-                "topic": "billing",
-                "outcome": "answered",
-                "route": "complex",
-            },
-            **{"sources": ["product", "billing"], "strategy": "vector", "sub_queries": ["..."]},
-            **{"evidence": ["billing/refunds.md#prorated"], "facts": ["prorated", ["30 days", "a month"]]},
-            **{"not_facts": ["14 days"], "answer": "...", "as_of": "2026-03-01", "tags": ["multi-part"]},
-        },
-    )
-    (question,) = read_labelled(path)
+def test_every_label_of_the_interface_is_read_and_one_label_suffices(tmp_path: Path) -> None:
+    full = {
+        **{"id": "q017", "question": "...?", "topic": "billing", "outcome": "answered", "route": "complex"},
+        **{"sources": ["product", "billing"], "strategy": "vector", "sub_queries": ["..."]},
+        **{"evidence": ["billing/refunds.md#prorated"], "facts": ["prorated", ["30 days", "a month"]]},
+        **{"not_facts": ["14 days"], "answer": "...", "as_of": "2026-03-01", "tags": ["multi-part"]},
+    }
+    question, least = read_labelled(write(tmp_path, full, GOOD))
     assert question.alternatives == (("prorated",), ("30 days", "a month"))
     assert question.as_of is not None and question.as_of.isoformat() == "2026-03-01"
-    assert question.line == 1
+    assert (least.outcome, least.sources, least.split, least.cluster) == (None, (), None, "q1")
 
 
 def test_every_line_that_cannot_be_read_is_told_with_its_number_and_id(tmp_path: Path) -> None:
@@ -57,16 +48,10 @@ def test_every_line_that_cannot_be_read_is_told_with_its_number_and_id(tmp_path:
     assert all(f"line {one.line}" in one.error.what and one.error.mend for one in unread)
 
 
-def test_an_id_a_question_and_one_label_suffice(tmp_path: Path) -> None:
-    (question,) = read_labelled(write(tmp_path, GOOD))
-    assert (question.outcome, question.sources, question.split) == (None, (), None)
-
-
 def test_blank_lines_a_byte_order_mark_and_odd_line_ends_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "labelled.jsonl"
     second = {**GOOD, "id": "q2", "question": "one\u2028two"}
-    text = f"\ufeff{json.dumps(GOOD)}\r\n\r\n{json.dumps(second, ensure_ascii=False)}"
-    path.write_bytes(text.encode())
+    path.write_bytes(f"\ufeff{json.dumps(GOOD)}\r\n\r\n{json.dumps(second, ensure_ascii=False)}".encode())
     questions = read_labelled(path)
     assert [(q.id, q.line) for q in questions] == [("q1", 1), ("q2", 3)]
     assert questions[1].question == "one\u2028two"
@@ -79,42 +64,39 @@ def test_blank_lines_a_byte_order_mark_and_odd_line_ends_are_passed_over(tmp_pat
         ("[" * 100_000, "line 2 is not JSON"),
         ("[1]", "line 2 is not a JSON object"),
         ('{"id": "q2", "id": "q3", "question": "a", "facts": ["b"]}', "'id' occurs twice"),
-        ({**GOOD, "id": "q2", "evidense": []}, "Did you mean 'evidence'?"),
-        ({**GOOD, "id": "q2", "line": 3}, "unknown key 'line'"),
-        ({**GOOD, "id": "q2", "outcome": "answerd"}, "Did you mean 'answered'?"),
-        ({**GOOD, "id": "q2", "route": "winding"}, "Use one of direct, simple, complex"),
-        ({**GOOD, "id": "q2", "strategy": "vectors"}, "Did you mean 'vector'?"),
-        ({**GOOD, "id": "q2", "split": "dew"}, "Did you mean 'dev'?"),
-        ({**GOOD, "id": "q2", "facts": "30 days"}, "'facts' cannot be \"30 days\""),
-        ({**GOOD, "id": "q2", "facts": [30]}, "'facts' cannot be [30]"),
-        ({**GOOD, "id": "q2", "facts": [[]]}, "'facts' is empty"),
-        ({**GOOD, "id": "q2", "facts": [" "]}, "'facts' is empty"),
-        ({**GOOD, "id": "q2", "tags": "table"}, "Make it a list of texts"),
-        ({**GOOD, "id": "q2", "as_of": "last week"}, "Make it a date"),
-        ({**GOOD, "id": 7}, "'id' cannot be 7"),
-        ({**GOOD}, "the id 'q1' is already that of line 1"),
-        ({"id": "q2", "question": "How long?", "topic": "t", "tags": ["x"]}, "line 2 has no label"),
-        ({"id": "q2", "question": " ", "facts": ["a"]}, "'question' is empty"),
-        ({"id": "q2", "facts": ["a"]}, "the key 'question' is missing"),
-        ({"question": "a?", "facts": ["a"]}, "the key 'id' is missing"),
+        ({"id": "q2", "evidense": []}, "Did you mean 'evidence'?"),
+        ({"id": "q2", "line": 3}, "unknown key 'line'"),
+        ({"id": "q2", "outcome": "answerd"}, "Did you mean 'answered'?"),
+        ({"id": "q2", "route": "winding"}, "Use one of direct, simple, complex"),
+        ({"id": "q2", "strategy": "vectors"}, "Did you mean 'vector'?"),
+        ({"id": "q2", "split": "dew"}, "Did you mean 'dev'?"),
+        ({"id": "q2", "facts": "30 days"}, "'facts' cannot be \"30 days\""),
+        ({"id": "q2", "facts": [30]}, "'facts' cannot be [30]"),
+        ({"id": "q2", "facts": [[]]}, "'facts' is empty"),
+        ({"id": "q2", "facts": [" "]}, "'facts' is empty"),
+        ({"id": "q2", "tags": "table"}, "Make it a list of texts"),
+        ({"id": "q2", "as_of": "last week"}, "Make it a date"),
+        ({"id": 7}, "'id' cannot be 7"),
+        ({}, "the id 'q1' is already that of line 1"),
+        ({"id": "q2", "facts": [], "topic": "t", "tags": ["x"]}, "line 2 has no label"),
+        ({"id": "q2", "question": " "}, "'question' is empty"),
+        ('{"id": "q2", "facts": ["a"]}', "the key 'question' is missing"),
+        ('{"question": "a?", "facts": ["a"]}', "the key 'id' is missing"),
     ],
 )
 def test_a_fault_is_named_with_its_line(tmp_path: Path, line: Any, says: str) -> None:
-    message = fault(write(tmp_path, GOOD, line))
+    message = fault(write(tmp_path, GOOD, line if isinstance(line, str) else {**GOOD, **line}))
     assert "labelled.jsonl line 2" in message
     assert says in message
-
-
-def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
-    path = write(tmp_path, GOOD)
-    path.write_bytes(path.read_bytes() + b'\n{"id": "\xff"}')
-    assert "line 2 is not UTF-8" in fault(path)
 
 
 def test_a_missing_an_empty_and_an_unreadable_file_are_told_apart(tmp_path: Path) -> None:
     assert "There are no labelled questions" in fault(tmp_path / "none.jsonl")
     assert "holds no questions" in fault(write(tmp_path, "", ""))
     assert "cannot be read" in fault(tmp_path)
+    path = write(tmp_path, GOOD)
+    path.write_bytes(path.read_bytes() + b'\n{"id": "\xff"}')
+    assert "line 2 is not UTF-8" in fault(path)
 
 
 def test_a_question_cannot_be_changed_and_its_line_is_no_label() -> None:

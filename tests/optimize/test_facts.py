@@ -6,30 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.labelled.facts import is_bare_numeral, normal, spans_a_boundary, states
+from optimize.labelled.facts import is_bare_numeral, normalise_text, spans_boundary, states
 
 WORDS = st.from_regex(r"[a-z]{2,9}( [a-z]{2,9}){0,3}", fullmatch=True)
 ANY_TEXT = st.text(max_size=60)
-WHOLE = st.integers(min_value=0, max_value=999_999)
 SMALL = (
-    *(
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-    ),
-    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
-)
-TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 
 
 def in_words(n: int) -> str:
@@ -53,7 +38,6 @@ def in_words(n: int) -> str:
         ("45 pounds, please", "GBP 45"),
         ("GBP 4.50 a month", "£4.5"),
         ("EUR 1,250", "€1250"),
-        ("1,000 events", "1000"),
         ("two hundred and fifty rows", "250 rows"),
         ("15 percent off", "15 per cent"),
         ("15% off", "15 per cent"),
@@ -71,21 +55,22 @@ def in_words(n: int) -> str:
         ("order TG-40433", "TG-40433"),
         ("2½ hours", "2.5 hours"),
         ("the site's owner", "site owner"),
+        ("There are three.", "three"),
+        ("Twenty-five of them", "twenty five"),
+        ("one hundred and five.", "One hundred five"),
+        ("3 rooms", "three rooms"),
+        ("three rooms", "3"),
     ],
 )
 def test_spellings_of_the_same_value_count_as_one(text: str, fact: str) -> None:
     assert states(text, fact)
+    assert states(text, ["nothing of the kind", fact])
 
 
 @pytest.mark.parametrize(
     ("text", "fact"),
     [
-        ("18 doors", "8"),
-        ("8.5 doors", "8"),
-        ("8:30", "8"),
-        ("-8 C", "8"),
-        ("1,008 doors", "8"),
-        ("1/8 inch", "8"),
+        *((f"{number} doors", "8") for number in ("18", "8.5", "8:30", "-8", "1,008", "1/8")),
         ("E8 and 8x and 3fa8", "3"),
         ("30 calendar days", "30 days"),
         ("It costs 8. Days later it broke.", "8 days"),
@@ -98,16 +83,14 @@ def test_spellings_of_the_same_value_count_as_one(text: str, fact: str) -> None:
         ("30 days", ""),
         ("30 days", "!?"),
         ("", "30 days"),
+        ("Room 3", "three"),
+        ("3 rooms", "three"),
+        ("twenty-five rooms", "five"),
+        ("three hundred", "three"),
     ],
 )
 def test_a_part_of_a_number_or_word_is_not_stated(text: str, fact: str) -> None:
     assert not states(text, fact)
-
-
-def test_one_alternative_is_enough() -> None:
-    assert states("in two weeks", ["14 days", "two weeks"])
-    assert not states("in two months", ["14 days", "two weeks"])
-    assert not states("anything", [])
 
 
 @given(before=ANY_TEXT, fact=WORDS, after=ANY_TEXT)
@@ -117,12 +100,12 @@ def test_a_sentence_states_itself_whatever_surrounds_it(before: str, fact: str, 
 
 @given(text=ANY_TEXT)
 def test_what_is_stated_survives_case_and_white_space(text: str) -> None:
-    if normal(text).strip(" ."):
-        assert states(text, text)
-        assert states(f"  {text}\t", text)
+    assert normalise_text(text).startswith(" ") and normalise_text(text).endswith(" ")
+    if normalise_text(text).strip(" ."):
+        assert states(text, text) and states(f"  {text}\t", text)
 
 
-@given(n=WHOLE, unit=st.sampled_from(["days", "doors", "GBP"]))
+@given(n=st.integers(0, 999_999), unit=st.sampled_from(["days", "doors", "GBP"]))
 def test_thousands_commas_do_not_matter(n: int, unit: str) -> None:
     assert states(f"up to {n:,} {unit} now", f"{n} {unit}")
     assert states(f"up to {n} {unit} now", f"{n:,} {unit}")
@@ -132,6 +115,7 @@ def test_thousands_commas_do_not_matter(n: int, unit: str) -> None:
 def test_a_number_in_words_is_its_digits(n: int) -> None:
     assert states(f"within {in_words(n)} days", f"{n} days")
     assert states(f"within {n} days", f"{in_words(n)} days")
+    assert is_bare_numeral(in_words(n)) and not is_bare_numeral(str(n)) and not is_bare_numeral("and")
 
 
 @given(n=st.integers(0, 99_999), m=st.integers(0, 99_999))
@@ -140,21 +124,7 @@ def test_a_number_states_only_itself(n: int, m: int) -> None:
     assert states(f"exactly {n}.5 doors", str(m)) is False
 
 
-@given(text=ANY_TEXT)
-def test_normalising_never_fails_and_keeps_its_frame(text: str) -> None:
-    assert normal(text).startswith(" ") and normal(text).endswith(" ")
-
-
-def test_a_number_in_words_by_itself_is_stated_by_that_word_alone() -> None:
-    assert states("There are three.", "three") and states("Twenty-five of them", "twenty five")
-    assert not states("Room 3", "three") and not states("3 rooms", "three")
-    assert not states("twenty-five rooms", "twenty") and not states("twenty-five rooms", "five")
-    assert not states("three hundred", "three") and states("one hundred and five.", "One hundred five")
-    assert not is_bare_numeral("and") and not is_bare_numeral("3") and is_bare_numeral("twenty-five")
-    assert states("3 rooms", "three rooms") and states("three rooms", "3 rooms") and states("three rooms", "3")
-
-
 def test_a_fact_that_only_a_boundary_parts_is_known() -> None:
-    assert spans_a_boundary("| Rowan | 4 beds |", "Rowan 4 beds")
-    assert not spans_a_boundary("| Rowan | 4 beds |", "4 beds")
-    assert not spans_a_boundary("| Rowan | 4 beds |", "Birch 4 beds")
+    assert spans_boundary("| Rowan | 4 beds |", "Rowan 4 beds")
+    assert not spans_boundary("| Rowan | 4 beds |", "4 beds")
+    assert not spans_boundary("| Rowan | 4 beds |", "Birch 4 beds")

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from optimize.labelled import check as datacheck
-from optimize.labelled.corpus import read_corpus
+from optimize.labelled.check import check_questions
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.imports import import_set
+from optimize.labelled.rules import read_corpus
 from program.errors import DataError
-from program.settings import Project
+from program.project import Project
 
+Import = Callable[..., dict[str, LabelledQuestion]]
 PAIRS = [
     ["Merle", ["The Merle is a kettle.", " It holds 1.7 litres."]],
     ["Wren", ["The Wren is a kettle made in Oslo."]],
@@ -31,8 +32,8 @@ COLUMNS = {
 }  # fmt: skip
 TWO_WIKI = {**HOTPOT, "_id": "w1", "evidences": [["Wren", "made in", "Oslo"]]}
 MUSIQUE = {
-    "id": "2hop__1", "question": "What is the country where the Wren is made?", "answer": "Norway", "answer_aliases": ["Norge"],
-    "answerable": True,
+    "id": "2hop__1", "question": "What is the country where the Wren is made?",
+    "answer": "Norway", "answer_aliases": ["Norge"], "answerable": True,
     "paragraphs": [
         {"idx": 0, "title": "Wren", "paragraph_text": "The Wren is made in Oslo.", "is_supporting": True},
         {"idx": 1, "title": "Oslo", "paragraph_text": "Oslo is the capital of Norway.", "is_supporting": True},
@@ -45,7 +46,7 @@ MUSIQUE = {
 SQUAD = {"data": [{"title": "Kettles_of_Oslo", "paragraphs": [{
     "context": "The Wren holds 0.8 litres.",
     "qas": [
-        {"id": "s1", "question": "How much does the Wren hold?", "answers": [{"text": "0.8 litres"}], "is_impossible": False},
+        {"id": "s1", "question": "How much does the Wren hold?", "answers": [{"text": "0.8 litres"}]},
         {"id": "s2", "question": "How much does the Kite hold?", "answers": [], "is_impossible": True},
     ],
 }]}]}  # fmt: skip
@@ -62,7 +63,7 @@ What does the Kite cost?,,,
 
 
 @pytest.fixture
-def imported(tmp_path: Path) -> Callable[..., dict[str, LabelledQuestion]]:
+def imported(tmp_path: Path) -> Import:
     """Imports a file of that content, checks the project, and gives its questions by id."""
 
     def run(name: str, content: object, format: str = "", **more: Any) -> dict[str, LabelledQuestion]:
@@ -77,14 +78,12 @@ def imported(tmp_path: Path) -> Callable[..., dict[str, LabelledQuestion]]:
 def checked(folder: Path) -> dict[str, LabelledQuestion]:
     project = Project.open(folder)
     questions, corpus = read_labelled(project.labelled), read_corpus(project)
-    report = datacheck.check(questions, corpus.passages, corpus.tables)
+    report = check_questions(questions, corpus.passages, corpus.tables)
     assert report.passed, report.errors
     return {q.id: q for q in questions}
 
 
-def test_hotpotqa_is_told_by_its_keys_and_read_in_both_its_layouts(
-    imported: Callable[..., dict[str, LabelledQuestion]], tmp_path: Path
-) -> None:
+def test_hotpotqa_is_told_by_its_keys_and_read_in_both_its_layouts(imported: Import, tmp_path: Path) -> None:
     found = imported("hotpot.json", [HOTPOT, COLUMNS])
     bridge, comparison = found["h1"], found["h2"]
     assert bridge.evidence == ("hotpotqa/corpus.jsonl#p1", "hotpotqa/corpus.jsonl#p2")
@@ -93,15 +92,10 @@ def test_hotpotqa_is_told_by_its_keys_and_read_in_both_its_layouts(
     assert bridge.topic == comparison.topic  # they share a passage
     texts = [p.text for p in read_corpus(Project.open(tmp_path / "project")).passages.values()]
     assert texts[0] == "The Merle is a kettle. It holds 1.7 litres." and len(texts) == 3
-
-
-def test_2wiki_is_told_from_hotpotqa(imported: Callable[..., dict[str, LabelledQuestion]]) -> None:
     assert imported("dev.json", [TWO_WIKI])["w1"].sources == ("twowiki",)
 
 
-def test_musiques_hops_are_sub_queries_with_the_answers_put_in(
-    imported: Callable[..., dict[str, LabelledQuestion]],
-) -> None:
+def test_musiques_hops_are_sub_queries_with_the_answers_put_in(imported: Import) -> None:
     unanswerable = {**MUSIQUE, "id": "2hop__2", "answerable": False}
     found = imported("musique.jsonl", "\n".join(json.dumps(row) for row in (MUSIQUE, unanswerable)))
     assert found["2hop__1"].sub_queries == ("Wren >> made in", "country of Oslo")
@@ -109,9 +103,7 @@ def test_musiques_hops_are_sub_queries_with_the_answers_put_in(
     assert (found["2hop__2"].outcome, found["2hop__2"].evidence) == ("abstain", ())
 
 
-def test_squads_impossible_questions_are_ones_to_abstain_from(
-    imported: Callable[..., dict[str, LabelledQuestion]],
-) -> None:
+def test_squads_impossible_questions_are_ones_to_abstain_from(imported: Import) -> None:
     found = imported("dev-v2.0.json", SQUAD)
     assert (found["s1"].facts, found["s1"].topic) == (("0.8 litres",), "Kettles of Oslo")
     assert (found["s2"].outcome, found["s2"].facts, found["s2"].topic) == ("abstain", (), "Kettles of Oslo")
@@ -127,70 +119,49 @@ def test_a_beir_folder_gives_its_judged_questions(tmp_path: Path) -> None:
     assert found["q1"].evidence == ("kettles/corpus.jsonl#d 1",) and found["q1"].facts == ("Oslo",)
 
 
-def test_a_table_gives_questions_and_their_contexts(imported: Callable[..., dict[str, LabelledQuestion]]) -> None:
-    found = imported("faq.csv", TABLE)
-    assert list(found) == ["faq-1"]
-    assert (found["faq-1"].facts, found["faq-1"].topic) == (("Oslo",), "kettles")
-
-
 def test_an_import_adds_to_a_project_and_leaves_what_is_there(own_shop: Path, tmp_path: Path) -> None:
     before = (own_shop / "labelled.jsonl").read_text()
     source = tmp_path / "faq.csv"
     source.write_text(TABLE)
     import_set(own_shop, source, base="faq")
     assert (own_shop / "labelled.jsonl").read_text().startswith(before)
-    assert {"q1", "faq-1"} <= set(checked(own_shop))
+    added = checked(own_shop)["faq-1"]
+    assert (added.facts, added.topic) == (("Oslo",), "kettles") and "faq-2" not in checked(own_shop)
     assert list(Project.open(own_shop).settings.knowledge) == ["product", "billing", "faq"]
-    with pytest.raises(DataError, match="knowledge base 'faq' already"):
-        import_set(own_shop, source, base="faq")
-    with pytest.raises(DataError, match="id 'faq-1' already"):
-        import_set(own_shop, source, base="more")
+    for base, complaint in (("faq", "knowledge base 'faq' already"), ("more", "id 'faq-1' already")):
+        with pytest.raises(DataError, match=complaint):
+            import_set(own_shop, source, base=base)
     assert not (own_shop / "knowledge" / "more").exists()
 
 
-def test_a_limit_takes_the_first_questions_and_their_passages(
-    imported: Callable[..., dict[str, LabelledQuestion]],
+def test_a_limit_takes_the_first_questions_and_a_large_corpus_is_cut_into_files(
+    imported: Import, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert list(imported("dev.json", SQUAD, limit=1)) == ["s1"]
-
-
-def test_a_large_corpus_is_cut_into_files_that_are_not_skipped(
-    imported: Callable[..., dict[str, LabelledQuestion]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("optimize.labelled.imports.SHARD", 100)
     assert imported("hotpot.json", [HOTPOT])["h1"].evidence[1] == "hotpotqa/corpus-2.jsonl#p2"
     assert len(list((tmp_path / "project/knowledge/hotpotqa").iterdir())) == 3
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "format", "complaint"),
+    ("name", "content", "more", "complaint"),
     [
-        ("a.json", "{}", "", "looks like no known format"),
-        ("a.json", "not json", "hotpotqa", "cannot be read as hotpotqa"),
-        ("a.json", "[]", "hotpotqa", "holds no questions"),
-        ("a.json", '[{"question": "x"}]', "hotpotqa", "cannot be read as hotpotqa"),
-        ("a.json", "{}", "trivia", "no format 'trivia'"),
-        ("a.csv", "question,answer\nWho?,Ann\n", "", "brings no passages"),
-        ("a.csv", "name\nAnn\n", "", "names no column `question`, but name"),
-        ("a.csv", TABLE, "../csv", "no format"),
+        ("a.json", "{}", {}, "looks like no known format"),
+        ("a.json", "not json", {"format": "hotpotqa"}, "cannot be read as hotpotqa"),
+        ("a.json", "[]", {"format": "hotpotqa"}, "holds no questions"),
+        ("a.json", '[{"question": "x"}]', {"format": "hotpotqa"}, "cannot be read as hotpotqa"),
+        ("a.json", "{}", {"format": "trivia"}, "no format 'trivia'"),
+        ("a.csv", "question,answer\nWho?,Ann\n", {}, "brings no passages"),
+        ("a.csv", "name\nAnn\n", {}, "names no column `question`, but name"),
+        ("a.csv", TABLE, {"base": "../up"}, "no name for a knowledge base"),
+        ("", "", {}, "nothing at"),
     ],
 )
 def test_what_is_no_set_is_an_error_and_makes_no_project(
-    tmp_path: Path, name: str, content: str, format: str, complaint: str
+    tmp_path: Path, name: str, content: str, more: dict[str, str], complaint: str
 ) -> None:
-    (tmp_path / name).write_text(content)
+    if name:
+        (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=complaint):
-        import_set(tmp_path / "project", tmp_path / name, format)
-    assert not (tmp_path / "project").exists()
-
-
-def test_a_base_must_have_a_name_that_settings_take(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(TABLE)
-    with pytest.raises(DataError, match="no name for a knowledge base"):
-        import_set(tmp_path / "project", tmp_path / "a.csv", base="../up")
-    assert not (tmp_path / "up").exists()
-
-
-def test_an_absent_set_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nothing at"):
-        import_set(tmp_path / "project", tmp_path / "none.json")
+        import_set(tmp_path / "project", tmp_path / (name or "none.json"), **more)
+    assert not (tmp_path / "project").exists() and not (tmp_path / "up").exists()

@@ -26,9 +26,9 @@ from program.errors import StudyError
 from program.loop.presets import PRESETS
 from program.loop.rag import AgenticRAG
 from program.loop.state import FOUND_NOTHING
-from program.serve.manifest import read
-from program.serve.reference import resolve, versions
-from program.settings import Project
+from program.project import Project
+from program.serve.manifest import read_manifest
+from program.serve.reference import find_versions, resolve
 from tests.conftest import write_shop
 from tests.optimize.conftest import listening, paid
 
@@ -73,7 +73,9 @@ def started(target, *arguments):
 
 def digests(folder):
     root = folder / "artifacts"
-    return [read(resolve(f"shop@{version}", root).path).content_digest for version in versions(root, "shop")]
+    return [
+        read_manifest(resolve(f"shop@{version}", root).path).content_digest for version in find_versions(root, "shop")
+    ]
 
 
 def cleared(folder):

@@ -10,11 +10,10 @@ from optimize.abtest.offline import compare_offline
 from optimize.cli.main import app
 from optimize.compiler import compile as compiler
 from optimize.compiler.compile import compile_project
-from optimize.registry.aliases import promote
-from optimize.registry.looks import LOOKS, look
-from optimize.registry.versions import verify
+from optimize.registry.aliases import promote_version
+from optimize.registry.versions import LOOKS, note_test_use, verify_version
+from program.project import Project
 from program.serve.reference import resolve
-from program.settings import Project
 
 
 def compile_(folder, **options):
@@ -67,17 +66,17 @@ def test_a_compile_killed_in_its_test_has_looked_once_resumed_or_not(own_shop, m
 def test_a_version_that_cannot_be_read_is_left_out_and_a_compile_is_sealed_all_the_same(own_shop, caplog):
     root = own_shop / "artifacts"
     first = compile_(own_shop)
-    promote(first.reference, "production", root=root)
+    promote_version(first.reference, "production", root=root)
     (root / "shop" / "aliases" / "production.json").write_bytes(b"{")
     (resolve(first.parent, root).path / "manifest.json").write_bytes(b"")
     second = compile_(own_shop)
-    assert second.looks == 2 and verify(second.reference, root).sound
+    assert second.looks == 2 and verify_version(second.reference, root).sound
     assert len([r for r in caplog.records if "shop@v1" in r.getMessage() and "is left out" in r.getMessage()]) == 1
 
 
 def test_looks_at_once_are_looks_one_after_the_other(tmp_path):
     with ThreadPoolExecutor(8) as pool:
-        numbers = list(pool.map(lambda n: look(tmp_path, "shop", f"worker {n}", ["Why?"]), range(24)))
+        numbers = list(pool.map(lambda n: note_test_use(tmp_path, "shop", f"worker {n}", ["Why?"]), range(24)))
     assert sorted(numbers) == [*range(1, 25)]
 
 
@@ -100,6 +99,6 @@ def test_the_count_goes_on_from_what_versions_tell_where_the_notes_are_lost(own_
 def test_a_line_that_was_cut_off_and_a_folder_that_cannot_be_written_harm_nobody(tmp_path):
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / LOOKS).write_bytes(b'{"look": "a", "by"')
-    assert [look(tmp_path, "shop", "eval", ["How much?"]) for _ in range(2)] == [1, 2]
+    assert [note_test_use(tmp_path, "shop", "eval", ["How much?"]) for _ in range(2)] == [1, 2]
     (tmp_path / "file").write_text("")
-    assert look(tmp_path / "file", "shop", "eval", ["How much?"]) == 1
+    assert note_test_use(tmp_path / "file", "shop", "eval", ["How much?"]) == 1

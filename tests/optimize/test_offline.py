@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from optimize.abtest.offline import compare_offline
 from optimize.cli import ab
-from optimize.evaluation.comparison import compare
-from optimize.labelled.overlap import question_digest
-from optimize.registry.versions import publish
+from optimize.evaluation.comparison import compare_rows
+from optimize.labelled.split import question_digest
+from optimize.registry.versions import publish_version
 from program.errors import DataError, VersionError
 
 RNG = np.random.default_rng(0)
@@ -35,7 +35,7 @@ def rows(correct, calls=1.0, seconds=0.5, answer="Text."):
 
 def seal(root, scored, **fields):
     lines = "".join(json.dumps(row) + "\n" for row in scored)
-    return publish("helpdesk", fields, {"scores.jsonl": lines.encode()}, root)
+    return publish_version("helpdesk", fields, {"scores.jsonl": lines.encode()}, root)
 
 
 @pytest.fixture
@@ -95,20 +95,20 @@ def test_a_guardrail_that_nobody_measured_is_an_error_when_it_was_asked_for(root
 
 
 def test_repeats_are_averaged_within_their_question_and_do_not_count_as_questions():
-    once = compare(rows(BAD), rows(GOOD))
+    once = compare_rows(rows(BAD), rows(GOOD))
     again = [{**row, "repeat": n} for row in rows(GOOD) for n in range(5)]
-    assert compare(rows(BAD), again).as_dict() == once.as_dict()
+    assert compare_rows(rows(BAD), again).as_dict() == once.as_dict()
     noisy = [{**row, "repeat": n, "utility": row["utility"] + (n - 1) / 10} for row in rows(GOOD) for n in range(3)]
-    assert compare(rows(BAD), noisy).test.difference == pytest.approx(once.test.difference)
-    assert compare(rows(BAD), noisy).test.n == 80
+    assert compare_rows(rows(BAD), noisy).test.difference == pytest.approx(once.test.difference)
+    assert compare_rows(rows(BAD), noisy).test.n == 80
 
 
 def test_of_repeats_the_most_frequent_word_counts_and_of_equals_the_worst():
     once = rows([0] * 80)
     two_of_three = [{**row, "repeat": n, "correct": int(n < 2), "wrong": int(n == 2)} for row in once for n in range(3)]
     half = [{**row, "repeat": n, "correct": n, "wrong": 1 - n} for row in once for n in range(2)]
-    assert {f["b"] for f in compare(once, two_of_three).flipped} == {"correct"}
-    assert compare(once, half).flipped == []
+    assert {f["b"] for f in compare_rows(once, two_of_three).flipped} == {"correct"}
+    assert compare_rows(once, half).flipped == []
 
 
 def test_a_tag_s_difference_is_shown_with_a_warning_against_reading_it_as_proof(root, offline):

@@ -10,8 +10,8 @@ import pytest
 from optimize.abtest.online import report, start
 from optimize.cli.main import main
 from program.errors import ExperimentError, VersionError
-from program.serve.design import Assignment, read_design
-from program.serve.exposures import ExposureLog, pseudonym
+from program.serve.experiment_design import Assignment, read_design
+from program.serve.exposures import ExposureLog, pseudonymize
 from tests.experiments import KEY, NAME, begin, publish
 
 RATES = {"A": 0.5, "B": 0.5, "C": 0.5}
@@ -38,7 +38,7 @@ def serve(root, users, resolved=RATES, *, latency=None, recorded=None, key=KEY, 
     assignment, rng = Assignment(design.id, design.weights, design.include), random.Random(0)
     for n in range(first, first + users):
         arm = design.arms[assignment.arm(f"user-{n}")]
-        unit = pseudonym(key.encode(), design.id, f"user-{n}")
+        unit = pseudonymize(key.encode(), design.id, f"user-{n}")
         log.append("exposure", unit=unit, arm=arm.name, digest=arm.digest, request=f"r{n}")
         seconds = (latency or {}).get(arm.name, 1.0)
         log.append("measured", request=f"r{n}", trace=f"t{n}", values={"error": 0, "latency_s": seconds})

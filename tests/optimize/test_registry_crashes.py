@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimize.registry import versions as registry
-from optimize.registry.aliases import history, promote
-from optimize.registry.retention import gc
+from optimize.registry.aliases import promote_version, read_history
+from optimize.registry.retention import collect_garbage
 from program.errors import GateError, RagcError, VersionError
 from program.serve import reference
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are f
 
 
 def publish(root, name="helpdesk"):
-    return registry.publish(name, {}, {"program.json": b"{}"}, root)
+    return registry.publish_version(name, {}, {"program.json": b"{}"}, root)
 
 
 def fork(target, *args):
@@ -39,16 +39,16 @@ def publish_often(root, times):
 def test_sixteen_processes_publish_four_hundred_distinct_numbers(tmp_path):
     for process in [fork(publish_often, tmp_path, 25) for _ in range(16)]:
         process.join(120)
-    numbers = [reference.number(version) for version in reference.versions(tmp_path, "helpdesk")]
+    numbers = [reference.version_number(version) for version in reference.find_versions(tmp_path, "helpdesk")]
     assert numbers == list(range(1, 401))
 
 
 def work_until_killed(root, name):
     """Publishes, promotes and collects, over and over."""
     while True:
-        promote(publish(root, name), "production", root=root)
+        promote_version(publish(root, name), "production", root=root)
         publish(root, name)
-        gc(2, name, force=True, root=root)
+        collect_garbage(2, name, force=True, root=root)
 
 
 def test_a_hundred_kills_leave_no_partial_version_and_no_torn_alias(tmp_path):
@@ -56,7 +56,7 @@ def test_a_hundred_kills_leave_no_partial_version_and_no_torn_alias(tmp_path):
     for _ in range(10):
         processes = [fork(work_until_killed, root, f"name{n}") for n in range(10)]
         deadline = time.monotonic() + 60
-        while not all(history(f"name{n}", root) for n in range(10)) and time.monotonic() < deadline:
+        while not all(read_history(f"name{n}", root) for n in range(10)) and time.monotonic() < deadline:
             time.sleep(0.01)
         for process in rng.sample(processes, len(processes)):
             time.sleep(rng.uniform(0, 0.02))
@@ -65,17 +65,17 @@ def test_a_hundred_kills_leave_no_partial_version_and_no_torn_alias(tmp_path):
             process.join(10)
             assert process.exitcode == -signal.SIGKILL, "it was at work until it was killed"
         assert all(checked.sound for checked in registry.verify_all(root))
-    assert {"name0", "name9"} <= set(reference.names(root))
+    assert {"name0", "name9"} <= set(reference.find_names(root))
     for n in range(10):
         ref = publish(root, f"name{n}")
-        assert registry.verify(ref, root).sound
-        assert history(f"name{n}", root)
+        assert registry.verify_version(ref, root).sound
+        assert read_history(f"name{n}", root)
         assert not list((root / f"name{n}" / "versions").glob(".tmp-*"))
 
 
 def promote_from_the_first(root, ref, told):
     try:
-        promote(ref, "production", expect="helpdesk@v1", root=root)
+        promote_version(ref, "production", expect="helpdesk@v1", root=root)
     except GateError:
         told.put(False)
     else:
@@ -84,14 +84,14 @@ def promote_from_the_first(root, ref, told):
 
 def test_of_many_processes_that_expect_the_same_one_moves_the_alias(tmp_path):
     refs = [publish(tmp_path) for _ in range(9)]
-    promote("helpdesk@v1", "production", root=tmp_path)
+    promote_version("helpdesk@v1", "production", root=tmp_path)
     told = multiprocessing.get_context("fork").Queue()
     processes = [fork(promote_from_the_first, tmp_path, ref, told) for ref in refs[1:]]
     moved = [told.get(timeout=60) for _ in processes]
     for process in processes:
         process.join(10)
     assert sorted(moved) == [False] * 7 + [True]
-    first, second = history("helpdesk", tmp_path)
+    first, second = read_history("helpdesk", tmp_path)
     assert second["from"] == first["to"]
     assert reference.resolve("helpdesk@production", tmp_path).version == second["to"]
 
@@ -105,7 +105,7 @@ def fenced(tmp_path_factory):
     """An artifacts root with one version, beside a version and a file that no reference may reach."""
     outside = tmp_path_factory.mktemp("outside")
     root = outside / "artifacts"
-    promote(publish(root), "production", root=root)
+    promote_version(publish(root), "production", root=root)
     publish(outside / "elsewhere", "secret")
     (outside / "secret").write_text("")
     return root
@@ -138,7 +138,7 @@ names = st.lists(st.sampled_from(PIECES) | st.characters(), min_size=1, max_size
 @given(names, names)
 def test_no_fuzzed_name_or_alias_writes_outside_the_root(fenced, name, alias):
     before = outside_of(fenced)
-    for write in (lambda: publish(fenced, name), lambda: promote("helpdesk@v1", alias, root=fenced)):
+    for write in (lambda: publish(fenced, name), lambda: promote_version("helpdesk@v1", alias, root=fenced)):
         try:
             write()
         except VersionError:

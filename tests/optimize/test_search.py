@@ -21,7 +21,8 @@ from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import SettingsError, StudyError
 from program.loop.parameters import read, space
-from program.settings import Project, UtilitySettings
+from program.project import Project
+from program.settings import UtilitySettings
 from tests.optimize.conftest import planned
 
 WEIGHTS = UtilitySettings()

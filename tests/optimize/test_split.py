@@ -1,4 +1,4 @@
-"""Dividing questions into train, dev and test, and writing the division down."""
+"""Dividing questions into train, dev and test, writing the division down, and keeping it for later versions."""
 
 from __future__ import annotations
 
@@ -6,30 +6,37 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from optimize.cli import data
-from optimize.labelled.dataset import LabelledQuestion, splits
-from optimize.labelled.split import spread_out
-from optimize.labelled.splitfile import write_splits
+from optimize.cli.main import app
+from optimize.compiler.compile import compile_project
+from optimize.compiler.publish import read_ancestors
+from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.split import (
+    LEARNT_FROM,
+    SPLITS,
+    question_digest,
+    sample_stratified,
+    split_questions,
+    write_splits,
+)
+from program.project import Project
+
+NEW = ("colour", "price", "weight", "noise", "size", "age")
 
 
 def question(n: int, topic: str = "", **labels: object) -> LabelledQuestion:
-    return LabelledQuestion.model_validate(
-        {"id": f"q{n:04}", "question": "why?", "topic": topic, "facts": ["x"], **labels}
-    )
+    fields = {"id": f"q{n:04}", "question": f"What of {n}?", "topic": topic, "facts": ["x"], **labels}
+    return LabelledQuestion.model_validate(fields)
 
 
 def many(topics: int = 30, size: int = 6) -> list[LabelledQuestion]:
     return [
-        question(
-            t * size + n,
-            f"topic {t}",
-            tags=["even" if n % 2 else "odd", *(["rare"] if n == t % 7 == 0 else [])],
-        )
+        question(t * size + n, f"topic {t}", tags=["even" if n % 2 else "odd", *(["rare"] if n == t % 7 == 0 else [])])
         for t in range(topics)
         for n in range(size)
     ]
@@ -39,14 +46,11 @@ def where(parts: dict[str, list[LabelledQuestion]]) -> dict[str, str]:
     return {q.id: split for split, part in parts.items() for q in part}
 
 
-TOPICS = st.lists(st.integers(1, 9), min_size=3, max_size=25)
-
-
 @settings(max_examples=60, deadline=None)
-@given(sizes=TOPICS, seed=st.integers(0, 5))
+@given(sizes=st.lists(st.integers(1, 9), min_size=3, max_size=25), seed=st.integers(0, 5))
 def test_a_topic_is_in_one_split_no_split_is_empty_and_nothing_is_lost(sizes: list[int], seed: int) -> None:
     questions = [question(100 * t + n, f"t{t}") for t, size in enumerate(sizes) for n in range(size)]
-    parts = splits(questions, seed)
+    parts = split_questions(questions, seed)
     assert sorted(q.id for part in parts.values() for q in part) == [q.id for q in questions]
     assert all(parts.values())
     found = where(parts)
@@ -55,43 +59,65 @@ def test_a_topic_is_in_one_split_no_split_is_empty_and_nothing_is_lost(sizes: li
 
 @settings(max_examples=20, deadline=None)
 @given(order=st.randoms(use_true_random=False))
-def test_the_division_does_not_depend_on_the_order_of_the_file(order: random.Random) -> None:
+def test_the_division_depends_on_the_seed_and_not_on_the_order_of_the_file(order: random.Random) -> None:
     questions = many()
     shuffled = list(questions)
     order.shuffle(shuffled)
-    assert where(splits(shuffled, 3)) == where(splits(questions, 3))
+    assert where(split_questions(shuffled, 3)) == where(split_questions(questions, 3))
+    assert where(split_questions(questions, 0)) != where(split_questions(questions, 1))
 
 
 def test_sizes_and_tags_come_out_near_50_20_30() -> None:
-    questions = many()
-    parts = splits(questions, 0)
+    parts = split_questions(many(), 0)
     for tag in ("even", "odd"):
-        counts = [sum(tag in q.tags for q in part) for part in parts.values()]
-        assert counts == [45, 18, 27]
+        assert [sum(tag in q.tags for q in part) for part in parts.values()] == [45, 18, 27]
     rare = [sum("rare" in q.tags for q in part) for part in parts.values()]
     assert sum(rare) == 5 and max(rare) <= 3
 
 
-def test_another_seed_divides_otherwise() -> None:
-    assert where(splits(many(), 0)) != where(splits(many(), 1))
-
-
 def test_a_given_split_counts_and_draws_its_topic_along() -> None:
     questions = [question(9000, "a", split="test"), question(9001, "a"), *many()]
-    assert where(splits(questions))["q9001"] == "test"
+    assert where(split_questions(questions))["q9001"] == "test"
 
 
-def test_questions_on_one_passage_stay_together_and_a_table_does_not_bind() -> None:
+def test_questions_on_one_passage_stay_together_unless_it_binds_all_and_a_table_does_not_bind() -> None:
     shared = [question(n, evidence=["docs/a.md#b"]) for n in range(4)]
     table = [question(10 + n, evidence=["records/orders"]) for n in range(40)]
-    found = where(splits([*shared, *table]))
+    found = where(split_questions([*shared, *table]))
     assert len({found[q.id] for q in shared}) == 1
-    assert Counter(found[q.id] for q in table).keys() == {"train", "dev", "test"}
+    assert {found[q.id] for q in table} == {"train", "dev", "test"}
+    assert all(split_questions([question(n, f"t{n % 5}", evidence=["docs/a.md#b"]) for n in range(20)]).values())
 
 
-def test_when_one_passage_binds_all_topics_the_topics_alone_decide() -> None:
-    questions = [question(n, f"t{n % 5}", evidence=["docs/a.md#b"]) for n in range(20)]
-    assert all(splits(questions).values())
+@given(
+    st.dictionaries(st.integers(0, 30), st.tuples(st.integers(0, 8), st.sampled_from([*SPLITS, None]))),
+    st.dictionaries(st.integers(0, 30), st.sampled_from(SPLITS)),
+    st.integers(0, 3),
+)
+def test_a_question_stays_in_the_split_it_was_in_before_whatever_its_own(
+    rows: dict[int, tuple[int, str | None]], before: dict[int, str], seed: int
+) -> None:
+    questions = [question(n, f"t{topic}", split=own) for n, (topic, own) in rows.items()]
+    known = {question_digest(f"What  OF {n}?"): split for n, split in before.items()}
+    found = where(split_questions(questions, seed, known))
+    assert len(found) == len(questions)
+    assert all(found[f"q{n:04}"] == split for n, split in before.items() if n in rows)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["answered", "clarify"])), max_size=60),
+    st.integers(1, 70),
+)
+def test_a_sample_keeps_the_order_and_of_every_topic_and_outcome_its_share(
+    kinds: list[tuple[str, str]], most: int
+) -> None:
+    questions = [question(n, topic, outcome=outcome) for n, (topic, outcome) in enumerate(kinds)]
+    kept = sample_stratified(questions, most)
+    assert len(kept) == min(most, len(questions))
+    assert [q.id for q in kept] == sorted(q.id for q in kept)
+    share = min(1.0, most / max(len(questions), 1))
+    for kind, count in Counter(kinds).items():
+        assert abs(Counter((q.topic, q.outcome) for q in kept)[kind] - count * share) <= 1.5
 
 
 def test_writing_splits_changes_nothing_else(tmp_path: Path) -> None:
@@ -103,68 +129,59 @@ def test_writing_splits_changes_nothing_else(tmp_path: Path) -> None:
         '{"split" : "dev", "id": "q3", "question": "c?", "facts": ["b"]}'
     )
     path.write_bytes(before.encode())
+    path.chmod(0o640)
     assert write_splits(path, {"q1": "train", "q2": "dev", "q3": "test"}) == 2
-    assert path.read_bytes().decode() == before.replace('5"] }', '5"], "split": "train" }').replace(
-        '"split" : "dev"', '"split" : "test"'
-    )
+    after = before.replace('5"] }', '5"], "split": "train" }').replace('"split" : "dev"', '"split" : "test"')
+    assert path.read_bytes().decode() == after and path.stat().st_mode & 0o777 == 0o640
     assert [p.name for p in tmp_path.iterdir()] == ["labelled.jsonl"]
 
 
-def project(tmp_path: Path, questions: list[LabelledQuestion]) -> Path:
-    (tmp_path / "ragc.toml").write_text('name = "p"\n[knowledge.docs]\npath = "docs"\n')
-    lines = [json.dumps({"id": q.id, "question": q.question, "topic": q.topic, "facts": ["x"]}) for q in questions]
-    (tmp_path / "labelled.jsonl").write_text("\n".join(lines) + "\n")
-    return tmp_path
-
-
 def run(*arguments: str) -> tuple[int, str]:
-    import typer
-
-    app = typer.Typer()
-    data.register(app)
     result = CliRunner().invoke(app, list(arguments))
     return result.exit_code, result.stdout if result.exception is None else str(result.exception)
 
 
-def test_the_command_writes_each_split_once_and_anew_when_told(tmp_path: Path) -> None:
-    folder = str(project(tmp_path, many()))
-    code, shown = run("data", "split", folder, "--json")
-    assert code == 0
+def test_the_command_writes_each_split_once_and_anew_when_told_and_stats_count_them(tmp_path: Path) -> None:
+    (tmp_path / "ragc.toml").write_text('name = "p"\n[knowledge.docs]\npath = "docs"\n')
+    labelled, folder = tmp_path / "labelled.jsonl", str(tmp_path)
+    for questions in (many(topics=2), many()):
+        rows = [q.model_dump(mode="json", include={"id", "question", "topic", "facts"}) for q in questions]
+        labelled.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        code, shown = run("data", "split", folder, "--json")
+        assert (code == 0) == (len(questions) > 12) and ("at least three topics" in shown) == (code != 0)
     assert json.loads(shown) == {"changed": 180, "splits": {"train": 90, "dev": 36, "test": 54}}
     assert json.loads(run("data", "split", folder, "--seed", "1", "--json")[1])["changed"] == 0
+    counts = json.loads(run("data", "stats", folder, "--json")[1])
+    assert counts["all"]["questions"] == {"train": 90, "dev": 36, "test": 54, "total": 180}
+    assert counts["outcome"]["-"]["total"] == 180 and len(counts["topic"]) == 30
+    assert run("data", "stats", folder)[0] == 0
     assert json.loads(run("data", "split", folder, "--seed", "1", "--again", "--json")[1])["changed"] > 0
 
 
-def test_the_command_refuses_what_cannot_fill_three_splits(tmp_path: Path) -> None:
-    code, message = run("data", "split", str(project(tmp_path, many(topics=2))))
-    assert code != 0
-    assert "at least three topics" in message
+def undivided(folder: Path, *topics: str) -> Project:
+    """The project's questions without a split, and one more of each of these topics."""
+    path = folder / "labelled.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows += [{"id": t, "question": f"What is its {t}?", "topic": t, "outcome": "abstain"} for t in topics]
+    path.write_text("".join(json.dumps({**row, "split": None}) + "\n" for row in rows))
+    return Project.open(folder)
 
 
-def test_stats_count_every_label_by_split(tmp_path: Path) -> None:
-    folder = str(project(tmp_path, many()))
-    run("data", "split", folder)
-    counts = json.loads(run("data", "stats", folder, "--json")[1])
-    assert counts["all"]["questions"] == {"train": 90, "dev": 36, "test": 54, "total": 180}
-    assert counts["outcome"]["-"]["total"] == 180
-    assert len(counts["topic"]) == 30
-    assert run("data", "stats", folder)[0] == 0
+def test_what_a_version_learnt_from_is_in_no_test_of_it_or_its_children(own_shop: Path) -> None:
+    def digests(manifest: Any, *parts: str) -> set[str]:
+        return {digest for part in parts for digest in manifest.section("data")[part]["questions"]}
 
-
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["answered", "clarify"])), max_size=60),
-    st.integers(1, 70),
-)
-def test_a_spread_keeps_the_order_and_of_every_topic_and_outcome_its_share(kinds, most):
-    questions = [
-        LabelledQuestion(id=f"q{n}", question=f"What of {n}?", topic=topic, outcome=outcome)
-        for n, (topic, outcome) in enumerate(kinds)
-    ]
-    kept = spread_out(questions, most)
-    assert len(kept) == min(most, len(questions))
-    rest = iter(questions)
-    assert all(any(one is other for other in rest) for one in kept)
-    if questions:
-        share = min(1.0, most / len(questions))
-        for kind, count in Counter(kinds).items():
-            assert abs(Counter((q.topic, q.outcome) for q in kept)[kind] - count * share) <= 1.5
+    root = own_shop / "artifacts"
+    first = compile_project(undivided(own_shop), trials=2)
+    again = compile_project(undivided(own_shop, *NEW), trials=2, seed=5, origin=first.reference)
+    child, parent = read_ancestors(again.reference, root)[:2]
+    assert child.parent.partition("@")[2].startswith(parent.version)
+    assert digests(parent, *LEARNT_FROM)
+    assert not digests(child, "test") & digests(parent, *LEARNT_FROM)
+    assert digests(parent, "test") <= digests(child, "test")
+    questions = read_labelled(own_shop / "labelled.jsonl")
+    assert len(digests(child, *LEARNT_FROM, "test")) == len(questions)
+    code, shown = run("eval", first.reference, "--artifacts", str(root), "--split", "test", "--json")
+    assert code == 0, shown
+    learnt = sum(question_digest(q.question) in digests(parent, *LEARNT_FROM) for q in questions)
+    assert 0 < json.loads(shown)["n"] <= len(questions) - learnt

@@ -1,15 +1,14 @@
 """Error rates and coverage are simulated, seeded; a bound is the nominal rate plus two standard errors."""
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, permutation_test, t
+from scipy.stats import binomtest, nct, permutation_test, t
 
-from optimize.evaluation.stats import holm, mean_interval, paired_test, questions_needed, shown_p
+from optimize.evaluation.stats import correct_holm, format_p, mean_interval, paired_test, questions_needed
 from program.errors import DataError
 
 
@@ -22,30 +21,15 @@ def no_difference(rng, topics, each=10):
     return a.astype(float), b.astype(float), groups.tolist()
 
 
-def rate(hits, runs):
-    return hits / runs, 2 * math.sqrt(0.05 * 0.95 / runs)
+def slack(rate, runs):
+    return 2 * math.sqrt(rate * (1 - rate) / runs)
 
 
-@pytest.mark.parametrize("topics", [8, 20])
-def test_equal_versions_on_shared_topics_are_told_apart_in_at_most_one_case_of_twenty(topics):
-    rng, runs = np.random.default_rng(topics), 200
-    found, slack = rate(
-        sum(paired_test(a, b, g).p < 0.05 for a, b, g in (no_difference(rng, topics) for _ in range(runs))),
-        runs,
-    )
-    assert found <= 0.05 + slack
-
-
-def test_equal_versions_without_topics_are_told_apart_in_at_most_one_case_of_twenty():
-    rng, runs = np.random.default_rng(1), 200
-    hits = sum(paired_test(rng.random(40) < 0.7, rng.random(40) < 0.7).p < 0.05 for _ in range(runs))
-    found, slack = rate(hits, runs)
-    assert found <= 0.05 + slack
-
-
-@pytest.mark.parametrize(("p", "shown"), [(0.0, "< 0.001"), (0.0004, "< 0.001"), (0.001, "= 0.001"), (1.0, "= 1.000")])
-def test_no_p_value_is_printed_as_nought(p, shown):
-    assert shown_p(p) == shown
+@pytest.mark.parametrize("topics", [8, 20, None])
+def test_equal_versions_are_told_apart_in_at_most_one_case_of_twenty(topics):
+    rng, runs = np.random.default_rng(topics or 1), 200
+    pairs = (no_difference(rng, topics) if topics else (rng.random((2, 40)) < 0.7) for _ in range(runs))
+    assert sum(paired_test(*pair).p < 0.05 for pair in pairs) / runs <= 0.05 + slack(0.05, runs)
 
 
 def test_a_test_that_ignores_topics_would_fail_the_same_bar():
@@ -71,7 +55,7 @@ def test_the_interval_of_a_proportion_covers_it_even_near_one(p):
     for _ in range(runs):
         interval = mean_interval((rng.random(100) < p).astype(float), np.arange(100).tolist(), proportion=True)
         hits += interval.low <= p <= interval.high
-    assert hits / runs >= 0.95 - 2 * math.sqrt(0.05 * 0.95 / runs)
+    assert hits / runs >= 0.95 - slack(0.05, runs)
 
 
 def test_the_clustered_standard_error_is_that_of_topic_sums():
@@ -84,76 +68,56 @@ def test_the_clustered_standard_error_is_that_of_topic_sums():
     assert interval.high - interval.mean == pytest.approx(reach)
 
 
-def test_the_sign_flip_of_single_questions_is_the_exact_binomial_test():
+def test_the_sign_flip_is_that_of_scipy_and_of_single_questions_the_exact_binomial_test():
     a, b = [0] * 11 + [1] * 3 + [1] * 26, [1] * 11 + [0] * 3 + [1] * 26
     assert paired_test(a, b).p == pytest.approx(binomtest(11, 14).pvalue, abs=0.01)
     assert paired_test(a[2:], b[2:]).p == pytest.approx(binomtest(9, 12).pvalue, rel=1e-12)
-
-
-def test_the_sign_flip_is_that_of_scipy():
     rng = np.random.default_rng(9)
-    for n, slack in ((9, 1e-12), (25, 0.02)):
+    for n, off in ((9, 1e-12), (25, 0.02)):
         differences = rng.normal(0.3, 1, n)
         theirs = permutation_test((differences,), np.mean, permutation_type="samples", rng=rng)
-        assert paired_test(np.zeros(n), differences).p == pytest.approx(theirs.pvalue, abs=slack)
+        assert paired_test(np.zeros(n), differences).p == pytest.approx(theirs.pvalue, abs=off)
 
 
-def test_forty_out_of_forty_is_not_certainty():
+def test_forty_out_of_forty_is_not_certainty_and_few_topics_widen_the_interval_of_a_proportion():
     interval = mean_interval([1.0] * 40, proportion=True)
     assert interval.mean == interval.high == 1.0
     assert interval.low == pytest.approx(0.025 ** (1 / 40))
-
-
-def test_few_topics_widen_the_interval_of_a_proportion():
     values, topics = [1.0, 0.0] * 20, [i // 10 for i in range(40)]
     alone, clustered = mean_interval(values, proportion=True), mean_interval(values, topics, proportion=True)
-    assert clustered.low < alone.low
-    assert clustered.high > alone.high
-
-
-def test_one_value_says_nothing_about_the_mean():
-    assert mean_interval([0.4]).low == -math.inf
-    assert (mean_interval([0.4], proportion=True).low, mean_interval([0.4], proportion=True).high) == (0, 1)
+    assert clustered.low < alone.low and alone.high < clustered.high
 
 
 def test_an_interval_of_few_topics_ends_where_the_range_of_its_values_does_and_the_verdict_stays():
     values, topics = [1.0] * 10 + [0.0] * 2, ["a", "b"] * 6
     free, bound = mean_interval(values, topics), mean_interval(values, topics, within=(-1, 1))
-    assert free.high > 1 == bound.high
-    assert bound.low == max(free.low, -1)
-    assert mean_interval([0.4], within=(-math.inf, 1)).high == 1
+    assert free.high > 1 == bound.high and bound.low == max(free.low, -1)
     nothing = [0.0] * 12
     free, bound = paired_test(nothing, values, topics), paired_test(nothing, values, topics, within=(-1, 1))
     assert bound.ci == (max(free.ci[0], -1), 1) and free.ci[1] > 1
     assert (bound.p, bound.mde, bound.difference, bound.spread) == (free.p, free.mde, free.difference, free.spread)
+    one, share = mean_interval([0.4], within=(-math.inf, 1)), mean_interval([0.4], proportion=True)
+    assert (one.low, one.high) == (-math.inf, 1) and (share.low, share.high) == (0, 1)
 
 
-def test_equal_values_have_an_interval_of_no_width():
+def test_equal_values_have_an_interval_of_no_width_and_one_topic_or_none_groups_nothing():
     for groups in (None, [1] * 6, [1, 1, 2, 2, 3, 3]):
         interval = mean_interval([2.5] * 6, groups)
         assert (interval.low, interval.high) == (2.5, 2.5)
-
-
-def test_one_topic_is_treated_as_none():
     values = [0.1, 0.5, 0.3, 0.9]
-    assert mean_interval(values, ["billing"] * 4) == mean_interval(values)
-
-
-def test_a_question_without_a_topic_is_a_topic_of_its_own():
-    values = [0.1, 0.5, 0.3, 0.9]
-    assert mean_interval(values, ["", None, "", ""]) == mean_interval(values)
+    assert mean_interval(values, ["billing"] * 4) == mean_interval(values, ["", None, "", ""]) == mean_interval(values)
     assert paired_test(values, values, ["", None, "", ""]).topics == 0
 
 
-@pytest.mark.parametrize("call", [partial(mean_interval, []), partial(mean_interval, [math.nan])])
-def test_nothing_to_average_is_an_error(call):
-    with pytest.raises(DataError):
-        call()
-
-
-def test_unpaired_values_are_an_error():
+def test_what_cannot_be_measured_is_an_error():
+    for values in ([], [math.nan]):
+        with pytest.raises(DataError):
+            mean_interval(values)
     with pytest.raises(DataError, match="3 values cannot be paired with 2"):
         paired_test([1, 2, 3], [1, 2])
+    for effect, spread in ((0, 1), (math.nan, 1), (0.1, 0), (0.1, math.inf)):
+        with pytest.raises(DataError):
+            questions_needed(effect, spread)
 
 
 def test_identical_versions_show_no_difference_and_say_what_could_have_been_seen():
@@ -163,22 +127,18 @@ def test_identical_versions_show_no_difference_and_say_what_could_have_been_seen
 
 
 def test_five_topics_are_too_few_to_say_anything():
-    topics = [i // 10 for i in range(50)]
-    result = paired_test([0.0] * 50, [1.0] * 50, topics)
+    result = paired_test([0.0] * 50, [1.0] * 50, [i // 10 for i in range(50)])
     assert not result.enough_topics
-    assert result.p > 0.05
-    assert result.mde == math.inf
+    assert result.p > 0.05 and result.mde == math.inf
     assert paired_test([0.0] * 60, [1.0] * 60, [i // 10 for i in range(60)]).p == pytest.approx(2 / 64)
 
 
 def test_the_smallest_detectable_difference_is_detected_in_about_four_cases_of_five():
-    rng, runs, hits = np.random.default_rng(6), 100, 0
-    share = 0.2
+    rng, runs, share = np.random.default_rng(6), 100, 0.2
     size = paired_test([0.0] * 100, rng.permutation([1.0] * 10 + [-1.0] * 10 + [0.0] * 80)).mde
     assert size == pytest.approx(0.127, abs=0.002)
-    for _ in range(runs):
-        draws = rng.choice([1.0, -1.0, 0.0], 100, p=[(share + size) / 2, (share - size) / 2, 1 - share])
-        hits += paired_test(np.zeros(100), draws).p < 0.05
+    chances = [(share + size) / 2, (share - size) / 2, 1 - share]
+    hits = sum(paired_test(np.zeros(100), rng.choice([1.0, -1.0, 0.0], 100, p=chances)).p < 0.05 for _ in range(runs))
     assert hits / runs == pytest.approx(0.8, abs=0.1)
 
 
@@ -187,16 +147,23 @@ def test_topics_differing_by_what_is_detectable_are_told_apart_in_about_four_cas
     rng, runs = np.random.default_rng(topics + 1), 400
     groups = np.repeat(np.arange(topics), 5)
 
-    def differences(effect):
-        return effect + rng.normal(0, 0.3, topics)[groups] + rng.normal(0, 0.5, len(groups))
-
     def tested(effect):
-        return paired_test(np.zeros(len(groups)), differences(effect), groups.tolist())
+        differences = effect + rng.normal(0, 0.3, topics)[groups] + rng.normal(0, 0.5, len(groups))
+        return paired_test(np.zeros(len(groups)), differences, groups.tolist())
 
-    printed = np.mean([tested(0.0).mde for _ in range(400)])
-    assert np.mean([tested(printed).p < 0.05 for _ in range(runs)]) == pytest.approx(
-        0.8, abs=0.05 + 2 * math.sqrt(0.8 * 0.2 / runs)
-    )
+    printed = np.mean([tested(0.0).mde for _ in range(runs)])
+    found = np.mean([tested(printed).p < 0.05 for _ in range(runs)])
+    assert found == pytest.approx(0.8, abs=0.05 + slack(0.8, runs))
+
+
+@given(st.floats(0.004, 0.8))
+def test_the_questions_needed_are_the_fewest_with_the_power_of_a_t_test(size):
+    def power(n):
+        reach = t.ppf(0.975, n - 1)
+        return nct.sf(reach, n - 1, size * math.sqrt(n)) + nct.cdf(-reach, n - 1, size * math.sqrt(n))
+
+    n = questions_needed(size, 1.0)
+    assert power(n - 1) < 0.8 + 1e-6 and power(n) > 0.8 - 1e-6
 
 
 def test_the_questions_needed_match_the_published_table():
@@ -204,30 +171,29 @@ def test_the_questions_needed_match_the_published_table():
         assert questions_needed(effect, math.sqrt(0.2 - effect**2)) == pytest.approx(published, abs=2)
     assert questions_needed(0.05, 0.3, per_unit=8) == pytest.approx(8 * questions_needed(0.05, 0.3), abs=8)
     assert questions_needed(5.0, 0.3, per_unit=8) == 6 * 8, "never fewer than six topics"
-    for effect, spread in ((0, 1), (math.nan, 1), (0.1, 0), (0.1, math.inf)):
-        with pytest.raises(DataError):
-            questions_needed(effect, spread)
 
 
-def test_holm_corrects_for_the_number_of_metrics():
-    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
-    assert holm({}) == {}
+@given(st.lists(st.floats(0, 1), max_size=9))
+def test_holm_multiplies_the_smallest_by_their_number_and_keeps_the_order(values):
+    found = correct_holm({str(n): p for n, p in enumerate(values)})
+    assert list(found) == [str(n) for n in range(len(values))]
+    assert [p <= found[str(n)] <= 1 for n, p in enumerate(values)] == [True] * len(values)
+    ranked = [found[str(n)] for n in sorted(range(len(values)), key=lambda n: values[n])]
+    assert ranked == sorted(ranked) and (not values or ranked[0] == min(1, len(values) * min(values)))
+    assert correct_holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
 
 
-def test_the_result_is_the_same_every_time():
-    rng = np.random.default_rng(7)
-    a, b = rng.random(40), rng.random(40)
-    assert paired_test(a, b) == paired_test(a, b)
-
-
-pairs = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 7)), min_size=2, max_size=30)
+@pytest.mark.parametrize(("p", "shown"), [(0.0, "< 0.001"), (0.0004, "< 0.001"), (0.001, "= 0.001"), (1.0, "= 1.000")])
+def test_no_p_value_is_printed_as_nought(p, shown):
+    assert format_p(p) == shown
 
 
 @settings(max_examples=40, deadline=None)
-@given(pairs)
-def test_swapping_the_versions_mirrors_the_result(rows):
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 7)), min_size=2, max_size=30))
+def test_a_result_is_the_same_every_time_and_swapping_the_versions_mirrors_it(rows):
     a, b, groups = zip(*rows, strict=True)
     one, other = paired_test(a, b, groups), paired_test(b, a, groups)
+    assert one == paired_test(a, b, groups)
     assert one.difference == pytest.approx(-other.difference)
     assert one.ci == pytest.approx((-other.ci[1], -other.ci[0]))
     assert one.p == pytest.approx(other.p, abs=0.03)

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from optimize.cli import versions as cli
 from optimize.compiler.publish import build_lineage
 from optimize.registry import versions as registry
-from optimize.registry.aliases import promote
-from optimize.registry.diff import diff, word_edits
-from optimize.registry.retention import gc
+from optimize.registry.aliases import promote_version
+from optimize.registry.diff import diff_versions, word_edits
+from optimize.registry.retention import collect_garbage
 from program.errors import IntegrityError, RagcError, VersionError
 from program.serve import reference
 
@@ -35,7 +35,9 @@ def scores(correct):
 def publish(root, program=None, correct=range(20), name="helpdesk", **fields):
     files = {"program.json": json.dumps(program or state()).encode(), "scores.jsonl": scores(correct)}
     points = {"balanced": {"policy.k": (program or state())["policy.k"]["value"], "judge.relevance:relevant": 0.5}}
-    return registry.publish(name, {"points": points, "scores": {"utility": {"value": 0.5}}, **fields}, files, root)
+    return registry.publish_version(
+        name, {"points": points, "scores": {"utility": {"value": 0.5}}, **fields}, files, root
+    )
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def two(tmp_path):
 
 
 def test_a_difference_tells_wording_demonstrations_settings_and_scores(two):
-    found = diff("helpdesk@v1", "helpdesk@v2", root=two)
+    found = diff_versions("helpdesk@v1", "helpdesk@v2", root=two)
     (wording,) = found.wording
     assert wording.of == "judge.relevance"
     assert wording.edits == (("same", "Judge "), ("out", "the "), ("in", "every "), ("same", "passage."))
@@ -67,14 +69,14 @@ def test_a_difference_tells_wording_demonstrations_settings_and_scores(two):
 
 
 def test_a_version_and_itself_are_the_same_program(two):
-    found = diff("helpdesk@v1", "helpdesk@v1", root=two)
+    found = diff_versions("helpdesk@v1", "helpdesk@v1", root=two)
     assert found.same_program
     assert (found.wording, found.demonstrations, dict(found.settings)) == ((), (), {})
 
 
 def test_versions_scored_on_different_questions_are_still_compared_but_for_their_scores(two):
-    registry.publish("helpdesk", {"points": {"balanced": {"policy.k": 5}}}, {"program.json": b"{}"}, two)
-    found = diff("helpdesk@v1", "helpdesk@v3", root=two)
+    registry.publish_version("helpdesk", {"points": {"balanced": {"policy.k": 5}}}, {"program.json": b"{}"}, two)
+    found = diff_versions("helpdesk@v1", "helpdesk@v3", root=two)
     assert found.scores is None
     assert "holds no scores.jsonl" in found.unscored
     assert found.as_dict()["scores"] is None
@@ -82,7 +84,7 @@ def test_versions_scored_on_different_questions_are_still_compared_but_for_their
 
 def test_an_operating_point_that_neither_has_is_an_error_that_names_those_there_are(two):
     with pytest.raises(VersionError, match="balanced"):
-        diff("helpdesk@v1", "helpdesk@v2", "cheapest", two)
+        diff_versions("helpdesk@v1", "helpdesk@v2", "cheapest", two)
 
 
 texts = st.text(st.sampled_from("ab \n\t"), max_size=30)
@@ -129,7 +131,7 @@ def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
     publish(two, parent="helpdesk@v1")
     publish(two, parent="helpdesk@v2")
     publish(two, parent="helpdesk@v99")
-    promote("helpdesk@v4", "production", reason="it is better", root=two)
+    promote_version("helpdesk@v4", "production", reason="it is better", root=two)
     first, orphan = build_lineage("helpdesk", two)
     assert [c.listed.version[:2] for c in first.children] == ["v2", "v3"]
     assert [c.listed.aliases for c in first.children[0].children] == [("production",)]
@@ -155,14 +157,14 @@ def test_a_version_that_cannot_be_read_stands_in_the_lineage_as_broken(tmp_path,
 
 
 def gone(root, keep, **options):
-    return sorted(f.version.split("-")[0] for f in gc(keep, root=root, **options) if f.goes)
+    return sorted(f.version.split("-")[0] for f in collect_garbage(keep, root=root, **options) if f.goes)
 
 
 def test_what_is_collected_is_old_and_nothing_points_at_it(tmp_path):
     refs = [publish(tmp_path) for _ in range(9)]
     publish(tmp_path, parent=refs[1])
     for ref in (refs[3], refs[4]):  # a rollback from v5 would go to v4
-        promote(ref, "production", root=tmp_path)
+        promote_version(ref, "production", root=tmp_path)
     folder = tmp_path / "experiments" / "exp-2026-11-refunds"
     folder.mkdir(parents=True)
     in_full = reference.resolve(refs[5], tmp_path)
@@ -181,10 +183,10 @@ def test_nothing_is_removed_until_it_is_forced(tmp_path, ragc):
     for args in ((), ("--dry-run",)):
         assert "3 of 4 versions would go" in ragc("gc", "--keep", "1", *args).stdout
     assert isinstance(ragc("gc", "--keep", "1", "--dry-run", "--force").exception, RagcError)
-    assert len(reference.versions(tmp_path, "helpdesk")) == 4
+    assert len(reference.find_versions(tmp_path, "helpdesk")) == 4
     fates = json.loads(ragc("gc", "--keep", "1", "--force", "--json").stdout)
     assert [f["removed"] for f in fates] == [True, True, True, False]
-    assert [v[:2] for v in reference.versions(tmp_path, "helpdesk")] == ["v4"]
+    assert [v[:2] for v in reference.find_versions(tmp_path, "helpdesk")] == ["v4"]
     assert publish(tmp_path) == "helpdesk@v5"
     assert all(c.sound for c in registry.verify_all(tmp_path))
 
@@ -192,12 +194,12 @@ def test_nothing_is_removed_until_it_is_forced(tmp_path, ragc):
 def test_one_name_is_collected_and_another_left_alone(tmp_path):
     for name in ("helpdesk", "other"):
         publish(tmp_path, name=name), publish(tmp_path, name=name)
-    assert [f.name for f in gc(1, "other", force=True, root=tmp_path) if f.goes] == ["other"]
-    assert len(reference.versions(tmp_path, "helpdesk")) == 2
+    assert [f.name for f in collect_garbage(1, "other", force=True, root=tmp_path) if f.goes] == ["other"]
+    assert len(reference.find_versions(tmp_path, "helpdesk")) == 2
     with pytest.raises(VersionError, match="Nearest: other"):
-        gc(1, "othr", root=tmp_path)
+        collect_garbage(1, "othr", root=tmp_path)
     with pytest.raises(VersionError):
-        gc(0, root=tmp_path)
+        collect_garbage(0, root=tmp_path)
 
 
 def test_a_version_that_cannot_be_read_stays_and_the_others_are_collected(tmp_path, ragc):
@@ -213,7 +215,7 @@ def test_a_version_that_cannot_be_read_stays_and_the_others_are_collected(tmp_pa
     fates = json.loads(ragc("gc", "--keep", "1", "--force", "--json").stdout)
     assert [f["removed"] for f in fates] == [False, True, False, False, False]  # v4 still names its parent, v1
     assert [f["version"][:2] for f in fates if "broken" in f] == ["v4"]
-    assert [v[:2] for v in reference.versions(tmp_path, "helpdesk")] == ["v1", "v3", "v4"]
+    assert [v[:2] for v in reference.find_versions(tmp_path, "helpdesk")] == ["v1", "v3", "v4"]
 
 
 def test_a_version_whose_files_are_not_as_they_were_sealed_stays_and_does_not_count_as_the_newest(tmp_path, ragc):
@@ -224,7 +226,7 @@ def test_a_version_whose_files_are_not_as_they_were_sealed_stays_and_does_not_co
         file.write(" ")
     done = ragc("gc", "--keep", "1", "--force", "helpdesk")
     assert done.exit_code == 4 and "program.json" in done.output
-    assert [v[:2] for v in reference.versions(tmp_path, "helpdesk")] == ["v3", "v4"]
+    assert [v[:2] for v in reference.find_versions(tmp_path, "helpdesk")] == ["v3", "v4"]
 
 
 def test_where_there_is_no_version_a_collection_says_so(tmp_path, ragc):
@@ -236,8 +238,8 @@ def test_an_experiment_that_cannot_be_read_stops_a_collection(tmp_path):
     (tmp_path / "experiments" / "exp-1").mkdir(parents=True)
     (tmp_path / "experiments" / "exp-1" / "experiment.json").write_text("{")
     with pytest.raises(IntegrityError, match=r"experiment\.json"):
-        gc(1, force=True, root=tmp_path)
-    assert len(reference.versions(tmp_path, "helpdesk")) == 2
+        collect_garbage(1, force=True, root=tmp_path)
+    assert len(reference.find_versions(tmp_path, "helpdesk")) == 2
 
 
 def test_no_version_is_published_through_a_link(tmp_path):

@@ -17,8 +17,8 @@ from program.loop.rag import AgenticRAG, Runtime
 from program.models.catalog import Models
 from program.models.prompt import Prompt, read, reply
 from program.passage import NO_FILTERS, Passage, SourceCard
+from program.serve.trace import TraceLog
 from program.settings import ModelSettings
-from program.trace import TraceLog
 
 WRITTEN: dict[str, Any] = {
     "sub_queries": ["first part", "second part"],

@@ -1,18 +1,26 @@
-"""A compiled program on disk and back."""
+"""A compiled program on disk and back: what loads, and what is refused with every difference in one error."""
 
 import json
+import logging
 import math
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from optimize.registry import versions as registry
+from optimize.report.doctor import examine
 from program import Outcome, load, open_program
-from program.errors import IntegrityError, SettingsError, VersionError
+from program.errors import IntegrityError, ModelError, SettingsError, VersionError
 from program.loop.parameters import read
-from program.serve.fitting import structure_of
+from program.serve.artifact import describe_structure, export_files
+from program.serve.manifest import read_manifest
+from program.serve.opening import open_latest
+from tests.support.provider import serve
 
-QUESTION = "How many days do I have to get my money back?"
+QUESTION = "How many watts does the Wren draw?"
 
 
 def version_folder(project, number):
@@ -20,42 +28,70 @@ def version_folder(project, number):
     return found
 
 
-def test_a_loaded_version_ends_in_an_outcome_and_tells_its_name(compiled):
-    answer = load("shop@latest", artifacts=compiled / "artifacts")("How much water does the Merle hold?")
-    assert answer.version == "shop@v2"
-    assert isinstance(answer.outcome, Outcome)
-    assert answer.citations
+@pytest.fixture
+def changed(compiled, tmp_path):
+    """Publishes version 2 of the compiled project again, its manifest or state changed first; loads the result."""
+
+    def publish(manifest=lambda fields: None, state=lambda parts: None):
+        folder = version_folder(compiled, 2)
+        fields = json.loads((folder / "manifest.json").read_bytes())
+        files = {file.path: (folder / file.path).read_bytes() for file in read_manifest(folder).files}
+        parts = json.loads(files["program.json"])
+        manifest(fields)
+        state(parts)
+        files["program.json"] = json.dumps(parts).encode()
+        ref = registry.publish_version("shop", fields, files, tmp_path / "artifacts")
+        return load(ref, artifacts=tmp_path / "artifacts", project=compiled)
+
+    return publish
 
 
-def test_two_loads_give_the_same_answer_byte_for_byte(compiled):
-    first, second = (load("shop@v2", artifacts=compiled / "artifacts")(QUESTION) for _ in range(2))
-    assert (first.text, first.confidence, first.trace.path) == (
-        second.text,
-        second.confidence,
-        second.trace.path,
-    )
+def test_importing_load_costs_no_model_no_dspy_and_no_torch():
+    heavy = "dspy torch numpy pydantic onnxruntime".split()
+    code = f"import sys; from program import load; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
-def test_an_uncompiled_and_a_compiled_version_differ_only_by_what_they_hold(compiled):
-    before = load("shop@v1", artifacts=compiled / "artifacts")
-    after = load("shop@v2", artifacts=compiled / "artifacts")
-    assert structure_of(before) == structure_of(after)
-    assert not before.classifier.route.demos
-    assert after.classifier.route.demos
+def test_a_loaded_version_answers_under_its_name_the_same_each_time(compiled):
+    first, again = (load("shop@v2", artifacts=compiled / "artifacts")(QUESTION) for _ in range(2))
+    assert first.version == "shop@v2" and isinstance(first.outcome, Outcome) and first.citations
+    assert (first.text, first.confidence, first.trace.path) == (again.text, again.confidence, again.trace.path)
 
 
-def test_the_operating_points_are_applied(compiled):
-    manifest = json.loads((version_folder(compiled, 2) / "manifest.json").read_bytes())
-    for point, setting in manifest["points"].items():
+def test_versions_differ_only_by_what_they_hold_and_points_are_applied(compiled):
+    before, after = (load(f"shop@v{n}", artifacts=compiled / "artifacts") for n in (1, 2))
+    assert describe_structure(before) == describe_structure(after)
+    assert not before.classifier.route.demos and after.classifier.route.demos
+    for point, setting in read_manifest(version_folder(compiled, 2)).section("points").items():
         rag = load("shop@v2", artifacts=compiled / "artifacts", point=point)
-        assert {k: pytest.approx(v) for k, v in setting.items()} == read(rag)
+        assert {name: pytest.approx(value) for name, value in setting.items()} == read(rag)
+    kinds = {path.suffix for path in (compiled / "artifacts").rglob("*") if path.is_file()}
+    assert kinds <= {".json", ".jsonl", ".safetensors", ".html", "", ".lock"}, "no pickle, nothing that runs"
 
 
-def test_an_unknown_point_or_version_names_what_there_is(compiled):
+def test_a_setting_is_chosen_from_the_frontier_by_what_it_must_fulfil(compiled):
+    frontier = json.loads((version_folder(compiled, 2) / "frontier.json").read_bytes())
+    cheapest = min(frontier, key=lambda point: point["calls"])
+    rag = load("shop@v2", artifacts=compiled / "artifacts", calls_per_question=cheapest["calls"])
+    assert {name: pytest.approx(value) for name, value in cheapest["setting"].items()} == read(rag)
+    with pytest.raises(VersionError, match=r"No setting of shop@v2 fulfils that\. Its frontier: utility"):
+        load("shop@v2", artifacts=compiled / "artifacts", min_utility=1.5)
+    with pytest.raises(VersionError, match="Give one of them"):
+        load("shop@v2", artifacts=compiled / "artifacts", point="quality", min_utility=0.0)
+
+
+def test_an_unknown_point_option_or_version_is_refused_by_name(compiled, own_shop):
     with pytest.raises(VersionError, match="balanced"):
         load("shop@v2", artifacts=compiled / "artifacts", point="cheapest")
     with pytest.raises(VersionError, match="v2"):
         load("shop@v9", artifacts=compiled / "artifacts")
+    with pytest.raises(TypeError, match="pont"):
+        load("shop@v2", artifacts=compiled / "artifacts", pont="balanced")
+    with pytest.raises(VersionError, match=r"never compiled, so it has no min utility 0\.5.*ragc compile"):
+        open_latest(own_shop, min_utility=0.5)
+    assert open_latest(own_shop).runtime.version == ""
+    assert open_latest(compiled).runtime.version == "shop@v2"
 
 
 def test_a_path_names_the_version_that_its_text_names(compiled, monkeypatch):
@@ -66,69 +102,184 @@ def test_a_path_names_the_version_that_its_text_names(compiled, monkeypatch):
 
 
 @pytest.mark.parametrize("follow", [False, True])
-@pytest.mark.parametrize("nothing", [None, 7, b"shop@v2"])
-def test_what_is_neither_text_nor_a_path_names_no_version(compiled, nothing, follow):
-    with pytest.raises(VersionError, match=r"named by text or a Path, not by .*Write name@v7"):
-        load(nothing, artifacts=compiled / "artifacts", follow=follow)
-
-
-@pytest.mark.parametrize("follow", [False, True])
-@pytest.mark.parametrize(
-    ("wish", "value"),
-    [
-        ("calls_per_question", "2"),
-        ("calls_per_question", -1),
-        ("calls_per_question", math.nan),
-        ("calls_per_question", True),
-        ("usd_per_question", -0.1),
-        ("usd_per_question", [1]),
-        ("min_utility", "0.5"),
-        ("min_utility", math.nan),
-    ],
-)
-def test_a_wish_that_is_no_number_it_could_be_is_refused_by_its_name(compiled, wish, value, follow):
-    with pytest.raises(VersionError, match=rf"^{wish} cannot be .*Give a number"):
-        load("shop@latest", artifacts=compiled / "artifacts", follow=follow, **{wish: value})
+def test_what_is_no_name_or_no_number_is_refused(compiled, follow):
+    for nothing in (None, 7, b"shop@v2"):
+        with pytest.raises(VersionError, match=r"named by text or a Path, not by .*Write name@v7"):
+            load(nothing, artifacts=compiled / "artifacts", follow=follow)
+    odd = {
+        "calls_per_question": ["2", -1, math.nan, True],
+        "usd_per_question": [-0.1, [1]],
+        "min_utility": ["x", math.nan],
+    }
+    for wish, value in ((wish, value) for wish, values in odd.items() for value in values):
+        with pytest.raises(VersionError, match=rf"^{wish} cannot be .*Give a number"):
+            load("shop@latest", artifacts=compiled / "artifacts", follow=follow, **{wish: value})
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "program.json", "scores.jsonl", "heads.safetensors"])
 def test_one_changed_byte_is_refused(compiled, tmp_path, name):
-    shutil.copytree(compiled, tmp_path / "copy")
-    path = version_folder(tmp_path / "copy", 2) / name
+    shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
+    path = version_folder(tmp_path, 2) / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(IntegrityError):
-        load("shop@v2", artifacts=tmp_path / "copy/artifacts")
+        load("shop@v2", artifacts=tmp_path / "artifacts", project=compiled)
 
 
-def test_a_project_with_other_knowledge_bases_is_refused_with_the_difference(compiled, tmp_path):
-    shutil.copytree(compiled, tmp_path / "copy")
-    toml = tmp_path / "copy/ragc.toml"
-    toml.write_text(
-        toml.read_text().replace("[knowledge.billing]", "[knowledge.money]").replace('/billing"', '/billing"')
-    )
-    shutil.rmtree(tmp_path / "copy/.ragc")
-    with pytest.raises(IntegrityError, match="base_billing"):
-        load("shop@v2", artifacts=tmp_path / "copy/artifacts")
-
-
-def test_a_project_that_moved_is_named_and_can_be_given(compiled, tmp_path):
+def test_a_project_that_moved_or_has_other_knowledge_bases_is_named(compiled, tmp_path):
     shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
     with pytest.raises(SettingsError, match="project=FOLDER"):
         load("shop@v2", artifacts=tmp_path / "artifacts")
     assert load("shop@v2", artifacts=tmp_path / "artifacts", project=compiled)(QUESTION).text
-
-
-def test_nothing_on_disk_is_a_pickle(compiled):
-    kinds = {path.suffix for path in (compiled / "artifacts").rglob("*") if path.is_file()}
-    assert kinds <= {".json", ".jsonl", ".safetensors", ".html", "", ".lock"}
+    shutil.copytree(compiled, tmp_path / "copy", ignore=shutil.ignore_patterns(".ragc"))
+    toml = tmp_path / "copy/ragc.toml"
+    toml.write_text(toml.read_text().replace("[knowledge.billing]", "[knowledge.money]"))
+    with pytest.raises(IntegrityError, match="base_billing"):
+        load("shop@v2", artifacts=tmp_path / "copy/artifacts")
 
 
 def test_a_program_marked_as_compiled_is_not_saved_half(shop):
-    from program.serve.artifact import files_of
-
     rag = open_program(shop)
     rag.judge._compiled = True
     with pytest.raises(IntegrityError, match="_compiled"):
-        files_of(rag)
+        export_files(rag)
+
+
+def edit_judge(change):
+    def apply(fields):
+        (found,) = [one for one in fields["program"]["structure"] if one.get("predictor") == "judge.relevance"]
+        change(found["fields"])
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda f: f[0].__setitem__(0, "asked"), r"missing here: judge\.relevance\(asked: str \(in\)"),
+        (lambda f: f[0].__setitem__(2, "int"), r"missing here: judge\.relevance\(question: int"),
+        (lambda f: f.reverse(), r"missing here: judge\.relevance\(relevant"),
+        (lambda f: f.append(["hint", "in", "str"]), r"missing here: judge\.relevance\(.*hint: str"),
+    ],
+)
+def test_a_field_of_another_name_type_or_order_is_refused(changed, change, told):
+    with pytest.raises(IntegrityError, match=told) as error:
+        changed(edit_judge(change))
+    assert "missing in the artifact: judge.relevance(question: str (in)" in error.value.what
+    assert "ragc compile" in error.value.mend
+
+
+def test_every_difference_is_in_the_one_error(changed):
+    def manifest(fields):
+        del fields["program"]["structure"][-1]
+        fields["models"]["embedder"] = "sha256:0"
+        fields["points"]["balanced"]["policy.k"] = 99
+
+    with pytest.raises(IntegrityError) as error:
+        changed(manifest, lambda parts: parts["policy.sentences"].update(value=-3))
+    for part in (
+        "missing in the artifact: knob policy.",
+        "embedding model sha256:0 there",
+        "policy.k is 99 at balanced, outside [2, 12]",
+        "policy.sentences is -3, outside [1, 6]",
+    ):
+        assert part in error.value.what
+    with pytest.raises(IntegrityError, match="the order of the predictors differs"):
+        changed(lambda fields: fields["program"]["structure"].reverse())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("policy.k", 1), ("policy.k", 13), ("policy.dense_weight", "high"), ("policy.route", True),
+        ("policy.k", None), ("judge.relevance:relevant", 1.5), ("judge.relevance:relevant", -0.1),
+        ("classifier.route:route=simple", 0), ("policy.unheard_of", 1),
+    ],
+)  # fmt: skip
+def test_a_setting_that_the_program_cannot_take_is_refused(changed, name, value):
+    with pytest.raises(IntegrityError, match=name.replace(".", r"\.")):
+        changed(lambda fields: fields["points"]["economy"].update({name: value}))
+
+
+def test_a_knob_whose_range_changed_is_no_hindrance_while_its_value_is_within(changed):
+    def widen(fields):
+        for item in fields["program"]["structure"]:
+            if item.get("knob") == "policy.k":
+                item.update(low=0, high=1000)
+
+    assert changed(widen)(QUESTION).version == "shop@v1"
+
+
+def test_a_state_of_other_predictors_is_refused(changed):
+    with pytest.raises(IntegrityError, match=r"its state has no judge\.missing; its state has a surplus other"):
+        changed(state=lambda parts: (parts.pop("judge.missing"), parts.update(other={"value": 1})))
+
+
+def test_another_embedding_model_is_refused_with_the_command_that_mends_it(changed, own_shop, compiled):
+    with pytest.raises(IntegrityError, match="compiled with the embedding model acme/e5, the project names local") as e:
+        changed(lambda fields: fields["models"].update(embed="acme/e5"))
+    assert 'embed = "acme/e5"' in e.value.mend and "ragc index" in e.value.mend
+
+
+def test_knowledge_that_changed_since_is_answered_from_with_a_warning(own_shop, compiled, caplog):
+    page = own_shop / "knowledge/product/kettles.md"
+    page.write_text(page.read_text().replace("1000 watts", "1234 watts"))
+    with caplog.at_level(logging.WARNING, logger="program"):
+        rag = load("shop@v2", artifacts=compiled / "artifacts", project=own_shop)
+    assert "shop@v2 was compiled over other documents than there are now" in caplog.text
+    assert any("1234" in passage.text for passage in rag.runtime.library.passages())
+
+
+@pytest.fixture
+def keyless(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    return monkeypatch
+
+
+@pytest.mark.parametrize(("role", "before"), [("write", "local/extract"), ("judge", "nothing")])
+def test_a_model_without_its_key_is_refused_and_another_than_at_compile_time_is_told(
+    compiled, keyless, caplog, role, before
+):
+    keyless.setenv(f"RAGC_MODELS__{role.upper()}", "openai/gpt-4o-mini")
+    with pytest.raises(ModelError, match=rf"{role}.*OPENAI_API_KEY"):
+        load("shop@v2", artifacts=compiled / "artifacts")
+    keyless.setenv("OPENAI_API_KEY", "none")
+    with caplog.at_level(logging.WARNING, logger="program"):
+        load("shop@v2", artifacts=compiled / "artifacts")
+    assert f"shop@v2 was compiled with {role} = {before} and runs with openai/gpt-4o-mini." in caplog.text
+
+
+def test_a_cascade_that_is_the_same_is_told_to_nobody_and_another_is(changed, keyless, caplog):
+    keyless.setenv("OPENAI_API_KEY", "none")
+    keyless.setenv("RAGC_MODELS__WRITE", '["local/extract", "openai/gpt-4o-mini"]')
+    with caplog.at_level(logging.WARNING, logger="program"):
+        changed(lambda fields: fields["models"].update(write=["local/extract", "openai/gpt-4o-mini"]))
+        assert not [record for record in caplog.records if record.name.startswith("program")]
+        changed(lambda fields: fields["models"].update(write=["local/extract", "openai/gpt-4o"]))
+    assert "write = local/extract > openai/gpt-4o and runs with local/extract > openai/gpt-4o-mini." in caplog.text
+
+
+def test_a_server_of_the_projects_own_wants_no_providers_key_at_load_nor_of_doctor(own_shop, compiled, keyless):
+    keyless.setenv("RAGC_MODELS__WRITE", "openai/own")
+    with serve() as provider:
+        toml = f'{(own_shop / "ragc.toml").read_text()}\n[provider.model."openai/own"]\napi_base = "{provider.url}"\n'
+        (own_shop / "ragc.toml").write_text(toml)
+        assert load("shop@v2", artifacts=compiled / "artifacts", project=own_shop)
+        (told,) = [finding for finding in examine(own_shop) if finding.what.startswith("write:")]
+        assert told.good
+    keyless.setenv("RAGC_MODELS__WRITE", "openai/theirs")
+    (told,) = [finding for finding in examine(own_shop) if finding.what.startswith("write:")]
+    assert (told.good, told.mend) == (False, "Set OPENAI_API_KEY in the environment.")
+
+
+def test_verify_tells_what_keeps_a_version_from_loading(changed, compiled, tmp_path):
+    with pytest.raises(IntegrityError):
+        changed(lambda fields: fields["points"]["economy"].update({"policy.k": 99}))
+    checked = registry.verify_by_loading("shop@v1", tmp_path / "artifacts", compiled)
+    assert "policy.k is 99 at economy" in checked.problems[0] and "ragc compile" in checked.mend
+    assert registry.verify_version("shop@v1", tmp_path / "artifacts").sound, "its bytes are as they were sealed"
+    assert registry.verify_by_loading("shop@v2", compiled / "artifacts").sound
+    lost = registry.verify_by_loading("shop@v1", tmp_path / "artifacts")
+    assert lost.sound and "is not at" in lost.note

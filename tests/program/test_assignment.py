@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.serve.design import ARM, INCLUDE, Assignment, draw
+from program.serve.experiment_design import ARM, INCLUDE, Assignment, draw_number
 
 # printf 'exp-2026-11-refunds\0arm\0user-1' | sha256sum | cut -c1-16
 GOLDEN = [
@@ -23,7 +23,7 @@ units = st.text(st.characters(), min_size=1)  # whatever a caller may hold, lone
 
 @pytest.mark.parametrize(("salt", "unit", "drawn"), GOLDEN)
 def test_a_draw_is_what_sha256sum_says(salt, unit, drawn):
-    assert draw("exp-2026-11-refunds", salt, unit) == drawn
+    assert draw_number("exp-2026-11-refunds", salt, unit) == drawn
 
 
 def test_golden_units_are_in_their_arms():
@@ -54,7 +54,7 @@ def test_a_larger_share_keeps_everyone_who_was_included(unit, one, other):
 @given(units)
 def test_the_last_arm_ends_where_the_draws_end(unit):
     thirds = Assignment("exp-a", (1, 1, 1))
-    assert thirds.arm(unit) == min(2, bisect_right([1 / 3, 2 / 3], draw("exp-a", ARM, unit) / 2**64))
+    assert thirds.arm(unit) == min(2, bisect_right([1 / 3, 2 / 3], draw_number("exp-a", ARM, unit) / 2**64))
 
 
 def test_shares_are_those_asked_for_and_inclusion_tells_nothing_about_the_arm():

@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from optimize.abtest.online import look, report, start, stop
-from program import Experiment, load
+from program import Experiment
 from program.errors import ExperimentError, IntegrityError
-from program.serve.design import DESIGN, Assignment
+from program.serve.experiment_design import DESIGN, Assignment
 from program.serve.exposures import log_files, read_rows
 from tests.experiments import KEY, NAME, Echo, begin
 
@@ -66,6 +66,15 @@ def test_an_exposure_is_written_before_the_answer_is_made_and_only_if_one_is(tmp
     assert seen == [1]
 
 
+def test_a_failing_answer_counts_as_an_error_and_is_raised(tmp_path):
+    begin(tmp_path)
+    exp = opened(tmp_path, {n: Echo(n, then=lambda: 1 / 0) for n in "AB"})
+    with pytest.raises(ZeroDivisionError), exp.assign(unit="ann") as arm:
+        arm.program("why?")
+    (row,) = rows(tmp_path, "measured")
+    assert row["values"] == {"error": 1}
+
+
 def test_an_outcome_is_recorded_by_answer_by_trace_or_by_request_now_or_later(tmp_path):
     begin(tmp_path)
     exp = opened(tmp_path)
@@ -107,19 +116,6 @@ def test_neither_question_nor_answer_nor_user_is_in_the_log(tmp_path):
     assert not any(word in log.read_text() for word in ("ann", "example", "4711", "card", KEY))
     with pytest.raises(ExperimentError, match="not a number"):
         exp.record("a1", outcome={"comment": "call me, ann"})
-
-
-def test_a_failing_answer_counts_as_an_error_and_is_raised(tmp_path):
-    begin(tmp_path)
-
-    def fail():
-        raise RuntimeError("broken")
-
-    exp = opened(tmp_path, {n: Echo(n, then=fail) for n in "AB"})
-    with pytest.raises(RuntimeError, match="broken"), exp.assign(unit="ann") as arm:
-        arm.program("why?")
-    (row,) = rows(tmp_path, "measured")
-    assert row["values"] == {"error": 1}
 
 
 def test_those_not_included_get_the_control_and_leave_no_trace(tmp_path):
@@ -189,20 +185,17 @@ def test_a_challenger_that_breaks_a_guard_serves_on_until_a_look_halts_it(tmp_pa
     assert arm.name == "A"
 
 
-def test_an_experiment_is_complete_when_it_has_seen_its_units(tmp_path):
-    begin(tmp_path, max_units=20)
-    exp = opened(tmp_path)
+def test_an_experiment_ends_when_it_has_seen_its_units_or_its_arms_are_of_the_wrong_size(tmp_path):
+    begin(tmp_path / "one", max_units=20)
+    exp = opened(tmp_path / "one")
     serve_users(exp, 19)
-    assert look(NAME, tmp_path).state.running
+    assert look(NAME, tmp_path / "one").state.running
     serve_users(exp, 20)
-    seen = look(NAME, tmp_path)
+    seen = look(NAME, tmp_path / "one")
     assert (seen.units, seen.state.status, seen.state.reason) == (20, "complete", "20 units were seen")
-
-
-def test_arms_of_the_wrong_size_halt_the_experiment(tmp_path):
-    begin(tmp_path, weights=(50, 50))
-    serve_users(opened(tmp_path), 100, arms="A")
-    reason = look(NAME, tmp_path).state.reason
+    begin(tmp_path / "two")
+    serve_users(opened(tmp_path / "two"), 100, arms="A")
+    reason = look(NAME, tmp_path / "two").state.reason
     assert reason.startswith("sample ratio mismatch: ") and ", 0 instead of " in reason
 
 
@@ -279,22 +272,7 @@ def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):
         with exp.assign(unit=f"user-{n}") as arm:
             versions[arm.name] = arm.program("How much water does the Merle hold?").version
     assert versions == {"A": "shop@v1", "B": "shop@v2"}
-
-
-def test_models_of_loaded_arms_answer_from_no_cache(compiled, monkeypatch):
-    artifacts = compiled / "artifacts"
-    start("cached", {"A": "shop@v1", "B": "shop@v2"}, primary="resolved", max_units=100, artifacts=artifacts)
-    monkeypatch.setenv("RAGC_MODELS__WRITE", "openai/gpt-4o-mini")
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    loaded = []
-
-    def kept(*args, **settings):
-        loaded.append(load(*args, **settings))
-        return loaded[-1]
-
-    monkeypatch.setattr("program.serve.experiment.load", kept)
-    Experiment.open("cached", artifacts=artifacts)
-    assert [program.runtime.models.write.cache for program in loaded] == [False, False]
+    assert not any(program.runtime.models.write.cache for program in exp._programs.values())
 
 
 def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused(tmp_path, monkeypatch):

@@ -12,8 +12,8 @@ from program.knowledge.bases import BaseSpec
 from program.knowledge.index.build import index_project
 from program.knowledge.ingest.footprint import footprint
 from program.loop.presets import PLAIN
+from program.project import Project
 from program.serve.opening import open_library
-from program.settings import Project
 
 KETTLES = "knowledge/product/kettles.md"
 

@@ -15,8 +15,8 @@ from web_server import Reply, WebServer, web_server
 
 from optimize.report.doctor import examine
 from program.errors import KnowledgeError, SettingsError
+from program.project import Project
 from program.serve.opening import open_library, open_program
-from program.settings import Project
 
 Add = Callable[[str], Project]
 

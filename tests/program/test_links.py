@@ -10,7 +10,8 @@ import pytest
 from program import open_program
 from program.loop.drivers import Token
 from program.loop.state import known_addresses
-from program.settings import FILE, Project
+from program.project import Project
+from program.settings import FILE
 from tests.program.scripted import Scripted, passage
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

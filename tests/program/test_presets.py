@@ -8,7 +8,8 @@ from program import open_program
 from program.errors import SettingsError
 from program.loop.knobs import Policy
 from program.loop.presets import PRESETS
-from program.settings import LoopSettings, Project
+from program.project import Project
+from program.settings import LoopSettings
 
 
 def test_every_preset_is_values_of_knobs_within_their_ranges():

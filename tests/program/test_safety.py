@@ -13,8 +13,9 @@ from program.errors import RagcError, SettingsError
 from program.loop.drivers import run
 from program.models.catalog import open_models
 from program.models.provider import key_variable
-from program.serve.artifact import load
-from program.settings import FILE, ModelSettings, Project
+from program.project import Project
+from program.serve.opening import load
+from program.settings import FILE, ModelSettings
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 

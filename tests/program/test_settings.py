@@ -2,9 +2,18 @@
 
 import pytest
 
-from program.errors import SettingsError
-from program.serve.reference import artifacts_root
-from program.settings import Project
+from program import errors
+from program.errors import IntegrityError, RagcError, SettingsError, VersionError
+from program.project import Project
+from program.settings import artifacts_root
+
+
+def write_shop(folder, more="", **replaced):
+    path = folder / "ragc.toml"
+    text = path.read_text()
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    path.write_text(f"{text}\n{more}")
 
 
 def test_a_project_knows_the_places_its_settings_name(shop):
@@ -19,78 +28,74 @@ def test_a_missing_file_says_how_to_make_one(tmp_path):
         Project.open(tmp_path)
     with pytest.raises(SettingsError, match=r"Run: ragc init 'mein Büro'"):
         Project.open("mein Büro")
+    (tmp_path / "ragc.toml").write_text("")
+    with pytest.raises(SettingsError, match="is a file"):
+        Project.open(tmp_path / "ragc.toml")
 
 
 def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_one(own_shop):
-    path = own_shop / "ragc.toml"
-    path.write_text(path.read_text().replace('about = "prices', 'abuot = "prices'))
-    with pytest.raises(
-        SettingsError, match=r"line 11: unknown key 'knowledge\.billing\.abuot'\. Did you mean 'about'\?"
-    ):
+    write_shop(own_shop, about="abuot")
+    with pytest.raises(SettingsError) as error:
         Project.open(own_shop)
+    assert error.value.what == "ragc.toml line 6: unknown key 'knowledge.product.abuot'."
+    assert error.value.mend == "Did you mean 'about'?"
+    assert error.value.as_dict()["nearest"] == ["about"]
 
 
-def test_a_misspelt_section_is_named(own_shop):
-    path = own_shop / "ragc.toml"
-    path.write_text(path.read_text() + "\n[bugdet]\nmax_rounds = 2\n")
-    with pytest.raises(SettingsError, match=r"line 14: unknown key 'bugdet'\. Did you mean 'budget'\?"):
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("[bugdet]\nmax_rounds = 2", r"line 14: unknown key 'bugdet'\. Did you mean 'budget'\?"),
+        ("[budget]\nmax_seconds = -1", r"line 15: budget\.max_seconds is not valid"),
+        ("[knowledge.faq]\nkind = 'grahp'\npath = 'x'", r"line 15: .*no kind 'grahp'; did you mean 'graph'\?"),
+        ("[knowledge.faq]\nkind = 'graph'", r"line 14: the key 'knowledge\.faq\.path' is missing"),
+        ("[knowledge.faq]\nkind = 'web'\nprovider = 'searxng'", "searxng needs the url of its server"),
+        ("[knowledge.faq]\nkind = 'web'\nprovider = 'brave'\npath = 'x'", r"not valid: give a path .* not both"),
+        ("[knowledge.faq]\npath = '../elsewhere'", r"knowledge\.faq is at .*outside the project.*RAGC_ALLOW"),
+        ("[utility]\ncorrect = -1\nwrong = 1", r"line 14: utility is not valid: a correct .* must be worth more"),
+        ("[utility]\nwrong = 1", r"more than a wrong one \(wrong = 1\)"),
+        ("[utility]\nmissed = 1.5", r"more than a needless refusal \(missed = 1\.5\)"),
+        ("[utility]\ncorrect = inf", r"line 15: utility\.correct is not valid"),
+        ("[utility]\nwrong = nan", r"line 15: utility\.wrong is not valid"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(own_shop, more, told):
+    write_shop(own_shop, more)
+    with pytest.raises(SettingsError, match=told):
         Project.open(own_shop)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["name = ", "[knowledge", 'name = "shop"', 'name = "Shop/../x"\n[knowledge.a]\npath = "a"', "\x00"],
+    "content",
+    [b"name = ", b"[knowledge", b'name = "shop"', b'name = "Shop/../x"\n[knowledge.a]\npath = "a"', b"\x00", b"\xe9"],
 )
-def test_a_malformed_file_is_an_error_not_a_crash(tmp_path, text):
-    (tmp_path / "ragc.toml").write_text(text)
+def test_a_malformed_file_is_an_error_not_a_crash(tmp_path, content):
+    (tmp_path / "ragc.toml").write_bytes(content)
     with pytest.raises(SettingsError):
         Project.open(tmp_path)
 
 
-def test_a_file_that_is_not_utf8_is_an_error(tmp_path):
-    (tmp_path / "ragc.toml").write_bytes(b'name = "caf\xe9"')
-    with pytest.raises(SettingsError, match="not UTF-8"):
-        Project.open(tmp_path)
-
-
-def test_the_environment_overrides_the_file(own_shop, monkeypatch):
+def test_the_environment_overrides_the_file(own_shop, tmp_path, monkeypatch):
     monkeypatch.setenv("RAGC_MODELS__WRITE", "openai/some-model")
     monkeypatch.setenv("RAGC_BUDGET__MAX_ROUNDS", "1")
     settings = Project.open(own_shop).settings
-    assert settings.models.write == "openai/some-model"
-    assert settings.budget.max_rounds == 1
-
-
-def test_a_value_out_of_range_is_named(own_shop):
-    path = own_shop / "ragc.toml"
-    path.write_text(path.read_text() + "\n[budget]\nmax_seconds = -1\n")
-    with pytest.raises(SettingsError, match=r"line 15: budget\.max_seconds is not valid"):
-        Project.open(own_shop)
-
-
-def test_a_relative_artifacts_folder_of_the_environment_is_one_folder_for_every_verb(own_shop, tmp_path, monkeypatch):
+    assert (settings.models.write, settings.budget.max_rounds) == ("openai/some-model", 1)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAGC_ARTIFACTS", "kept")
+    monkeypatch.setenv("RAGC_ARTIFACTS", "kept")  # counts from the working folder, for every verb
     assert Project.open(own_shop).artifacts == artifacts_root() == (tmp_path / "kept").resolve()
     monkeypatch.setenv("RAGC_ARTIFACTS", "")  # says nothing
     assert Project.open(own_shop).artifacts == (own_shop / "artifacts").resolve()
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        (
-            "correct = -1\nwrong = 1",
-            r"line 14: utility is not valid: a correct answer \(correct = -1\) must be worth more than",
-        ),
-        ("wrong = 1", r"more than a wrong one \(wrong = 1\)"),
-        ("missed = 1.5", r"more than a needless refusal \(missed = 1\.5\)"),
-        ("correct = inf", r"line 15: utility\.correct is not valid"),
-        ("wrong = nan", r"line 15: utility\.wrong is not valid"),
-    ],
-)
-def test_a_utility_by_which_a_correct_answer_is_not_the_best_is_refused(own_shop, said, told):
-    path = own_shop / "ragc.toml"
-    path.write_text(path.read_text() + f"\n[utility]\n{said}\n")
-    with pytest.raises(SettingsError, match=told):
-        Project.open(own_shop)
+def test_every_error_has_a_code_of_its_own_and_the_two_sentences(tmp_path):
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RagcError)]
+    assert len({kind.code for kind in kinds}) == len(kinds) > 10
+    assert VersionError.unknown_name("shpo", ["shop"], tmp_path).as_dict() == {
+        "code": "version",
+        "what": f"There is no version of shpo in the artifacts folder {tmp_path}.",
+        "mend": "Nearest: shop.",
+        "reference": "shpo",
+        "nearest": ["shop"],
+    }
+    assert str(IntegrityError.unreadable(tmp_path)) == f"{tmp_path} is unreadable. Restore it from a copy."
+    assert IntegrityError.exit_code == 4

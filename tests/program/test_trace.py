@@ -1,23 +1,35 @@
-"""The log of traces: whole lines from many writers, put aside when full, told to whoever asks."""
+"""What is kept of finished questions: the log of traces, its review queue, and OpenTelemetry spans."""
 
-import asyncio
+import dataclasses
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from staged import Decider, Writer, staged
 
-from program.trace import LineLog
+from program import open_program
+from program.answer import Answer, Outcome, Usage
+from program.serve.trace import LineLog, TraceLog, emit_spans
+from program.trace import Step, Trace, new_trace_id
 
 WRITE = """
 import sys
 from pathlib import Path
-from program.trace import LineLog
+from program.serve.trace import LineLog
 log = LineLog(Path(sys.argv[1]), largest=int(sys.argv[3]), files=50)
 for n in range(200):
     log.append({"who": sys.argv[2], "n": n, "fill": "x" * 100})
 """
+STEPS = (
+    Step("search", "d1", "3 candidates", 2.0, began=1000.0),
+    Step("judge.sufficiency", "d2", "0.900", 3.0, 0, 0, {"sufficient": 0.9}, 1000.1, "local/minilm"),
+    Step("generator.answer", "d3", "text=42", 4.0, 10, 5, {}, 1000.2, "openai/writer"),
+)
+
+
+def answer(*steps, path=("search(2)", "generate"), **changes):
+    usage = Usage(calls=1, tokens_in=10, tokens_out=5, seconds=0.5)
+    whole = {"confidence": 0.9, "trace": Trace(new_trace_id(), path, steps or STEPS), "usage": usage, **changes}
+    return Answer("42. [1]", whole.pop("outcome", Outcome.ANSWERED), **whole)
 
 
 @pytest.mark.parametrize("largest", [10_000_000, 5_000])
@@ -34,8 +46,7 @@ def test_a_full_file_is_put_aside_and_the_oldest_is_dropped(tmp_path):
     for n in range(30):
         log.append({"n": n, "fill": "x" * 40})
     kept = [entry["n"] for entry in log.entries()]
-    assert kept == list(range(kept[0], 30))
-    assert kept[0] > 0
+    assert kept == list(range(kept[0], 30)) and kept[0] > 0
     assert {p.name for p in tmp_path.iterdir()} - {"log.jsonl.lock"} <= {"log.jsonl", "log.jsonl.1", "log.jsonl.2"}
 
 
@@ -47,78 +58,83 @@ def test_a_line_that_is_no_entry_is_skipped_and_its_place_told(tmp_path):
 
 
 def test_a_trace_tells_every_step_with_its_scores_tokens_and_model(tmp_path):
-    program = staged(log=tmp_path)
-    answer = program("What is it?")
-    (entry,) = program.runtime.log.traces.entries()
-    assert entry["trace_id"] == answer.trace.id
-    assert entry["path"] == list(answer.trace.path)
-    by_name = {step["name"]: step for step in entry["steps"]}
-    assert by_name["judge.sufficiency"]["scores"] == {"sufficient": 0.9}
-    assert by_name["classifier.route"]["scores"]["route"] == 0.9
-    assert by_name["generator.answer"]["tokens_in"] == 10
-    assert by_name["generator.answer"]["model"] == "staged/writer"
-    assert by_name["search"]["model"] == ""
-    assert all(len(step["inputs"]) == 16 for step in entry["steps"])
-    counts = {"relevance": 1.0, "completeness": 1.0, "freshness": 1.0}
-    assert entry["rounds"] == [{"sufficiency": 0.9, "kept": list(answer.retrieved), **counts}]
+    log, told = TraceLog(tmp_path), answer()
+    log.write_answer(told, "What is it?", "full")
+    (entry,) = log.traces.entries()
+    assert (entry["trace_id"], entry["question"], entry["preset"]) == (told.trace.id, "What is it?", "full")
+    assert entry["path"] == ["search(2)", "generate"]
+    search, judged, written = entry["steps"]
+    assert (search["model"], judged["scores"]) == ("", {"sufficient": 0.9})
+    assert (written["tokens_in"], written["model"], written["inputs"]) == (10, "openai/writer", "d3")
 
 
-def test_the_path_reads_as_a_sentence_of_what_happened():
-    path = str(staged(Decider("complex"))("What is it?").trace)
-    assert path == ("classify->complex[shelf] > search(2) > judge .90 > generate > ground 1/1 > responsive .90")
-
-
-def test_the_same_inputs_have_the_same_digest_and_others_another():
-    program = staged()
-    first, again, other = (program(question).trace.steps for question in ("What?", "What?", "Who?"))
-    assert [step.inputs for step in first] == [step.inputs for step in again]
-    assert first[0].inputs != other[0].inputs
-
-
-def test_an_answer_of_little_confidence_is_put_in_the_review_queue(tmp_path):
-    program = staged(Decider(responsive=0.6), log=tmp_path, review_below=0.7)
-    answer = program("What is it?")
-    (entry,) = program.runtime.log.review.entries()
-    assert (entry["trace_id"], entry["question"]) == (answer.trace.id, "What is it?")
-    assert not Path(tmp_path / "audit.jsonl").exists()
-
-
-def test_a_sure_answer_and_an_abstention_are_not_for_review(tmp_path):
-    staged(log=tmp_path, review_below=0.7)("What is it?")
-    staged(Decider(responsive=0.1), log=tmp_path, review_below=0.7)("What is it?")
-    assert not Path(tmp_path / "review.jsonl").exists()
+def test_only_an_answer_of_little_confidence_is_put_in_the_review_queue(tmp_path):
+    log = TraceLog(tmp_path, review_below=0.7)
+    doubtful = answer(confidence=0.6)
+    for one in (answer(), doubtful, answer(outcome=Outcome.ABSTAIN, confidence=0.1)):
+        log.write_answer(one, "What is it?", "")
+    assert [entry["trace_id"] for entry in log.review.entries()] == [doubtful.trace.id]
+    assert not (tmp_path / "audit.jsonl").exists()
 
 
 def test_an_answer_without_a_look_up_is_put_in_the_audit_log(tmp_path):
-    program = staged(Decider("direct"), log=tmp_path)
-    answer = program("What is it?")
-    assert "unretrieved" in answer.trace.path
-    assert [entry["trace_id"] for entry in program.runtime.log.audit.entries()] == [answer.trace.id]
+    log, direct = TraceLog(tmp_path), answer(path=("classify->direct", "unretrieved"))
+    log.write_answer(direct, "What is it?", "")
+    assert [entry["trace_id"] for entry in log.audit.entries()] == [direct.trace.id]
 
 
-def blocked(folder: Path) -> Path:
-    """A folder in which no trace can be written, as its file's name is taken."""
-    (folder / "traces.jsonl").mkdir(parents=True)
-    return folder
-
-
-def test_an_answer_whose_trace_cannot_be_written_is_given_all_the_same_with_one_warning(tmp_path, caplog):
-    program = staged(log=blocked(tmp_path / "log"))
-
-    async def last():
-        return [event async for event in program.stream("What is it?")][-1]
-
-    answers = [program("What is it?"), asyncio.run(program.aask("What is it?")), asyncio.run(last())]
-    assert {answer.text for answer in answers} == {"What is it? is 42. [1]"}
+def test_a_log_that_cannot_be_written_is_told_in_one_warning_and_raises_nothing(tmp_path, caplog):
+    (tmp_path / "traces.jsonl").mkdir()
+    log = TraceLog(tmp_path)
+    for _ in range(3):
+        log.write_answer(answer(), "What is it?", "")
     (warning,) = [record.getMessage() for record in caplog.records if record.name == "ragc.trace"]
     assert "cannot be written" in warning and str(tmp_path) in warning
-
-
-def test_a_folder_of_traces_that_cannot_be_made_takes_no_answer_along(tmp_path):
     (tmp_path / "file").write_text("")
-    assert staged(log=tmp_path / "file" / "log")("What is it?").text
+    TraceLog(tmp_path / "file" / "log").write_answer(answer(), "What is it?", "")
+    half_a_letter = dataclasses.replace(answer(), text="\ud83d")
+    TraceLog(tmp_path / "other").write_answer(half_a_letter, "What is it?", "")
 
 
-def test_a_reply_that_is_no_text_takes_no_answer_along(tmp_path):
-    program = staged(writer=Writer(answer="Half a letter: \ud83d. [1]"), log=tmp_path)
-    assert program("What is it?").citations
+def test_a_projects_questions_are_traced_unless_that_is_switched_off(own_shop, spans):
+    told = open_program(own_shop)("How much water does the Merle hold?")
+    (entry,) = TraceLog(own_shop / ".ragc").traces.entries()
+    assert entry["trace_id"] == told.trace.id and entry["preset"] == "full"
+    assert [span.attributes["ragc.trace_id"] for span in spans() if "ragc.trace_id" in span.attributes] == [
+        told.trace.id
+    ]
+    (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + "\n[trace]\nenabled = false\n")
+    open_program(own_shop)("How much water does the Merle hold?")
+    assert len(list(TraceLog(own_shop / ".ragc").traces.entries())) == 1
+
+
+def test_a_question_is_a_span_with_its_steps_inside(spans):
+    told = answer()
+    emit_spans(told)
+    *steps, whole = spans()
+    assert whole.attributes["gen_ai.operation.name"] == "invoke_workflow"
+    assert whole.attributes["ragc.trace_id"] == told.trace.id
+    assert whole.attributes["gen_ai.usage.input_tokens"] == 10
+    assert {step.parent.span_id for step in steps} == {whole.context.span_id}
+    assert all(whole.start_time <= step.start_time <= step.end_time for step in steps)
+    found = {span.attributes.get("ragc.step"): span for span in steps}
+    chat = found["generator.answer"]
+    assert (chat.name, chat.attributes["gen_ai.operation.name"]) == ("chat writer", "chat")
+    assert (chat.attributes["gen_ai.provider.name"], chat.attributes["gen_ai.usage.output_tokens"]) == ("openai", 5)
+    assert found["search"].attributes["gen_ai.operation.name"] == "retrieval"
+    assert found["judge.sufficiency"].attributes["ragc.score.sufficient"] == 0.9
+    assert not any("42. [1]" in str(value) for span in spans() for value in span.attributes.values())
+
+
+def test_a_step_that_failed_is_a_span_with_the_status_of_an_error_under_the_callers_own(spans):
+    from opentelemetry import trace
+
+    failed = Step(
+        "judge.sufficiency", "d", "failed: no such luck", 1.0, began=1000.0, model="x/y", error="RuntimeError"
+    )
+    with trace.get_tracer("caller").start_as_current_span("request") as outer:
+        emit_spans(answer(failed))
+    step, whole, _ = spans()
+    assert step.status.status_code is trace.StatusCode.ERROR
+    assert (step.attributes["error.type"], step.status.description) == ("RuntimeError", "failed: no such luck")
+    assert whole.parent.span_id == outer.get_span_context().span_id

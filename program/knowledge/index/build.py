@@ -19,7 +19,7 @@ from program.knowledge.kinds import folders
 from program.knowledge.library import Library
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import Source
-from program.settings import Project
+from program.project import Project
 from program.storage import write_whole
 
 if TYPE_CHECKING:

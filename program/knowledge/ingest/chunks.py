@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from program.kindsettings import CHUNK_TOKENS
+from program.settings import CHUNK_TOKENS
 
 if TYPE_CHECKING:
     from semantic_text_splitter import TextSplitter

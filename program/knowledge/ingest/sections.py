@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from program.kindsettings import MAX_MEGABYTES
 from program.knowledge.ingest import metadata, records
 from program.knowledge.ingest.chunks import TOKENS, Section
 from program.knowledge.ingest.convert import Page, Unreadable, read_docx, read_html, read_pdf
 from program.knowledge.ingest.markdown import paragraphs, sections
 from program.passage import Flaw, Passage
+from program.settings import MAX_MEGABYTES
 
 READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")
 """Endings of the files that are read."""

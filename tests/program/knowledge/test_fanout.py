@@ -64,7 +64,7 @@ def test_workers_that_fail_leave_the_last_index(
 
 def test_an_unknown_engine_is_an_error(own_shop: Path) -> None:
     from program.knowledge.index.build import index_project
-    from program.settings import Project
+    from program.project import Project
 
     with pytest.raises(SettingsError, match=r"no engine 'spark'.*local, ray"):
         index_project(Project.open(own_shop), engine="spark")

@@ -14,12 +14,12 @@ from web_server import Reply, Request, WebServer, web_server
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.kindsettings import HttpSettings, WebSettings
 from program.knowledge.api import JsonApi
 from program.knowledge.guard import Guard
 from program.knowledge.testing import SourceConformance
 from program.knowledge.web import WebSearch, provider_of
 from program.passage import AUTHORITY, Filters, Source, SourceCard
+from program.settings import HttpSettings, WebSettings
 
 QUERY = "when was the remote unlock outage"
 ITEMS = [

@@ -111,7 +111,7 @@ def test_without_a_fallback_plain_rag_is_what_is_left(dead, second, tmp_path, fa
 
 
 def test_the_environment_may_say_no_or_name_a_model(monkeypatch, own_shop):
-    from program.settings import Project
+    from program.project import Project
 
     for said, meant in (("false", False), ("true", True), (SECOND, SECOND)):
         monkeypatch.setenv("RAGC_PROVIDER__FALLBACK", said)

@@ -1,0 +1,179 @@
+"""A project folder: its settings, the places they name, and a sentence for every mistake in `ragc.toml`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import ValidationError
+
+from program.errors import SettingsError
+from program.settings import (
+    BUILT_IN,
+    DEFAULT,
+    ENVIRONMENT,
+    FILE,
+    PACKAGE,
+    DocumentsSettings,
+    PackageSettings,
+    Settings,
+    TablesSettings,
+    WebSettings,
+    artifacts_root,
+)
+
+ALLOW = "RAGC_ALLOW"
+SQLITE = "sqlite:///"
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+class Project:
+    """A project folder: its settings and the places they name, all absolute."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        self.settings = settings
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Project:
+        """Open the project in a folder. Raises `SettingsError` when `ragc.toml` is absent or wrong."""
+        root = Path(folder).resolve()
+        path = root / FILE
+        if root.is_file():
+            own = (root.parent / FILE).is_file()
+            mend = f"Name its folder: {Path(folder).parent}" if own else f"Name a folder that holds a {FILE}."
+            raise SettingsError(f"{folder} is a file, not a project's folder.", mend)
+        if not path.is_file():
+            raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {shlex.quote(str(folder))}")
+        try:
+            text = path.read_text(encoding="utf-8")
+            settings = Settings(**tomllib.loads(text))
+        except UnicodeDecodeError as error:
+            raise SettingsError(f"{path} is not UTF-8 text: {error}.", "Save it as UTF-8.") from error
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError(f"{path} is not valid TOML: {error}.", "Mend that line.") from error
+        except ValidationError as error:
+            raise _explain_invalid(path, text, error) from error
+        if os.environ.get(ENVIRONMENT):  # relative to the working folder, as every verb without a project reads it
+            settings = settings.model_copy(update={"artifacts": str(artifacts_root())})
+        project = cls(root, settings)
+        project.check_places()
+        return project
+
+    def check_places(self) -> None:
+        """Raise `SettingsError` when something outside the project would be read that nobody allowed.
+
+        A `ragc.toml` may come from anyone. Its paths, resolved, must lie in its own folder or in one of those that
+        the environment variable `RAGC_ALLOW` lists (separated as in `PATH`).
+        """
+        named: dict[str, str | Path] = {
+            f"knowledge.{name}": self.place(base)
+            for name, base in self.settings.knowledge.items()
+            if isinstance(base, DocumentsSettings | WebSettings | TablesSettings)
+        }
+        for role in ("embed", "rerank"):
+            model = getattr(self.settings.models, role)
+            # What loads models takes a name for a folder that exists.
+            if model and (Path(model).is_absolute() or model.startswith(".") or Path(model).exists()):
+                named[f"models.{role}"] = Path(model)
+        allowed = [Path(folder).resolve() for folder in os.environ.get(ALLOW, "").split(os.pathsep) if folder]
+        for key, place in {**named, "labelled.path": self.labelled}.items():
+            path = _resolve_local(place)
+            if path is not None and not any(path.is_relative_to(folder) for folder in (self.folder, *allowed)):
+                raise SettingsError(
+                    f"{FILE}: {key} is at {path}, outside the project's folder.",
+                    f"Move it into {self.folder}, or list its folder in the environment variable {ALLOW}.",
+                )
+
+    @property
+    def name(self) -> str:
+        """The name of the program and of its versions."""
+        return self.settings.name
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of versions: the file's path counts from the project, the environment's is absolute."""
+        return (self.folder / (self.settings.artifacts or DEFAULT)).resolve()
+
+    @property
+    def labelled(self) -> Path:
+        """The file of labelled questions."""
+        return (self.folder / self.settings.labelled.path).resolve()
+
+    @property
+    def private(self) -> Path:
+        """The project's own working folder (index, record, studies, traces); not for git."""
+        return self.folder / ".ragc"
+
+    def place(self, base: DocumentsSettings | WebSettings | TablesSettings) -> str | Path:
+        """Return a base's folder, or its URL; a relative SQLite path in it counts from the project."""
+        if not isinstance(base, TablesSettings) or not base.url:
+            return self.folder / base.path
+        if base.url.startswith(SQLITE) and not base.url.startswith(f"{SQLITE}/"):
+            return f"{SQLITE}{self.folder / base.url.removeprefix(SQLITE)}"
+        return base.url
+
+
+def _resolve_local(place: str | Path) -> Path | None:
+    """Return the file or folder that a place means on this machine, links followed; None for one on a network."""
+    text = str(place)
+    if isinstance(place, str):
+        if not place.startswith("sqlite"):
+            return None
+        text = place.partition("://")[2].removeprefix("/").partition("?")[0]
+    try:
+        return Path(text).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise SettingsError(f"{FILE} names a place that cannot be: {error}.", "Correct its path or url.") from error
+
+
+def _explain_invalid(path: Path, text: str, error: ValidationError) -> SettingsError:
+    # A misspelt key is named before the one that is missing for it, and a wrong kind before the keys it lacks.
+    first = min(error.errors(), key=lambda found: (found["loc"][-1:] != ("kind",), found["type"] not in UNKNOWN))
+    keys = [str(part) for part in first["loc"]]
+    kind = keys.pop(2) if len(keys) > 2 and keys[0] == "knowledge" else PACKAGE  # which no file spells out
+    line = _find_line(text, keys[:-1] if first["type"] == "missing" else keys)
+    where = f"{path.name} line {line}" if line else path.name
+    key = ".".join(keys)
+    if first["type"] in UNKNOWN:
+        valid = _list_valid_keys(keys[:-1], kind)
+        near = difflib.get_close_matches(keys[-1], valid, n=1)
+        mend = f"Did you mean {near[0]!r}?" if near else f"Valid keys here: {', '.join(valid)}."
+        return SettingsError(f"{where}: unknown key {key!r}.", mend, key=key, line=line, nearest=near)
+    if first["type"] == "missing":
+        return SettingsError(f"{where}: the key {key!r} is missing.", f"Add it to {path}.", key=key, line=line)
+    why = first["msg"].removeprefix("Value error, ")
+    return SettingsError(f"{where}: {key} is not valid: {why}.", f"Mend it in {path}.", key=key, line=line)
+
+
+def _list_valid_keys(parents: list[str], kind: str) -> list[str]:
+    model: Any = Settings
+    for n, key in enumerate(parents):
+        if n == 1 and parents[0] == "knowledge":
+            model = BUILT_IN.get(kind, PackageSettings)
+        elif get_origin(model) is dict:
+            model = get_args(model)[1]
+        elif key in getattr(model, "model_fields", {}):
+            model = model.model_fields[key].annotation
+    return [field.alias or name for name, field in getattr(model, "model_fields", {}).items()]
+
+
+def _find_line(text: str, keys: list[str]) -> int | None:
+    """Return the 1-based line that sets a key, looked for in its own table first."""
+    section, wanted = "", ".".join(keys[:-1])
+    fallback = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line):
+            section = header[1].replace('"', "")
+            if section == ".".join(keys):
+                return number
+        elif keys and re.match(rf"\s*[\"']?{re.escape(keys[-1])}[\"']?\s*=", line):
+            if section == wanted:
+                return number
+            fallback = fallback or number
+    return fallback

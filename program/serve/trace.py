@@ -1,0 +1,198 @@
+"""What is kept of finished questions: a log of traces with its review queue, and OpenTelemetry spans."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from importlib.util import find_spec
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import orjson
+from filelock import FileLock
+
+from program.answer import Answer, Outcome
+from program.trace import Step
+
+LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
+FILES = 5
+UNRETRIEVED = "unretrieved"
+"""The note in the path of an answer that was given without a look-up."""
+NANOSECONDS = 1_000_000_000
+_LOG = logging.getLogger("ragc.trace")
+
+
+@dataclass(frozen=True, slots=True)
+class LineLog:
+    """A JSONL file that many threads and processes append to; a full one is put aside and a new one begun.
+
+    The newest is at `path`, older ones at `path.1`, `path.2` and so on, `files` of them at most.
+    """
+
+    path: Path
+    largest: int = LARGEST
+    files: int = FILES
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Append one line, in one write to the end of the file, so that no two are ever mixed."""
+        line = orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
+        try:
+            self._append_line(line)
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._append_line(line)
+
+    def entries(self, report_unread: Callable[[str], None] = lambda place: None) -> Iterator[dict[str, Any]]:
+        """Yield every entry, oldest first.
+
+        A line that is none, as a full disk leaves one, is skipped, and its place reported.
+        """
+        older = [self.path.with_name(f"{self.path.name}.{n}") for n in range(self.files, 0, -1)]
+        for path in (*older, self.path):
+            if not path.is_file():
+                continue
+            with path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if (entry := _parse_entry(line)) is not None:
+                        yield entry
+                    else:
+                        report_unread(f"{path} line {number}")
+
+    def _append_line(self, line: bytes) -> None:
+        with self.path.open("ab", buffering=0) as file:
+            file.write(line)
+            full = file.tell() >= self.largest
+        if full:
+            with FileLock(f"{self.path}.lock"):
+                if self.path.is_file() and self.path.stat().st_size >= self.largest:  # no other process was first
+                    handler = RotatingFileHandler(self.path, backupCount=self.files, delay=True)
+                    handler.doRollover()
+                    handler.close()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLog:
+    """A folder of traces: all of them, those to be reviewed, and those answered without a look-up."""
+
+    folder: Path
+    review_below: float = 0.0
+    name: str = "traces.jsonl"
+    unwritable: Event = field(default_factory=Event, repr=False, compare=False)  # said once, not at every question
+
+    @property
+    def traces(self) -> LineLog:
+        """One line for each question."""
+        return LineLog(self.folder / self.name)
+
+    @property
+    def review(self) -> LineLog:
+        """The answers a person should look at: those of little confidence."""
+        return LineLog(self.folder / "review.jsonl")
+
+    @property
+    def audit(self) -> LineLog:
+        """The answers given without a look-up."""
+        return LineLog(self.folder / "audit.jsonl")
+
+    def write_answer(self, answer: Answer, question: str, preset: str) -> None:
+        """Write the line of a finished answer, and one more in the review queue or the audit log when it is theirs.
+
+        An answer is worth more than its trace: where nothing can be written a warning says so, once for each log.
+        """
+        try:
+            self._write_lines(answer, question, preset)
+        except (OSError, orjson.JSONEncodeError) as error:
+            if not self.unwritable.is_set():
+                self.unwritable.set()
+                _LOG.warning("Traces cannot be written to %s (%s): answers go on without them.", self.folder, error)
+
+    def _write_lines(self, answer: Answer, question: str, preset: str) -> None:
+        entry = {
+            **answer.as_dict(),
+            "question": question,
+            "at": time.time(),
+            "preset": preset,
+            "route": answer.route,
+            "sources": answer.sources,
+            "retrieved": answer.retrieved,
+            "rounds": [asdict(one) for one in answer.rounds],
+            "steps": [step.as_dict() for step in answer.trace.steps],
+        }
+        self.traces.append(entry)
+        short = {name: entry[name] for name in ("trace_id", "at", "question", "text", "confidence", "path", "version")}
+        if answer.outcome is Outcome.ANSWERED and answer.confidence < self.review_below:
+            self.review.append(short)
+        if UNRETRIEVED in answer.trace.path:
+            self.audit.append(short)
+
+
+def emit_spans(answer: Answer, question: str = "", preset: str = "") -> None:
+    """Emit an OpenTelemetry span for a finished question, with one inside for each step.
+
+    They follow the GenAI semantic conventions and hang under the caller's span; without an SDK in use there are none.
+    They are made once the answer is there, with the times that were measured, so that a question costs nothing more
+    while it runs. Passages, prompts and texts are not in them.
+    """
+    if not _has_sdk():
+        return
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):
+        return
+    tracer = trace.get_tracer("ragc")
+    began = min((step.began for step in answer.trace.steps), default=time.time() - answer.usage.seconds)
+    attributes: dict[str, Any] = {
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.workflow.name": answer.version or "ragc",
+        "gen_ai.usage.input_tokens": answer.usage.tokens_in,
+        "gen_ai.usage.output_tokens": answer.usage.tokens_out,
+        "ragc.trace_id": answer.trace.id,
+        "ragc.path": str(answer.trace),
+        "ragc.outcome": answer.outcome.value,
+        "ragc.stopped_by": answer.stopped_by.value,
+        "ragc.confidence": answer.confidence,
+        "ragc.usd": answer.usage.usd,
+    }
+    whole = tracer.start_span("invoke_workflow ragc", attributes=attributes, start_time=int(began * NANOSECONDS))
+    inside = trace.set_span_in_context(whole)
+    for step in answer.trace.steps:
+        name, described = _describe_step(step)
+        span = tracer.start_span(name, inside, attributes=described, start_time=int(step.began * NANOSECONDS))
+        if step.error:
+            span.set_attribute("error.type", step.error)
+            span.set_status(trace.StatusCode.ERROR, step.output)
+        span.end(int((step.began + step.milliseconds / 1000) * NANOSECONDS))
+    whole.end(int((began + answer.usage.seconds) * NANOSECONDS))
+
+
+def _describe_step(step: Step) -> tuple[str, dict[str, Any]]:
+    """Return the name and the attributes of a step's span."""
+    scores = {f"ragc.score.{name}": score for name, score in step.scores.items()}
+    common = {"ragc.step": step.name, "ragc.inputs": step.inputs, "ragc.output": step.output, **scores}
+    if not step.model:
+        return "retrieval", {"gen_ai.operation.name": "retrieval", **common}
+    provider, _, model = step.model.rpartition("/")
+    asked = {"gen_ai.provider.name": provider or "unknown", "gen_ai.request.model": model}
+    if not step.tokens_in and not step.tokens_out:
+        return f"decide {step.name}", {"gen_ai.operation.name": "decide", **asked, **common}
+    tokens = {"gen_ai.usage.input_tokens": step.tokens_in, "gen_ai.usage.output_tokens": step.tokens_out}
+    return f"chat {model}", {"gen_ai.operation.name": "chat", **asked, **tokens, **common}
+
+
+@lru_cache(maxsize=1)
+def _has_sdk() -> bool:
+    return find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None
+
+
+def _parse_entry(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return entry if isinstance(entry, dict) else None
