@@ -20,9 +20,8 @@ import numpy as np
 from figures import Figure, figure, show
 from numpy.typing import NDArray
 
-from optimize.abtest.aggregation import merge
-from optimize.abtest.arms import MISMATCH
-from optimize.abtest.sequential import Moments, difference, horizon_of, log_e_multinomial, log_e_rates
+from optimize.abtest.arm_statistics import MISMATCH, merge_rows
+from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
 from program.serve.experiment_design import ArmDesign, Assignment, Design
 from program.serve.exposures import ExposureLog, read_rows
 
@@ -51,7 +50,7 @@ def looks(
     a: Moments, b: Moments, *, alpha: float = ALPHA, units: int = UNITS, binary: bool = True
 ) -> NDArray[np.bool_]:
     """Where the interval leaves out zero; shape (runs, looks)."""
-    mean, reach = difference(a, b, alpha=alpha, horizon=horizon_of(2 * units), binary=binary)
+    mean, reach = compare_means(a, b, alpha=alpha, horizon=choose_horizon(2 * units), binary=binary)
     return np.asarray(np.abs(mean) > reach)
 
 
@@ -202,7 +201,7 @@ def logs(n: int) -> list[Figure]:
             log.append("outcome", request=f"t{i}", values={"resolved": 1.0})
         written = (time.process_time() - began) / n * 1e6
         began = time.process_time()
-        units = len(merge(design, read_rows(log.path)).units)
+        units = len(merge_rows(design, read_rows(log.path)).units)
         merged = time.process_time() - began
     return [
         figure("logging: microseconds of processor an answer", written, "reported", n),

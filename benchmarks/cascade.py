@@ -34,9 +34,9 @@ from optimize.evaluation.metrics import judge_answer
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import split_questions
 from program import Answer, load, open_program
-from program.loop.budget import Budget
-from program.loop.knobs import Knob
+from program.loop.policy import Knob
 from program.loop.rag import AgenticRAG
+from program.loop.state import Budget
 from program.models.asked import LanguageDecider
 from program.models.catalog import open_models
 from program.project import Project

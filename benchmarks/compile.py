@@ -47,7 +47,7 @@ from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set
 from optimize.labelled.split import split_questions
 from program import load
-from program.loop.parameters import apply, read
+from program.loop.policy import apply_setting, read_setting
 from program.loop.rag import AgenticRAG
 from program.project import Project
 
@@ -182,7 +182,7 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
         )
         program, shown = copy_program(opened.base), opened.parts["train"][: 3 if quick else None]
         plan.candidates.equip(program)
-        apply(program, plan.candidates.begun)
+        apply_setting(program, plan.candidates.begun)
         peer = Peer(opened, shown)
         for question in shown:
             program(question.question)
@@ -194,7 +194,7 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
 
         theirs, seconds = timed(fit)
         scoring = Scoring(plan.arms, project.settings.utility)
-        grid = [{**read(theirs), "grounder.responsive:responsive": n / 100} for n in range(2, 99)]
+        grid = [{**read_setting(theirs), "grounder.responsive:responsive": n / 100} for n in range(2, 99)]
         scoring(grid[0])
         _, ours = timed(lambda score=scoring, rest=grid[1:]: [score(setting) for setting in rest])
         rates.append((len(grid) - 1) * len(scoring.questions) / ours / (peer.asked / seconds))

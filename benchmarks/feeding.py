@@ -29,10 +29,8 @@ import numpy as np
 from figures import Figure, figure, show
 from numpy.typing import NDArray
 
-from program.knowledge.bases import BaseSpec
-from program.knowledge.index.build import INDEX, index_project
-from program.knowledge.index.store import IndexReport, build_index, open_index
-from program.knowledge.kinds import folders
+from program.knowledge.index.build import INDEX, IndexReport, build_index, index_project, open_index
+from program.knowledge.ingest.folder import BaseSpec, list_bases
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import embedding_text
 from program.project import Project
@@ -108,7 +106,7 @@ def again(quick: bool, root: Path) -> list[Figure]:
     write_files(place / "notes", FILES, 3, 50)
     (place / "ragc.toml").write_text(TOML, encoding="utf-8")
     project = Project.open(place)
-    first = build_index(folders(project), project.private / INDEX, MadeUp())
+    first = build_index(list_bases(project), project.private / INDEX, MadeUp())
     shared_embedder().encode(["The model is loaded."])
 
     def here() -> IndexReport:

@@ -30,8 +30,8 @@ from figures import Figure, figure, show
 from scripted_model import Shelf, elaborate
 
 from program.knowledge.library import Library
-from program.loop.budget import Budget
-from program.loop.rag import AgenticRAG, Runtime
+from program.loop.rag import AgenticRAG
+from program.loop.state import Budget, Runtime
 from program.models.catalog import open_models
 from program.settings import ModelSettings, ProviderSettings
 from tests.support.provider import Provider, Script

@@ -11,7 +11,7 @@ from pathlib import Path
 from figures import Figure, figure
 from goods import AT_ONCE, ask_all, program_at, question
 
-from program.loop.drivers import Progress, Token
+from program.loop.metering import Progress, Token
 from program.loop.rag import AgenticRAG
 from tests.support.provider import Provider, Script
 

@@ -30,11 +30,11 @@ from figures import Figure, figure, show
 from scripted_model import Shelf, reply_to
 
 from program.knowledge.library import Library
-from program.loop.budget import Budget
-from program.loop.deciding import prompt_inputs
-from program.loop.evidence import rank
-from program.loop.presets import PRESETS
-from program.loop.rag import AgenticRAG, Runtime
+from program.loop.decisions import to_prompt_inputs
+from program.loop.evidence import rank_pool
+from program.loop.policy import PRESETS
+from program.loop.rag import AgenticRAG
+from program.loop.state import Budget, Runtime
 from program.models.catalog import Models
 from program.settings import ModelSettings
 
@@ -66,7 +66,7 @@ class Ready:
 
     def __init__(self, predictor: dspy.Predict, **inputs: Any) -> None:
         self.signature, self.fields = predictor.signature, predictor.fields
-        self._reply = predictor(lm=dspy.LM(MODEL, engine=Instant(), cache=False), **prompt_inputs(inputs))
+        self._reply = predictor(lm=dspy.LM(MODEL, engine=Instant(), cache=False), **to_prompt_inputs(inputs))
 
     def __call__(self, **inputs: Any) -> Any:
         return self._reply
@@ -112,7 +112,7 @@ def graph(rag: AgenticRAG) -> Ask:
     lm, library, tuning = rag.runtime.models.write, rag.runtime.library, rag.tuning()
 
     def ask(predictor: dspy.Predict, **inputs: Any) -> Any:
-        return predictor(lm=lm, **prompt_inputs(inputs))
+        return predictor(lm=lm, **to_prompt_inputs(inputs))
 
     def classify(state: State) -> dict[str, Any]:
         plan = rag.classifier.plan(ask(rag.classifier.route, question=state["question"], glimpse=[]))
@@ -121,7 +121,7 @@ def graph(rag: AgenticRAG) -> Ask:
 
     def retrieve(state: State) -> dict[str, Any]:
         pool = library.candidates(state["question"], rag.sources)
-        return {"passages": rank(pool, tuning), "path": [f"search {state['strategy']}"]}
+        return {"passages": rank_pool(pool, tuning), "path": [f"search {state['strategy']}"]}
 
     def evaluate(state: State) -> dict[str, Any]:
         found = ask(rag.judge.sufficiency, question=state["question"], passages=state["passages"])

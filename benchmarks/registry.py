@@ -24,7 +24,7 @@ from figures import Figure, figure, show
 from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from program import load, open_program
-from program.loop.parameters import read
+from program.loop.policy import read_setting
 from program.loop.rag import AgenticRAG
 from program.serve.artifact import describe_structure, export_files
 
@@ -91,7 +91,7 @@ def sealed_fields(program: AgenticRAG, folder: Path) -> dict[str, Any]:
         "program": {"structure": describe_structure(program)},
         "models": {**models.names.model_dump(), "embedder": models.embedder.digest},
         "knowledge": {"project": os.path.relpath(folder, folder / "artifacts")},
-        "points": {point: read(program) for point in ("quality", "balanced", "economy")},
+        "points": {point: read_setting(program) for point in ("quality", "balanced", "economy")},
         "data": {"train": {"n": DEMONSTRATIONS, "sha256": "0" * 64, "questions": questions}},
         "scores": {**scores, "plain": scores},
     }

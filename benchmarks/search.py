@@ -28,12 +28,12 @@ from figures import Figure, figure, show
 
 from optimize.cli.project import TOML
 from optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_beir
-from program.knowledge.bases import BaseSpec
+from program.knowledge.index.build import build_index
 from program.knowledge.index.fusion import STRATEGIES
-from program.knowledge.index.generation import Index
 from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords
-from program.knowledge.index.store import build_index
+from program.knowledge.index.store import Index
+from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.models.encoder import Embedder, shared_embedder
 from program.passage import Passage, SourceCard, embedding_text, keyword_text
@@ -90,8 +90,8 @@ def made_up(count: int, embedder: Embedder, dimension: int) -> Library:
         Passage(f"made/t#{n}", "made", f"Name{VOCABULARY - 1 - n % (VOCABULARY // 2)} Hall {n}", " ".join(t) + ".")
         for n, t in enumerate(texts)
     ]
-    keywords = Keywords.build(map(keyword_text, passages))
-    index = Index.of(passages, matrix, keywords, Graph.build(passages), "made-up")
+    keywords = Keywords.from_texts(map(keyword_text, passages))
+    index = Index.from_parts(passages, matrix, keywords, Graph.from_passages(passages), "made-up")
     return Library([SourceCard("made", "documents", "made up")], index, embedder)
 
 
@@ -127,12 +127,12 @@ def keyword(passages: int, quick: bool) -> list[Figure]:
 
     documents = zipf_texts(passages, 4)
     asked = zipf_texts(5 if quick else 30, 5, 8)
-    ours, peer = Keywords.of_words(documents), BM25Okapi(documents)
+    ours, peer = Keywords.from_words(documents), BM25Okapi(documents)
     mine, theirs, worst = [], [], 0.0
     for query in asked:
         theirs.append(timed(lambda q=query: peer.get_scores(q)))
-        mine.append(timed(lambda q=query: ours.scores_of(q)))
-        worst = max(worst, float(np.abs(ours.scores_of(query) - peer.get_scores(query)).max()))
+        mine.append(timed(lambda q=query: ours.score_terms(q)))
+        worst = max(worst, float(np.abs(ours.score_terms(query) - peer.get_scores(query)).max()))
     ratio = float(np.median(theirs) / np.median(mine))
     name = f"keyword at {passages:,} passages"
     found = [
@@ -199,7 +199,7 @@ def qdrant_fusion(passages: int, quick: bool) -> list[Figure]:
     client.upsert("p", points)
 
     def fused(question: str) -> None:
-        terms = [index.keywords.terms[t] for t in set(index.keywords.split(question)) if t in index.keywords.terms]
+        terms = [index.keywords.terms[t] for t in set(index.keywords.split_text(question)) if t in index.keywords.terms]
         client.query_points(
             "p",
             prefetch=[

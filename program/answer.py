@@ -1,12 +1,12 @@
-"""What flows out of the program: an answer, its outcome, its citations and what it cost."""
+"""What flows out of the program: an answer with its outcome and citations, what it cost, and how it came about."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
-
-from program.trace import Trace
+from uuid import uuid4
 
 
 class Outcome(StrEnum):
@@ -31,79 +31,163 @@ class StoppedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """The passage behind the marker `[n]` of an answer; `reason` is its way through the graph, or empty."""
+    """The passage behind the mark `[n]` of an answer."""
 
     n: int
+    """The number of the mark, from 1."""
     source: str
+    """The knowledge base."""
     id: str
+    """The passage's id: `<base>/<file>#<heading>` for documents."""
     title: str
+    """The passage's title."""
     reason: str = ""
+    """The way through the graph by which the passage was reached, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an answer cost.
-
-    `calls` counts requests to language models, repeated ones too, and texts of the embedded writer. `decisions` counts
-    decisions, `asked` those that a cascade's second model made, `agreed` those in which both came to the same; `dear`
-    are the calls of second models, `spared` those that they would have been asked besides if they always were.
-    """
+    """What an answer cost."""
 
     calls: int = 0
+    """Requests to language models, repeated ones too, and texts of the embedded writer."""
     decisions: int = 0
+    """Decisions made, by whichever model."""
     searches: int = 0
+    """Searches made."""
     tokens_in: int = 0
+    """Tokens sent to language models."""
     tokens_out: int = 0
+    """Tokens received from language models."""
     usd: float = 0.0
+    """US dollars, by the models' list prices."""
     seconds: float = 0.0
+    """Seconds from the question to the answer."""
     asked: int = 0
+    """Decisions that a cascade's second model made."""
     agreed: int = 0
+    """Decisions in which both models of a cascade came to the same."""
     dear: int = 0
+    """Calls of cascades' second models."""
     spared: int = 0
+    """Calls of second models that a cascade avoided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One judging of the evidence: the passages kept, how probably they sufficed, and the judge's other counts.
-
-    `relevance` is the share of what was found that helps, `completeness` of the look-ups with evidence, `freshness`
-    of the evidence that is current; all are in [0, 1].
-    """
+    """One judging of the evidence."""
 
     sufficiency: float
+    """The probability that the passages kept suffice."""
     kept: tuple[str, ...]
+    """The ids of the passages kept."""
     relevance: float = 1.0
+    """The share of what was found that helps, in [0, 1]."""
     completeness: float = 1.0
+    """The share of the look-ups with evidence enough, in [0, 1]."""
     freshness: float = 1.0
+    """The share of the evidence that is current, in [0, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request that the loop made."""
+
+    name: str
+    """The predictor, or `search`."""
+    inputs: str
+    """The digest of the inputs."""
+    output: str
+    """What came back, in a line."""
+    milliseconds: float
+    """The time it took."""
+    tokens_in: int = 0
+    """Tokens sent to a language model."""
+    tokens_out: int = 0
+    """Tokens received from a language model."""
+    scores: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """The probability of each decision, by output."""
+    began: float = 0.0
+    """When it began, in seconds since the epoch."""
+    model: str = ""
+    """The model that answered; empty for a search."""
+    error: str = ""
+    """The type of what a failed request raised; `output` says why."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the step as a line of the log holds it."""
+        return {
+            "name": self.name,
+            "inputs": self.inputs,
+            "output": self.output,
+            "scores": {name: round(score, 4) for name, score in self.scores.items()},
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "ms": round(self.milliseconds, 2),
+            "model": self.model,
+            **({"error": self.error} if self.error else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The path of one question, as a person reads it, and its steps."""
+
+    id: str = ""
+    """The trace's id, 16 hexadecimal digits."""
+    path: tuple[str, ...] = ()
+    """What happened, a note each."""
+    steps: tuple[Step, ...] = ()
+    """Every request, with its cost."""
+    stood_in: tuple[str, ...] = ()
+    """The notes of the path that say which model answered in place of another, each once."""
+
+    def __str__(self) -> str:
+        return " > ".join(self.path)
+
+
+def new_trace_id() -> str:
+    """Return 16 random hexadecimal digits."""
+    return uuid4().hex[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one question.
-
-    `confidence` is in [0, 1]. `retrieved` holds the ids of the passages the writer was given, `context` what
-    was found before judging; `route`, `strategy` and `sources` are what the classifier chose: `strategy` is the way of
-    looking up of the likeliest source, `direct` where none is needed, empty where nothing was classified.
-    """
+    """The answer to one question."""
 
     text: str
+    """The answer, the question back, or what is missing; with marks `[1]` for its citations."""
     outcome: Outcome
+    """Whether it is an answer, a question back, or neither."""
     citations: tuple[Citation, ...] = ()
+    """The passages behind the marks, in order."""
     confidence: float = 0.0
+    """The probability that the answer is right, in [0, 1]."""
     stopped_by: StoppedBy = StoppedBy.DONE
+    """What ended the loop."""
     route: str = ""
+    """How much looking up the classifier found needed: direct, simple or complex."""
     sources: tuple[str, ...] = ()
+    """The knowledge bases that the classifier chose."""
     strategy: str = ""
+    """The way of looking up of the likeliest source; `direct` where none is needed, empty without a plan."""
     retrieved: tuple[str, ...] = ()
+    """The ids of the passages that the writer was given."""
     found: tuple[str, ...] = ()
+    """The ids of the passages that were found before judging."""
     supported: float = 1.0
+    """The share of the draft's claims that their citations support, in [0, 1]."""
     rounds: tuple[Round, ...] = ()
+    """Each judging of the evidence."""
     trace: Trace = field(default_factory=Trace)
+    """How the answer came about."""
     usage: Usage = Usage()
+    """What it cost."""
     version: str = ""
+    """The compiled version that answered, `name@v7`; empty for a program that was never compiled."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The stable JSON shape of `ragc ask --json`; a citation has a `reason` only where there is one."""
+        """Return the stable JSON shape of `ragc ask --json`; a citation has a `reason` only where there is one."""
         usage = asdict(self.usage)
         return {
             "text": self.text,

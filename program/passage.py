@@ -1,4 +1,4 @@
-"""The one protocol that every place evidence comes from obeys, and the types that flow out of it."""
+"""What a knowledge source is, and the passages that it returns."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Something in a file of a knowledge base that is not read, or probably not meant: what, and how to mend it."""
+    """A part of a knowledge file that is not read, or is probably not meant."""
 
     what: str
-    """One clause, without the file's name."""
+    """What is wrong: one clause, without the file's name."""
     mend: str = ""
-    """One sentence."""
+    """How to mend it: one sentence."""
     line: int = 0
-    """Where in the file, from 1; 0 for the file as a whole."""
+    """The line in the file, from 1; 0 for the file as a whole."""
     lost: bool = True
     """Whether something that was written is not used; False for a doubt."""
     path: str = ""
@@ -33,29 +33,34 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of evidence, citable by `id`.
-
-    `id` is `<base>/<file>#<heading slug>` for documents. `score` orders the passages of one result;
-    `scores` keeps the parts it was made of (`dense`: cosine in [-1, 1], `keyword`: BM25 >= 0, `graph` and
-    `rerank` in [0, 1]), so that a fusion weight can be changed later without searching again.
-    `superseded_by` names the document that replaced this one, or is empty. `attributes` are what the
-    document says of itself besides (other front matter, other fields of a record); `reason` is the way
-    through the graph by which it was reached, or empty.
-    """
+    """A piece of evidence, cited by its id."""
 
     id: str
+    """`<base>/<file>#<heading slug>` for documents."""
     source: str
+    """The name of its knowledge base."""
     title: str
+    """Title and headings above the text, outermost first, parted by ` > `."""
     text: str
+    """The text itself."""
     score: float = 0.0
+    """What orders the passages of one result, higher is better."""
     method: str = "dense"
+    """How it was found: dense, keyword, both, graph, sql, web or http."""
     as_of: date | None = None
+    """The day on which the document was true."""
     authority: int = AUTHORITY["reviewed"]
+    """A value of AUTHORITY."""
     superseded_by: str = ""
+    """The path of the document that replaced this one, or empty."""
     link: str = ""
+    """The place in the file, `<base>/<file>:<first line>-<last line>`, or a web address."""
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Parts of the score: `dense` in [-1, 1], `keyword` >= 0, `graph` and `rerank` in [0, 1]."""
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Other short fields of the document's front matter or the record."""
     reason: str = ""
+    """The way through the graph by which it was reached, or empty."""
 
     def rescored(
         self,
@@ -64,7 +69,7 @@ class Passage:
         scores: Mapping[str, float] | None = None,
         reason: str | None = None,
     ) -> Passage:
-        """The same passage under another score (and method, parts and reason, when given)."""
+        """Return the passage under another score; None keeps a field as it is."""
         # Spelt out: `dataclasses.replace` takes twice as long, and a search makes hundreds.
         return Passage(
             self.id,
@@ -85,16 +90,21 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class SourceCard:
-    """What a router is told of a source: its name, what it holds, typical questions, boundary cases."""
+    """The description of a source that a router reads."""
 
     name: str
+    """The source's name, as in `ragc.toml`."""
     kind: str
+    """documents, graph, tables, web, http, or a kind of an installed package."""
     about: str
+    """What the source holds."""
     asks: tuple[str, ...] = ()
+    """Typical questions."""
     not_: tuple[str, ...] = ()
+    """Questions of other sources that are easily mistaken for its own."""
 
     def describe(self) -> str:
-        """One paragraph, for a model's prompt and for the embedding of an option."""
+        """Return one paragraph for a model's prompt."""
         parts = [self.about.rstrip(".") + "." if self.about else f"The {self.name} knowledge base."]
         if self.asks:
             parts.append("Typical questions: " + " ".join(self.asks))
@@ -105,18 +115,19 @@ class SourceCard:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which passages may be returned: dates are inclusive, `min_authority` is on the scale of AUTHORITY.
-
-    `attributes` are pairs of a key and the value it must have, compared without case.
-    """
+    """The passages that a search may return."""
 
     not_before: date | None = None
+    """The first day allowed; an undated passage fails a date filter."""
     not_after: date | None = None
+    """The last day allowed."""
     min_authority: int = 0
+    """The least authority allowed, a value of AUTHORITY."""
     attributes: tuple[tuple[str, str], ...] = ()
+    """Pairs of a key and the value it must have, compared without case."""
 
     def admits(self, passage: Passage) -> bool:
-        """True when the passage passes every filter; an undated passage fails a date filter."""
+        """Tell whether the passage passes every filter."""
         if passage.authority < self.min_authority or not self.has_attributes(passage.attributes):
             return False
         if self.not_before is None and self.not_after is None:
@@ -128,7 +139,7 @@ class Filters:
         )
 
     def has_attributes(self, attributes: Mapping[str, str]) -> bool:
-        """True when every wanted attribute is there with the wanted value."""
+        """Tell whether every wanted attribute has the wanted value."""
         return all(
             key in attributes and attributes[key].casefold() == value.casefold() for key, value in self.attributes
         )
@@ -139,11 +150,10 @@ NO_FILTERS = Filters()
 
 @runtime_checkable
 class Source(Protocol):
-    """A place evidence comes from.
+    """A place that evidence comes from.
 
-    `candidates` returns the widest pool worth fusing (each passage with its part scores); `search`
-    returns the best `k` of it, best first. Both are deterministic for the same content, raise
-    `KnowledgeError` when the source cannot be read, and return an empty list when nothing matches.
+    The same content gives the same result. A source that cannot be read raises `KnowledgeError`; where nothing
+    matches the list is empty. `program.knowledge.testing` tests all of it.
     """
 
     @property
@@ -151,24 +161,28 @@ class Source(Protocol):
 
     def describe(self) -> SourceCard: ...
 
-    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]: ...
+    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+        """Return the widest pool worth fusing, each passage with the parts of its score."""
+        ...
 
-    def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]: ...
+    def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+        """Return the best `k` of the candidates, best first."""
+        ...
 
     async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]: ...
 
 
-def unique(passages: Sequence[Passage]) -> list[Passage]:
-    """The passages without repeats of an id, the first of each kept, order kept."""
+def drop_repeats(passages: Sequence[Passage]) -> list[Passage]:
+    """Return the passages in order, the first of each id."""
     return list({p.id: p for p in reversed(passages)}.values())[::-1]
 
 
 def embedding_text(passage: Passage) -> str:
-    """What is embedded of a passage, wherever it is: an index and a decider then share one vector."""
+    """Return the text of which a passage's vector is computed, everywhere alike."""
     return f"{passage.title}\n{passage.text}"
 
 
 def keyword_text(passage: Passage) -> str:
-    """What keyword search reads of a passage: the same, and its attributes' values."""
+    """Return the text that keyword search reads: title, text, attribute values."""
     further = [value for value in passage.attributes.values() if value not in passage.text]
     return "\n".join((embedding_text(passage), *further))

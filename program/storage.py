@@ -1,4 +1,4 @@
-"""Files on disk: a small file written whole, and a cache of what was computed of texts."""
+"""Files on disk: a small file written whole, and a cache of bytes by text."""
 
 from __future__ import annotations
 
@@ -6,64 +6,71 @@ import hashlib
 import os
 import secrets
 import sqlite3
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ASIDE = ".tmp-"  # how the name of a file that is being written begins
-MOST = 1_000_000_000  # bytes of a file, about: past them, the older half makes room
-_TABLE = "CREATE TABLE IF NOT EXISTS vectors (text BLOB PRIMARY KEY, vector BLOB NOT NULL)"
-_OLDER = "DELETE FROM vectors WHERE rowid <= (SELECT (min(rowid) + max(rowid)) / 2 FROM vectors)"
+MAX_BYTES = 1_000_000_000  # of a cache file, about
+_TABLE = "CREATE TABLE IF NOT EXISTS entries (key BLOB PRIMARY KEY, value BLOB NOT NULL)"
+_DROP_OLDER_HALF = "DELETE FROM entries WHERE rowid <= (SELECT (min(rowid) + max(rowid)) / 2 FROM entries)"
 
 
-class VectorFile:
-    """A file of vectors, as bytes, that several processes may read and add to.
+class DiskCache:
+    """A SQLite file of bytes by text that may be deleted at any time.
 
-    Texts are kept as digests, though what was computed of one may tell its words. The file is opened when it is first
-    used; one that cannot be read or written is left alone: the cost is time.
+    Several threads and processes may share one file. Texts are kept as digests. A full file drops its older half. A
+    file that cannot be read or written is left alone: the cost is time.
     """
 
-    def __init__(self, path: Path, most: int = MOST) -> None:
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path = path
-        self._most = most
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
+        self._process = 0
         self._unusable = False
 
     def close(self) -> None:
-        """Lets go of the file, which must not be open when this process forks; the next use opens it anew."""
-        if self._db is not None:
-            self._db.close()
+        """Close the file, which must not be open in a fork; the next use opens it."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
             self._db = None
 
-    def get(self, texts: Sequence[str]) -> dict[str, bytes]:
-        """What is kept of those texts."""
+    def get(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Return the values of those keys that are kept."""
         found: dict[str, bytes] = {}
-        if (db := self._opened()) is None:
-            return found
-        try:
-            for text in texts:
-                row = db.execute("SELECT vector FROM vectors WHERE text = ?", (_key(text),)).fetchone()
-                if row is not None:
-                    found[text] = row[0]
-        except sqlite3.Error:
-            return {}
+        with self._lock:
+            if (db := self._connect()) is None:
+                return found
+            try:
+                for key in keys:
+                    row = db.execute("SELECT value FROM entries WHERE key = ?", (_digest_key(key),)).fetchone()
+                    if row is not None:
+                        found[key] = row[0]
+            except sqlite3.Error:
+                return {}
         return found
 
-    def put(self, vectors: Mapping[str, bytes]) -> None:
-        """Keeps what was computed of each text, in the place of what was kept; in a full file, the older half makes
-        room."""
-        if (db := self._opened()) is None:
-            return
-        rows = [(_key(text), vector) for text, vector in vectors.items()]
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            if _used(db) > self._most:
-                db.execute(_OLDER)
-            db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
-            db.execute("COMMIT")
-        except sqlite3.Error:
-            self._give_up()
+    def put(self, values: Mapping[str, bytes]) -> None:
+        """Keep each value under its key, in place of an earlier one."""
+        rows = [(_digest_key(key), value) for key, value in values.items()]
+        with self._lock:
+            if not rows or (db := self._connect()) is None:
+                return
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                if _count_bytes(db) > self._max_bytes:
+                    db.execute(_DROP_OLDER_HALF)
+                db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows)
+                db.execute("COMMIT")
+            except sqlite3.Error:
+                self._give_up()
 
-    def _opened(self) -> sqlite3.Connection | None:
+    def _connect(self) -> sqlite3.Connection | None:
+        if self._process != os.getpid():  # a connection must not be used on both sides of a fork
+            self._db, self._process = None, os.getpid()
         if self._db is None and not self._unusable:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,16 +86,16 @@ class VectorFile:
         self._db, self._unusable = None, True
 
 
-def _used(db: sqlite3.Connection) -> int:
-    """Bytes of the file's pages that hold something."""
+def _count_bytes(db: sqlite3.Connection) -> int:
+    """Return the bytes of the file's pages that hold something."""
     pages, free, size = (
         int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size")
     )
     return (pages - free) * size
 
 
-def _key(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _digest_key(key: str) -> bytes:
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def write_whole(path: Path, content: bytes) -> None:

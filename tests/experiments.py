@@ -2,10 +2,9 @@
 
 import json
 
-from optimize.abtest.online import start
+from optimize.abtest.online import start_experiment
 from optimize.registry import versions as registry
-from program.answer import Answer, Outcome, Usage
-from program.trace import Trace, new_trace_id
+from program.answer import Answer, Outcome, Trace, Usage, new_trace_id
 
 KEY = "a secret of the tests, long enough"
 NAME = "exp-2026-11-refunds"
@@ -45,4 +44,4 @@ def begin(root, *, arms=2, **changes):
     publish(root, arms)
     refs = {"ABCDEFG"[n]: f"support@v{n + 1}" for n in range(arms)}
     settings = {"max_units": 100_000, "primary": "resolved", **changes}
-    return start(NAME, refs, artifacts=root, **settings)
+    return start_experiment(NAME, refs, artifacts=root, **settings)

@@ -3,65 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from optimize.abtest.rerun import score_side_by_side
-from optimize.evaluation.comparison import DEFAULT_MARGINS, PRIMARY, Comparison, Margin, Row, compare_rows, read_scores
+from optimize.evaluation.comparison import (
+    DEFAULT_MARGINS,
+    PRIMARY,
+    REPEAT,
+    Comparison,
+    Margin,
+    Row,
+    compare_rows,
+    read_scores,
+)
+from optimize.evaluation.evaluate import Evaluation, Grader
 from optimize.evaluation.stats import PairedResult, correct_holm, questions_needed
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import warn_of_overlap
 from optimize.registry.versions import note_test_use
 from program.errors import DataError
+from program.loop.rag import AgenticRAG
 from program.serve import manifest, reference
-from program.settings import artifacts_root
+from program.settings import UtilitySettings, artifacts_root
 
 SEALED_POINT = "balanced"
 """The operating point that `scores.jsonl` was scored at."""
 SUBGROUPS = "Subgroups say where to look next and prove nothing: of twenty without a difference, one shows one."
+Folder = Path | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """A version against the control. `needed` is how many questions would show the effect asked for."""
+class ArmComparison:
+    """A version against the control."""
 
     version: str
+    """The version, as `name@v8`, with its digest where two would read the same."""
     comparison: Comparison
+    """The paired comparison; p-values are corrected for the number of arms (Holm)."""
     needed: int | None = None
+    """Questions that would show the effect asked for; None when no effect was named or nothing varies."""
+
+    @property
+    def breached(self) -> list[str]:
+        """The margins of the guardrails that are breached."""
+        return [str(one.margin) for one in self.comparison.guardrails if one.state == "breached"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the comparison's figures with its sentence."""
+        shape = self.comparison.as_dict()
+        warning = SUBGROUPS if self.comparison.by_tag else ""
+        return {**shape, "b": self.version, "text": self.comparison.text(), "by_tag_warning": warning}
 
 
 @dataclass(frozen=True, slots=True)
 class OfflineTest:
-    """Every arm against `control`; with several arms their p-values are corrected together (Holm).
-
-    `warnings` are sentences that a reader must know before believing the verdicts.
-    """
+    """Every arm against one control."""
 
     control: str
+    """The version in use."""
     metric: str
-    arms: tuple[Arm, ...]
+    """The metric that the verdicts are on, declared beforehand."""
+    arms: tuple[ArmComparison, ...]
+    """The other versions, in the order they were named."""
     warnings: tuple[str, ...]
+    """Sentences that a reader must know before believing the verdicts."""
     effect: float | None = None
+    """The difference in the metric that somebody would like to be able to see."""
     gate: bool = False
+    """Whether guardrails were asked for, so that a breach fails the test."""
 
     @property
     def exit_code(self) -> Literal[0, 1, 3]:
-        """0: a version is better. 1: none is, and one is worse; or a guardrail that was asked for is breached.
-        3: no difference was detected."""
-        verdicts = {arm.comparison.verdict for arm in self.arms if not (self.gate and _breached(arm))}
+        """0: a version is better; 1: none is, and one is worse or breaches a gate; 3: nothing was detected."""
+        verdicts = {arm.comparison.verdict for arm in self.arms if not (self.gate and arm.breached)}
         if "better" in verdicts:
             return 0
         return 3 if verdicts == {"no_detectable_difference"} else 1
 
     def as_dict(self) -> dict[str, Any]:
-        """The shape of `ragc ab offline --json`: of one arm, the comparison; of several, `arms` holds each."""
+        """Return the shape of `ragc ab offline --json`: one comparison, or `arms` with several."""
         shapes = [
             {
-                **arm.comparison.as_dict(),
+                **arm.as_dict(),
                 "a": self.control,
-                "b": arm.version,
-                "by_tag_warning": SUBGROUPS if arm.comparison.by_tag else "",
                 "needed": {"effect": self.effect, "questions": arm.needed} if self.effect is not None else None,
             }
             for arm in self.arms
@@ -80,102 +106,134 @@ def compare_offline(
     repeats: int = 1,
     margins: Sequence[Margin] = (),
     effect: float | None = None,
-    root: Path | str | None = None,
-    project: Path | str | None = None,
+    root: Folder = None,
+    project: Folder = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> OfflineTest:
-    """The first of `refs` is the control, each other is tested against it.
+    """Compare every version with the first of `refs`, the control.
 
-    Sealed scores are compared where they will do; all versions are asked anew for another labelled file
-    (`data`), an operating point that was not scored, or `repeats` above 1; over the folder `project` when theirs
-    moved since. `margins` replace the default guardrails. `effect` is a difference in the metric that somebody
-    would like to be able to see. Raises `DataError` for fewer than two versions, different questions, an unknown
-    metric or guardrail, a `project` where nothing is asked.
+    Sealed scores are compared where they will do. All versions are asked anew for another labelled file (`data`), for
+    another operating point, or for `repeats` above 1; over the folder `project` when theirs moved. `margins` replace
+    the default guardrails. Raises `DataError` for fewer than two versions, different questions, an unknown metric or
+    guardrail, and a `project` where nothing is asked.
     """
     if len(refs) < 2:
         raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
     found = [reference.resolve(ref, root) for ref in refs]
     sealed = [manifest.verify_folder(one.path, one.digest) for one in found]
-    names = _distinct(sealed)
-    if data is None and point == SEALED_POINT and repeats == 1:
-        if project is not None:
-            raise DataError(
-                "The sealed scores are compared, for which no project is opened.",
-                "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats.",
-            )
-        rows: Sequence[Sequence[Row]] = [read_scores(ref, root) for ref in refs]
+    names = _name_versions(sealed)
+    rows: Sequence[Sequence[Row]]
+    if data is not None or point != SEALED_POINT or repeats > 1:
+        from program.serve.opening import find_project, load
+
+        opened = find_project(refs[0], root, project)
+        questions = (
+            read_labelled(data) if data else _read_scored_questions(refs[0], opened.labelled, opened.folder, root)
+        )
+        programs = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
+        rows = score_side_by_side(programs, questions, opened.settings.utility, repeats, progress)
+    elif project is not None:
+        raise DataError(
+            "The sealed scores are compared, for which no project is opened.",
+            "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats.",
+        )
     else:
-        rows = _asked_anew(refs, data, point, repeats, root, project, progress)
+        rows = [read_scores(ref, root) for ref in refs]
     with manifest.refuse_unreadable("What one of the versions was scored"):
         comparisons = [compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
-    for one in comparisons:
-        if margins and (lost := [g.margin.metric for g in one.guardrails if g.state == "not_measured"]):
-            raise DataError(
-                f"The guardrail {lost[0]!r} was not measured for both versions.",
-                f"Measured: {', '.join([one.metric, *one.others])}. Versions are asked anew with --data FILE.",
-            )
-    corrected = correct_holm({name: c.test.p for name, c in zip(names[1:], comparisons, strict=True)})
-    arms = [
-        Arm(name, replace(c, test=replace(c.test, p=corrected[name])), _needed(effect, c.test))
-        for name, c in zip(names[1:], comparisons, strict=True)
-    ]
+    if margins:
+        _require_measured(comparisons)
+    corrected = correct_holm({name: one.test.p for name, one in zip(names[1:], comparisons, strict=True)})
+    arms = tuple(
+        ArmComparison(name, replace(one, test=replace(one.test, p=corrected[name])), _count_needed(effect, one.test))
+        for name, one in zip(names[1:], comparisons, strict=True)
+    )
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
     for name in {one.name for one in sealed}:
         note_test_use(artifacts_root(root), name, "ab offline", texts)
     warnings = [warning for one in sealed if (warning := warn_of_overlap(one, texts))]
-    warnings += _warnings(arms)
-    return OfflineTest(names[0], metric, tuple(arms), tuple(dict.fromkeys(warnings)), effect, bool(margins))
+    warnings += _warn_of_arms(arms)
+    return OfflineTest(names[0], metric, arms, tuple(dict.fromkeys(warnings)), effect, bool(margins))
 
 
-def _asked_anew(
-    refs: Sequence[str],
-    data: Path | None,
-    point: str,
-    repeats: int,
-    root: Path | str | None,
-    moved: Path | str | None,
-    progress: Callable[[int, int], None],
+def score_side_by_side(
+    programs: Sequence[AgenticRAG],
+    questions: Sequence[LabelledQuestion],
+    weights: UtilitySettings,
+    repeats: int = 1,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[list[dict[str, Any]]]:
-    from program.serve.opening import find_project, load
+    """Ask all programs each question and return the rows of each program.
 
-    project = find_project(refs[0], root, moved)
-    if data is not None:
-        questions: Sequence[LabelledQuestion] = read_labelled(data)
-    else:
-        scored = {str(row["id"]) for row in read_scores(refs[0], root)}
-        questions = [q for q in read_labelled(project.labelled, project.folder) if q.id in scored]
-        if len(questions) < len(scored):
-            raise DataError(
-                f"{len(scored) - len(questions)} of the {len(scored)} questions that {refs[0]} was scored on are "
-                f"not in {project.labelled} any more.",
-                "Name the labelled file: --data FILE.",
-            )
-    programs = [load(ref, artifacts=root, project=moved, point=point) for ref in refs]
-    return score_side_by_side(programs, questions, project.settings.utility, repeats, progress)
+    A question goes to all programs before the next is asked, each first in its turn, so that a busy minute of the
+    machine hits all alike. Nothing comes from DSPy's cache: such an answer takes no time, and its repeats are equal.
+    """
+    graders = [Grader(program, weights) for program in programs]
+    rows: list[list[dict[str, Any]]] = [[] for _ in programs]
+    asked = [(repeat, question) for repeat in range(repeats) for question in questions]
+    with _disable_cache():
+        for program in programs:
+            program(questions[0].question)  # what is loaded once is not the first question's time
+        for turn, (repeat, question) in enumerate(asked):
+            for n in ((turn + k) % len(programs) for k in range(len(programs))):
+                answer = programs[n](question.question)
+                graded = Evaluation((graders[n](question, answer),), (answer.usage.seconds,))
+                rows[n] += [{**row, REPEAT: repeat} for row in graded.rows()]
+            progress(turn + 1, len(asked))
+    return rows
 
 
-def _distinct(sealed: Sequence[manifest.Manifest]) -> list[str]:
-    """`name@v7` of each, or with its digest where two would have the same."""
+@contextmanager
+def _disable_cache() -> Iterator[None]:
+    import dspy
+
+    kept = dspy.cache
+    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+    try:
+        yield
+    finally:
+        dspy.cache = kept
+
+
+def _read_scored_questions(ref: str, labelled: Path, folder: Path, root: Folder) -> list[LabelledQuestion]:
+    """Read the labelled questions that a version was scored on."""
+    scored = {str(row["id"]) for row in read_scores(ref, root)}
+    questions = [question for question in read_labelled(labelled, folder) if question.id in scored]
+    if lost := len(scored) - len(questions):
+        raise DataError(
+            f"{lost} of the {len(scored)} questions that {ref} was scored on are not in {labelled} any more.",
+            "Name the labelled file: --data FILE.",
+        )
+    return questions
+
+
+def _name_versions(sealed: Sequence[manifest.Manifest]) -> list[str]:
+    """Return `name@v7` of each version, with its digest where two would read the same."""
     short = [f"{one.name}@{one.version}" for one in sealed]
     full = [f"{text}-{one.digest[7:15]}" for text, one in zip(short, sealed, strict=True)]
     if len(set(full)) < len(full):
         raise DataError("A version was named twice.", "Compare different versions.")
-    return [short[n] if short.count(short[n]) == 1 else full[n] for n in range(len(sealed))]
+    return [name if short.count(name) == 1 else long for name, long in zip(short, full, strict=True)]
 
 
-def _needed(effect: float | None, test: PairedResult) -> int | None:
+def _require_measured(comparisons: Sequence[Comparison]) -> None:
+    for one in comparisons:
+        if lost := [guard.margin.metric for guard in one.guardrails if guard.state == "not_measured"]:
+            raise DataError(
+                f"The guardrail {lost[0]!r} was not measured for both versions.",
+                f"Measured: {', '.join([one.metric, *one.others])}. Versions are asked anew with --data FILE.",
+            )
+
+
+def _count_needed(effect: float | None, test: PairedResult) -> int | None:
     if effect is None or test.spread == 0:
         return None
     return questions_needed(effect, test.spread, test.n / test.units)
 
 
-def _breached(arm: Arm) -> bool:
-    return any(g.state == "breached" for g in arm.comparison.guardrails)
-
-
-def _warnings(arms: Sequence[Arm]) -> Iterator[str]:
+def _warn_of_arms(arms: Sequence[ArmComparison]) -> Iterator[str]:
     for arm in arms:
         if not arm.comparison.test.enough_topics:
             yield f"{arm.version}: too few topics for any verdict; label questions of more topics."
-        if breached := [str(g.margin) for g in arm.comparison.guardrails if g.state == "breached"]:
-            yield f"{arm.version} breaches a guardrail: {', '.join(breached)}."
+        if arm.breached:
+            yield f"{arm.version} breaches a guardrail: {', '.join(arm.breached)}."

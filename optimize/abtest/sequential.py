@@ -35,19 +35,18 @@ POWERS = tuple((i, j) for i in range(4) for j in range(4 - i))
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What one arm's users add up to.
-
-    Of a user with n outcomes that sum to y: `sums[i, j]` is the sum over users of y**i * n**j, for i + j <= 3.
-    `successes` counts users with an outcome of 1, `failures` users with an outcome of 0.
-    """
+    """Sums over one arm's users, of whom each has n outcomes that sum to y."""
 
     sums: Mapping[tuple[int, int], Floats]
+    """At [i, j] the sum over users of y**i * n**j, for i + j <= 3."""
     successes: Floats
+    """Users with an outcome of 1."""
     failures: Floats
+    """Users with an outcome of 0."""
 
     @classmethod
-    def of(cls, users: Iterable[Sequence[float]]) -> Moments:
-        """From each user's outcomes; a user without any is left out."""
+    def from_outcomes(cls, users: Iterable[Sequence[float]]) -> Moments:
+        """Add up each user's outcomes; a user without any is left out."""
         seen = [outcomes for outcomes in users if outcomes]
         y = np.array([math.fsum(outcomes) for outcomes in seen], dtype=np.float64)
         n = np.array([len(outcomes) for outcomes in seen], dtype=np.float64)
@@ -59,43 +58,47 @@ class Moments:
 
     @property
     def units(self) -> Floats:
+        """Users with an outcome."""
         return self.sums[0, 0]
 
     def mean(self) -> Floats:
-        """The mean outcome of a request; 0 when there is none."""
+        """Return the mean outcome of a request; 0 when there is none."""
         return self.sums[1, 0] / np.maximum(self.sums[0, 1], 1)
 
     def variance(self) -> Floats:
-        """The variance of that mean, users being independent and their requests not (delta method for a ratio:
-        Deng, Knoblich and Lu 2018, Applying the delta method in metric analytics, arXiv:1803.06336)."""
+        """Return the variance of that mean, users being independent and their requests not.
+
+        The delta method for a ratio: Deng, Knoblich and Lu 2018, Applying the delta method in metric analytics,
+        arXiv:1803.06336.
+        """
         units = np.maximum(self.units, 2)
-        return self._residuals(2) * units / (units - 1) / np.maximum(self.sums[0, 1], 1) ** 2
+        return self._sum_residuals(2) * units / (units - 1) / np.maximum(self.sums[0, 1], 1) ** 2
 
     def skewness(self) -> Floats:
-        """The skewness of that mean: it shrinks with the root of the users, and a normal distribution has none."""
-        return self._residuals(3) / np.maximum(self._residuals(2), 1e-100) ** 1.5
+        """Return the skewness of that mean; a normal distribution has none."""
+        return self._sum_residuals(3) / np.maximum(self._sum_residuals(2), 1e-100) ** 1.5
 
-    def enough(self, *, binary: bool) -> Any:
-        """True where the mean may be taken for normal."""
+    def is_normal(self, *, binary: bool) -> Any:
+        """Tell where the mean may be taken for normal."""
         if binary:
             return (self.successes >= MIN_EACH) & (self.failures >= MIN_EACH)
         return (self.units >= MIN_UNITS) & (np.abs(self.skewness()) <= MAX_SKEW)
 
-    def _residuals(self, power: int) -> Floats:
-        """The sum over users of (y - mean * n) ** power."""
+    def _sum_residuals(self, power: int) -> Floats:
+        """Return the sum over users of (y - mean * n) ** power."""
         mean = self.mean()
         terms = (math.comb(power, j) * (-mean) ** j * self.sums[power - j, j] for j in range(power + 1))
         total = sum(terms)
         return np.maximum(total, 0) if power == 2 else total
 
 
-def difference(
+def compare_means(
     control: Moments, challenger: Moments, *, alpha: float, horizon: float, binary: bool
 ) -> tuple[Floats, Floats]:
-    """The challenger's mean minus the control's, and the half-width of its interval at each look.
+    """Return the challenger's mean minus the control's, and its half-width at each look.
 
     With a chance of about 1 - `alpha` all the intervals of one test hold together, so stopping at the first that
-    leaves out zero is allowed. The half-width is infinite until both arms have enough users (`Moments.enough`).
+    leaves out zero is allowed. The half-width is infinite until both arms have enough users (`Moments.is_normal`).
     `horizon` is the number of users at which the interval is meant to be narrow. The asymptotic confidence sequence
     of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024 (Annals of Statistics 52:2613), tuned as in its appendix.
     """
@@ -104,13 +107,15 @@ def difference(
     rho2 = (-2 * math.log(alpha) + math.log(-2 * math.log(alpha) + 1)) / horizon
     ahead = users * rho2 + 1
     reach = spread * np.sqrt(2 * ahead * np.log(np.sqrt(ahead) / alpha) / (users * rho2))
-    speaks = control.enough(binary=binary) & challenger.enough(binary=binary) & (spread > 0)
+    speaks = control.is_normal(binary=binary) & challenger.is_normal(binary=binary) & (spread > 0)
     return challenger.mean() - control.mean(), np.where(speaks, reach, np.inf)
 
 
-def horizon_of(max_units: int) -> float:
-    """Where a test of at most `max_units` users looks hardest: half-way, and never so early that the normal
-    approximation would not carry it."""
+def choose_horizon(max_units: int) -> float:
+    """Return the users at which a test of at most `max_units` looks hardest: half-way.
+
+    Never so early that the normal approximation would not carry it.
+    """
     return max(MIN_HORIZON, max_units / 2)
 
 

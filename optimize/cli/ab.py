@@ -2,36 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optimize.cli.offline import offline
-from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts
-from optimize.cli.show import Json, print_json, print_table
-from program.errors import ExperimentError
+from optimize.cli.show import (
+    DEFAULT_ARTIFACTS,
+    Artifacts,
+    Json,
+    format_interval,
+    print_json,
+    print_table,
+    show_progress,
+)
+from program.errors import DataError, ExperimentError
 
 if TYPE_CHECKING:
-    from optimize.abtest.online import Look, OnlineReport
+    from optimize.abtest.offline import ArmComparison, OfflineTest
+    from optimize.abtest.online import OnlineReport
 
-Name = Annotated[str, typer.Argument(help="The experiment, such as exp-2026-11-refunds; exp- may be left out.")]
+ExperimentName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The experiment, such as exp-2026-11-refunds; exp- may be left out.")
+]
 Logs = Annotated[
     list[Path] | None, typer.Option(help="A further folder of exposure files, from another host. May be repeated.")
 ]
 
 
-def register(app: typer.Typer) -> None:
+def add_ab_verbs(app: typer.Typer) -> None:
     """Add `ab` and its verbs."""
-    ab = typer.Typer(no_args_is_help=True, help="Versions put to the test against each other.")
-    for verb in (offline, start, status, stop, report):
-        ab.command()(verb)
+    ab = typer.Typer(no_args_is_help=True, help="Put versions to the test against each other.")
+    ab.command("offline")(run_offline)
+    ab.command("start")(run_start)
+    ab.command("status")(run_status)
+    ab.command("stop")(run_stop)
+    ab.command("report")(run_report)
     app.add_typer(ab, name="ab")
 
 
-def start(
-    name: Name,
+def run_offline(
+    a: Annotated[str, typer.Argument(help="The version in use: the control.")],
+    b: Annotated[list[str], typer.Argument(help="The version that is to be better; or several.")],
+    metric: Annotated[str, typer.Option(help="The one metric the verdict is on.")] = "utility",
+    data: Annotated[Path | None, typer.Option(help="Ask all versions anew, on this labelled file.")] = None,
+    point: Annotated[str, typer.Option(help="Operating point; other than balanced is asked anew.")] = "balanced",
+    repeats: Annotated[int, typer.Option(min=1, help="Ask anew, each question so often, and average.")] = 1,
+    guard: Annotated[
+        list[str] | None,
+        typer.Option(help="May get worse by at most, as wrong:0.02 or seconds:25%; exit code 1 if it is breached."),
+    ] = None,
+    effect: Annotated[float | None, typer.Option(help="Tell how many questions would show this difference.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with the intervals and changed answers.")] = None,
+    project: Annotated[
+        Path | None, typer.Option(help="To ask anew: the versions' project folder, when it moved since.")
+    ] = None,
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """Compare versions with A, question by question.
+
+    Exit code 0: one is better. 1: none is and one is worse, or a --guard is breached. 3: no detectable difference.
+    """
+    from optimize.abtest.offline import compare_offline
+    from optimize.evaluation.comparison import parse_margin
+
+    margins = [parse_margin(text) for text in guard or ()]
+    with show_progress("asking", json) as advance:
+        found = compare_offline(
+            [a, *b],
+            metric,
+            data=data,
+            point=point,
+            repeats=repeats,
+            margins=margins,
+            effect=effect,
+            root=artifacts,
+            project=project,
+            progress=advance,
+        )
+    if html is not None:
+        _write_page(html, found.as_dict())
+    if json:
+        print_json(found.as_dict())
+    else:
+        for arm in found.arms:
+            _print_arm(found, arm)
+        for warning in found.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+    raise typer.Exit(found.exit_code)
+
+
+def run_start(
+    name: ExperimentName,
     arms: Annotated[list[str], typer.Argument(help="A=support@v7 B=support@v8: the control first.")],
     max_units: Annotated[int, typer.Option(help="Give up after this many users.")],
     primary: Annotated[str, typer.Option(help="The outcome, recorded by the service, that the verdict is on.")],
@@ -45,12 +110,12 @@ def start(
     json: Json = False,
 ) -> None:
     """Begin an experiment. Services take part with `program.Experiment.open(NAME)`."""
-    from optimize.abtest.online import start as begin
+    from optimize.abtest.online import start_experiment
 
-    design = begin(
+    design = start_experiment(
         name,
-        _arms(arms),
-        weights=_weights(weights),
+        _parse_arms(arms),
+        weights=_parse_weights(weights),
         primary=primary,
         guards=guard or (),
         max_units=max_units,
@@ -64,93 +129,138 @@ def start(
     typer.echo(f'In the service: Experiment.open("{design.id}"). Then: ragc ab report {design.id}')
 
 
-def status(
+def run_status(
     name: Annotated[str, typer.Argument(help="One experiment; all when left out.")] = "",
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Look at experiments, end those that must end, and list them all. Exit code 1 when one was halted."""
-    from optimize.abtest.online import look, look_at_all
+    """Look at experiments, and end those that must end; exit code 1 when one was halted."""
+    from optimize.abtest.online import look_at_experiment, look_at_experiments
 
-    found = [look(name, artifacts)] if name else look_at_all(artifacts)
+    found = [look_at_experiment(name, artifacts)] if name else look_at_experiments(artifacts)
     if json:
-        print_json([_status(one) for one in found])
+        print_json([_shape_status(one) for one in found])
     else:
-        columns = ("experiment", "status", "units", "arms", "since", "reason")
-        print_table("experiments", columns, [_row(one) for one in found])
+        rows = [
+            (
+                one.design.id,
+                one.state.status,
+                f"{one.units} of {one.design.max_units}",
+                " / ".join(f"{arm.name} {arm.version}" for arm in one.design.arms),
+                one.design.created_at,
+                one.state.reason,
+            )
+            for one in found
+        ]
+        print_table("experiments", ("experiment", "status", "units", "arms", "since", "reason"), rows)
     raise typer.Exit(int(any(one.state.status == "halted" for one in found)))
 
 
-def stop(
-    name: Name,
+def run_stop(
+    name: ExperimentName,
     reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
     """Send everyone to the control, for good."""
-    from optimize.abtest.online import stop as end
+    from optimize.abtest.online import stop_experiment
 
-    state = end(name, reason, artifacts)
+    state = stop_experiment(name, reason, artifacts)
     if json:
         print_json(asdict(state))
     else:
         typer.echo(f"{state.status}: {state.reason}")
 
 
-def report(name: Name, logs: Logs = None, artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = False) -> None:
+def run_report(
+    name: ExperimentName, logs: Logs = None, artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = False
+) -> None:
     """Look at an experiment, end it if it must end, and report, as often as you like.
 
     Exit code 0: a challenger is better. 1: worse, or halted. 3: nothing can be said (yet).
     """
-    from optimize.abtest.online import EXIT_CODES
-    from optimize.abtest.online import report as made
+    from optimize.abtest.online import EXIT_CODES, report_experiment
 
-    found = made(name, artifacts, logs or ())
+    found = report_experiment(name, artifacts, logs or ())
     if json:
         print_json(found.as_dict())
     else:
-        _print_page(found)
+        _print_report(found)
     raise typer.Exit(EXIT_CODES[found.verdict])
 
 
-def _status(found: Look) -> dict[str, Any]:
+def _write_page(path: Path, found: dict[str, Any]) -> None:
+    from optimize.report.page import render_ab_page
+
+    try:
+        path.write_text(render_ab_page(found), encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}.", "Name a file in a folder.") from error
+
+
+def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
+    """Print the verdict, the other metrics, guardrails, tags, and the answers that changed."""
+    from optimize.abtest.offline import SUBGROUPS
+    from optimize.evaluation.comparison import judge_difference
+    from optimize.evaluation.stats import format_p
+
+    one = arm.comparison
+    typer.echo(one.text() if len(found.arms) == 1 else f"{arm.version}: {one.text()}")
+    if arm.needed:
+        typer.echo(f"A difference of {found.effect:g} would take about {arm.needed} questions of such topics.")
+    others = [
+        (
+            name,
+            f"{test.difference:+.4g}",
+            format_interval(test.ci),
+            format_p(test.p).removeprefix("= "),
+            str(test.n),
+            judge_difference(name, test).replace("_", " "),
+        )
+        for name, test in one.others.items()
+    ]
+    print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "verdict"), others)
+    guards = [
+        (
+            str(g.margin),
+            f"{g.worse:+.3g}" if g.n else "-",
+            f"{g.limit:+.3g}" if g.n else "-",
+            g.state.replace("_", " "),
+        )
+        for g in one.guardrails
+    ]
+    print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
+    if one.by_tag:
+        tags = [(tag, f"{i.mean:+.3f}", format_interval((i.low, i.high)), str(i.n)) for tag, i in one.by_tag.items()]
+        print_table(f"{one.metric} by tag", ("tag", "B - A", "95 % interval", "n"), tags)
+        typer.echo(SUBGROUPS)
+    if one.flipped:
+        flipped = [(f["id"], f["a"], f["b"], f.get("question", "")) for f in one.flipped]
+        print_table("answers that changed", ("id", "A", "B", "question"), flipped)
+
+
+def _shape_status(found: OnlineReport) -> dict[str, Any]:
+    """Return one entry of `ragc ab status --json`."""
     design = found.design
     arms = [{"name": arm.name, "version": arm.version, "weight": arm.weight} for arm in design.arms]
     counts = {"units": found.units, "max_units": design.max_units}
     return {"experiment": design.id, "created_at": design.created_at, "arms": arms, **counts, **asdict(found.state)}
 
 
-def _row(found: Look) -> tuple[str, ...]:
-    design, state = found.design, found.state
-    arms = " / ".join(f"{arm.name} {arm.version}" for arm in design.arms)
-    units = f"{found.units} of {design.max_units}"
-    return design.id, state.status, units, arms, design.created_at, state.reason
-
-
-def _print_page(found: OnlineReport) -> None:
+def _print_report(found: OnlineReport) -> None:
+    """Print the verdict, arms, guards, means, what was read, and the proposal."""
     typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
-    contrasts = {contrast.arm: contrast for contrast in found.contrasts}
-    rows = []
-    for arm, expected in zip(found.arms, found.mismatch.expected, strict=True):
-        contrast = contrasts.get(arm.arm)
-        ends = contrast.ci if contrast else None
-        rows.append(
-            (
-                f"{arm.arm} {arm.version}",
-                f"{arm.units}",
-                f"{expected:.0f}",
-                f"{arm.measured}",
-                "-" if arm.mean is None else f"{arm.mean:.4g}",
-                "control" if contrast is None else f"{contrast.difference:+.4g}",
-                f"[{ends[0]:+.4g}, {ends[1]:+.4g}]" if ends else "-",
-            )
-        )
     columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")
-    print_table("arms", columns, rows)
+    print_table("arms", columns, list(_list_arms(found)))
     if found.guards:
         guards = [
-            (f"{c.guard} ({c.arm})", _share(c.control), _share(c.challenger), f"{c.log_e:.1f}", f"{c.needed:.1f}")
-            for c in found.guards
+            (
+                f"{check.guard} ({check.arm})",
+                *(f"{failed} of {failed + fine}" for failed, fine in (check.control, check.challenger)),
+                f"{check.log_e:.1f}",
+                f"{check.needed:.1f}",
+            )
+            for check in found.guards
         ]
         print_table("units that break a guard", ("guard", "control", "challenger", "log e", "halts at"), guards)
     names = [arm.arm for arm in found.arms]
@@ -159,19 +269,31 @@ def _print_page(found: OnlineReport) -> None:
         for name, by_arm in found.measures.items()
     ]
     print_table("means over requests", ("measure", *names), means)
-    counted = ", ".join(f"{n} {what}" for what, n in asdict(found.accounting).items() if n and what != "keys")
-    typer.echo(f"read: {found.files} files" + (f", {counted}" if counted else ""))
+    counts = [f"{n} {what}" for what, n in asdict(found.accounting).items() if n and what != "keys"]
+    typer.echo(f"read: {', '.join([f'{found.files} files', *counts])}")
     for warning in found.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if found.proposal:
         typer.echo(f"proposed, not done: {found.proposal}")
 
 
-def _share(counts: tuple[int, int]) -> str:
-    return f"{counts[0]} of {sum(counts)}"
+def _list_arms(found: OnlineReport) -> Iterator[tuple[str, ...]]:
+    contrasts = {contrast.arm: contrast for contrast in found.contrasts}
+    for arm, expected in zip(found.arms, found.mismatch.expected, strict=True):
+        contrast = contrasts.get(arm.arm)
+        yield (
+            f"{arm.arm} {arm.version}",
+            f"{arm.units}",
+            f"{expected:.0f}",
+            f"{arm.measured}",
+            "-" if arm.mean is None else f"{arm.mean:.4g}",
+            f"{contrast.difference:+.4g}" if contrast else "control",
+            format_interval(contrast.ci) if contrast and contrast.ci else "-",
+        )
 
 
-def _arms(given: list[str]) -> dict[str, str]:
+def _parse_arms(given: Sequence[str]) -> dict[str, str]:
+    """Read `A=support@v7`."""
     pairs = [arm.partition("=") for arm in given]
     found = {name: ref for name, _, ref in pairs}
     if len(found) < len(pairs) or not all(name and ref for name, _, ref in pairs):
@@ -179,7 +301,8 @@ def _arms(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _weights(given: str) -> list[float]:
+def _parse_weights(given: str) -> list[float]:
+    """Read `90,10`."""
     try:
         return [float(part) for part in given.split(",") if part.strip()]
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`ragc ask` and `eval`: answers, and how good they are."""
+"""`ragc ask`, `eval`, `search` and `eval-search`: answers and retrieval, and how good they are."""
 
 from __future__ import annotations
 
@@ -10,60 +10,69 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optimize.cli.interruption import interruptible
-from optimize.cli.show import Json, counted, number, percent, print_json, print_table, progress
-from program.errors import RagcError, VersionError
+from optimize.cli.show import (
+    Json,
+    ProjectFolder,
+    count_noun,
+    format_number,
+    format_percent,
+    print_error,
+    print_json,
+    print_table,
+    show_progress,
+)
+from program.errors import DataError, QuestionError, RagcError, SettingsError, VersionError
 
 if TYPE_CHECKING:
+    from optimize.labelled.dataset import LabelledQuestion
+    from program.answer import Answer
     from program.loop.rag import AgenticRAG
+    from program.project import Project
 
+NO_SHARES = {"utility", "model_calls", "tokens", "usd", "seconds_p50", "seconds_p95", "answer_relevancy"}
 Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
-Artifacts = Annotated[str, typer.Option(help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
+Root = Annotated[str, typer.Option("--artifacts", help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
 Moved = Annotated[Path | None, typer.Option("--project", help="A version's project folder, when it moved since.")]
 Point = Annotated[str, typer.Option(help="Operating point: quality, balanced or economy.")]
+Strategy = Annotated[str, typer.Option(help="auto, vector, keyword, hybrid or graph.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verbs."""
-    app.command()(ask)
-    app.command("eval")(evaluate)
+def add_ask_verbs(app: typer.Typer) -> None:
+    """Add `ask`, `eval`, `search` and `eval-search`."""
+    app.command("ask")(run_ask)
+    app.command("eval")(run_eval)
+    app.command("search")(run_search)
+    app.command("eval-search")(run_eval_search)
 
 
-def opened(
-    target: str,
-    artifacts: str,
-    point: str,
-    quiet: bool,
-    calls_per_question: float | None = None,
-    min_utility: float | None = None,
-    usd_per_question: float | None = None,
-    project: Path | None = None,
-) -> AgenticRAG:
-    """The program a target names: a version, or a project's latest version, or the project uncompiled."""
+def open_target(target: str, artifacts: str, project: Path | None, quiet: bool, **wishes: Any) -> AgenticRAG:
+    """Open a version, a project's latest version, or a project that was never compiled.
+
+    `wishes` choose the operating point, as in `program.load`.
+    """
     from program.serve.opening import load, open_latest
 
-    wanted: dict[str, Any] = {"point": point or None}
-    wanted |= {"calls_per_question": calls_per_question, "min_utility": min_utility}
-    wanted |= {"usd_per_question": usd_per_question}
-    with progress("indexing", quiet) as advance:
-        place = Path(target)
-        if (
-            (place / "ragc.toml").is_file()
-            or (place.is_dir() and "@" not in target and not (place / "manifest.json").is_file())
-            or (place.name == "ragc.toml" and place.is_file())  # refused, in words that fit
-        ):
+    place = Path(target)
+    is_project = (
+        (place / "ragc.toml").is_file()
+        or (place.is_dir() and "@" not in target and not (place / "manifest.json").is_file())
+        or (place.name == "ragc.toml" and place.is_file())  # refused, in words that fit
+    )
+    with show_progress("indexing", quiet) as advance:
+        if is_project:
             if project is not None:
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
-            return open_latest(target, **wanted, progress=advance)
+            return open_latest(target, progress=advance, **wishes)
         try:
-            program: AgenticRAG = load(target, artifacts=artifacts or None, project=project, **wanted, progress=advance)
+            found: AgenticRAG = load(target, artifacts=artifacts or None, project=project, progress=advance, **wishes)
         except VersionError as error:
             if "@" in target or place.exists():
                 raise
             raise VersionError(f"There is no project folder {target}. {error.what}", error.mend) from error
-        return program
+        return found
 
 
-def ask(
+def run_ask(
     target: Target,
     question: Annotated[str | None, typer.Argument(help="The question; without it, one a line is read.")] = None,
     trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
@@ -73,53 +82,48 @@ def ask(
     min_utility: Annotated[float | None, typer.Option(help="The setting of fewest calls with at least this.")] = None,
     usd_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many dollars.")] = None,
     project: Moved = None,
-    artifacts: Artifacts = "",
+    artifacts: Root = "",
     json: Json = False,
 ) -> None:
-    """One answer with its citations."""
-    rag = opened(target, artifacts, point, json, calls_per_question, min_utility, usd_per_question, project)
+    """Answer one question, or one a line, with its citations."""
+    wishes: dict[str, Any] = {"point": point or None, "calls_per_question": calls_per_question}
+    wishes |= {"min_utility": min_utility, "usd_per_question": usd_per_question}
+    rag = open_target(target, artifacts, project, json, **wishes)
     if question is not None or sys.stdin.isatty():
-        _answer(rag, question or "", trace, stream, json)
+        _answer_question(rag, question or "", trace, stream, json)
         return
-    from program.errors import QuestionError
-
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others answered
-
     failed = False
     with interruptible() as check:
         for line in filter(str.strip, sys.stdin):
             check()
             try:
-                _answer(rag, line, trace, stream, json, compact=True)
+                _answer_question(rag, line, trace, stream, json, compact=True)
             except QuestionError as error:
                 failed = True
-                typer.echo(f"error: {error}", err=True)
+                print_error(error, json)
     if failed:
         raise typer.Exit(2)
 
 
-def _answer(rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False) -> None:
-    if stream and not json:
+def _answer_question(
+    rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False
+) -> None:
+    if json:
+        print_json(rag(question).as_dict(), compact=compact)
+        return
+    if stream:
         import asyncio
 
-        answer = asyncio.run(_streamed(rag, question))
+        answer = asyncio.run(_stream_answer(rag, question))
     else:
         answer = rag(question)
-    if json:
-        import orjson
-
-        typer.echo(orjson.dumps(answer.as_dict(), option=0 if compact else orjson.OPT_INDENT_2).decode())
-        return
-    if not stream:
         typer.echo(answer.text)
     for citation in answer.citations:
         typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
-    usage = answer.usage
-    typer.echo(
-        f"  {answer.outcome} | confidence {answer.confidence:.2f} | {usage.calls} model calls | {usage.seconds:.2f} s",
-        err=True,
-    )
+    usage, outcome = answer.usage, f"{answer.outcome} | confidence {answer.confidence:.2f}"
+    typer.echo(f"  {outcome} | {usage.calls} model calls | {usage.seconds:.2f} s", err=True)
     if told := "; ".join(answer.trace.stood_in):
         typer.echo(f"  {told} (ragc doctor PROJECT says what is amiss)", err=True)
     if trace:
@@ -128,10 +132,10 @@ def _answer(rag: AgenticRAG, question: str, trace: bool, stream: bool, json: boo
             typer.echo(f"    {step.milliseconds:8.1f} ms  {step.name}: {step.output}")
 
 
-async def _streamed(rag: AgenticRAG, question: str) -> Any:
-    """The answer; its drafted text goes to stdout as it comes. A withheld draft is followed by what replaces it."""
+async def _stream_answer(rag: AgenticRAG, question: str) -> Answer:
+    """Print the draft as it comes, and what replaces it where it is withheld."""
     from program.answer import Answer
-    from program.loop.drivers import Progress
+    from program.loop.metering import Progress
 
     drafted = ""
     answer: Answer | None = None
@@ -146,70 +150,179 @@ async def _streamed(rag: AgenticRAG, question: str) -> Any:
     return answer
 
 
-def evaluate(
+def run_eval(
     target: Target,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
     questions: Annotated[Path | None, typer.Option(help="Another file of labelled questions, all of it used.")] = None,
     point: Point = "",
     moved: Moved = None,
-    artifacts: Artifacts = "",
+    artifacts: Root = "",
     json: Json = False,
 ) -> None:
-    """Every metric with its 95 % interval (clustered by topic), plain RAG beside it."""
+    """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
     from optimize.compiler.publish import read_ancestors
-    from optimize.evaluation.evaluate import evaluate as evaluate_
+    from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
-    from optimize.labelled.split import find_previous_splits, split_questions
+    from optimize.labelled.split import find_previous_splits
+    from optimize.labelled.split import split_questions as splits
     from optimize.registry.versions import note_test_use
     from program.serve.opening import find_project
 
-    rag = opened(target, artifacts, point, quiet=json, project=moved)
+    rag = open_target(target, artifacts, moved, json, point=point or None)
     project = find_project(target, artifacts or None, moved)
     if questions is not None:
         asked, split = read_labelled(questions), questions.name
     else:
         sealed = read_ancestors(target, artifacts or None) if rag.runtime.version else []
-        parts = split_questions(read_labelled(project.labelled, project.folder), before=find_previous_splits(sealed))
+        parts = splits(read_labelled(project.labelled, project.folder), before=find_previous_splits(sealed))
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
         asked = parts[split]
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
-    with progress("asking", quiet=json) as advance:
-        found = evaluate_(rag, asked, project.settings.utility, advance)
-        plain = evaluate_(rag.plain(), asked, project.settings.utility, advance)
+    with show_progress("asking", json) as advance:
+        found = evaluate(rag, asked, project.settings.utility, advance)
+        plain = evaluate(rag.plain(), asked, project.settings.utility, advance)
     metrics, control = found.metrics(), plain.metrics()
     if json:
-        print_json(
+        shape = {"version": rag.runtime.version, "split": split, "n": len(asked), "metrics": metrics, "plain": control}
+        print_json({**shape, "by_tag": found.by_tag(), "looks": looks, "plain_by_tag": plain.by_tag()})
+        return
+    rows = []
+    for name, measure in metrics.items():
+        text = format_number if name in NO_SHARES else format_percent
+        rows.append([name, text(measure), text(control.get(name)), str(measure["n"])])
+    title = f"{rag.runtime.version or project.name + ' (uncompiled)'} on {split}: {count_noun(len(asked), 'question')}"
+    print_table(title, ["metric", "this program", "plain RAG", "n"], rows)
+    typer.echo(f"These questions, or some of them, were looked at {count_noun(looks, 'time')}.")
+
+
+def run_search(
+    project: ProjectFolder,
+    question: Annotated[str, typer.Argument(help="What to look for.")],
+    k: Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages.")] = 8,
+    strategy: Strategy = "auto",
+    json: Json = False,
+) -> None:
+    """Find the best passages for a question, and the way to those that the graph reached."""
+    from program.loop.rag import check_question as asked
+    from program.project import Project
+    from program.serve.opening import open_library
+
+    weight, graph = find_strategy(strategy)
+    question = asked(question)
+    library = open_library(Project.open(project))
+    missed: dict[str, str] = {}
+    found = library.search(
+        question,
+        [card.name for card in library.describe()],
+        k,
+        weight,
+        graph=graph,
+        failed=lambda name, error: missed.update({name: str(error)}),
+    )
+    for name, problem in missed.items():
+        typer.echo(f"without {name}: {problem}", err=True)
+    if json:
+        shapes = [
             {
-                "version": rag.runtime.version,
-                "split": split,
-                "n": len(asked),
-                "metrics": metrics,
-                "plain": control,
-                "by_tag": found.by_tag(),
-                "looks": looks,
-                "plain_by_tag": plain.by_tag(),
+                "id": p.id,
+                "source": p.source,
+                "title": p.title,
+                "score": round(p.score, 4),
+                "method": p.method,
+                "reason": p.reason if graph else "",
+                "as_of": p.as_of.isoformat() if p.as_of else None,
+                "text": p.text,
             }
-        )
+            for p in found
+        ]
+        print_json(shapes)
+        return
+    rows = [[p.id, p.title, f"{p.score:.3f}", p.method, p.reason if graph else ""] for p in found]
+    print_table(question, ["passage", "title", "score", "found by", "way"], rows)
+
+
+def find_strategy(name: str) -> tuple[float, float]:
+    """Return the weights of vectors and graph; raises `SettingsError` for an unknown strategy."""
+    from program.knowledge.index.fusion import STRATEGIES
+
+    if name not in STRATEGIES:
+        raise SettingsError(f"There is no strategy {name!r}.", f"Use one of: {', '.join(STRATEGIES)}.")
+    return STRATEGIES[name]
+
+
+def run_eval_search(
+    project: ProjectFolder,
+    beir: Annotated[
+        Path | None,
+        typer.Option(help="A folder with corpus.jsonl, queries.jsonl, qrels/test.tsv; else the project's questions."),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Of the project's questions, train,dev unless given; a look at test is counted."),
+    ] = None,
+    strategy: Strategy = "auto",
+    k: Annotated[str, typer.Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
+    json: Json = False,
+) -> None:
+    """Measure recall, all gold found, and nDCG on a labelled set, under the project's settings."""
+    from optimize.evaluation import retrieval
+    from program.project import Project
+    from program.serve.opening import open_library
+
+    find_strategy(strategy)
+    depths = _parse_depths(k)
+    if beir is not None and split is not None:
+        raise SettingsError("--split is of the project's own questions.", "Leave it out beside --beir.")
+    opened = Project.open(project)
+    with show_progress("indexing", json) as advance:
+        if beir is not None:
+            name, labelled = beir.name, retrieval.read_beir(beir)
+            library = retrieval.open_beir(opened, beir / "corpus.jsonl", advance)
+        else:
+            splits = split or "train,dev"
+            name, questions = f"{opened.name} ({splits})", _read_own_questions(opened, splits)
+            library = open_library(opened, progress=advance)
+            labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))
+    with show_progress("searching", json) as advance:
+        deepest = max(*depths, *retrieval.DEPTHS)
+        ranked = retrieval.rank_questions(library, labelled, strategy, deepest, advance)
+    found = retrieval.measure_rankings(ranked, strategy, depths)
+    if json:
+        print_json(found)
         return
     rows = [
-        [name, show(metrics.get(name)), show(control.get(name)), str(metrics[name]["n"])]
-        for name in metrics
-        for show in (_formatter(name),)
+        [figure, f"{value:.1f} ms" if figure.endswith("_ms") else f"{100 * value:.1f} %"]
+        for figure, value in found.items()
+        if figure not in {"strategy", "n"}
     ]
-    title = f"{rag.runtime.version or project.name + ' (uncompiled)'} on {split}: {counted(len(asked), 'question')}"
-    print_table(title, ["metric", "this program", "plain RAG", "n"], rows)
-    typer.echo(f"These questions, or some of them, were looked at {counted(looks, 'time')}.")
+    print_table(f"{strategy} on {name}: {count_noun(found['n'], 'question')}", ["figure", "value"], rows)
 
 
-def _formatter(name: str) -> Any:
-    plain_numbers = {
-        "utility",
-        "model_calls",
-        "tokens",
-        "usd",
-        "seconds_p50",
-        "seconds_p95",
-        "answer_relevancy",
-    }
-    return number if name in plain_numbers else percent
+def _parse_depths(k: str) -> list[int]:
+    """Read `2,5,8,10`, ranks from 1 to 100."""
+    try:
+        depths = sorted({int(depth) for depth in k.split(",")})
+    except ValueError:
+        depths = []
+    if not depths or not 1 <= depths[0] <= depths[-1] <= 100:
+        raise SettingsError(f"-k {k!r} is no list of ranks from 1 to 100.", "Write them like -k 2,5,8,10.")
+    return depths
+
+
+def _read_own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
+    """Read the labelled questions of the splits that are named; test counts as looked at."""
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.split import split_questions as splits
+    from optimize.registry.versions import note_test_use
+
+    parts = splits(read_labelled(project.labelled, project.folder))
+    names = [name.strip() for name in wanted.split(",")]
+    if unknown := [name for name in names if name not in parts]:
+        raise SettingsError(f"There is no split {unknown[0]!r}.", f"Use {', '.join(parts)}, parted by commas.")
+    found = [question for name in dict.fromkeys(names) for question in parts[name]]
+    if not found:
+        raise DataError(f"No question is in {wanted}.", "Name another --split, or label more questions.")
+    if "test" in names:
+        note_test_use(project.artifacts, project.name, "eval-search", [question.question for question in parts["test"]])
+    return found

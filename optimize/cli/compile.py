@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optimize.cli.interruption import INTERRUPTED, interruptible, leave, say
-from optimize.cli.show import Json, counted, number, percent, print_json, print_table
+from optimize.cli.show import Json, count_noun, format_number, format_percent, print_json, print_table
 from optimize.compiler.spending import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ SHOWN = (
 )
 
 
-def register(app: typer.Typer) -> None:
+def add_compile_verbs(app: typer.Typer) -> None:
     """Adds the verbs."""
     app.command("compile")(compile_)
     app.command()(worker)
@@ -164,7 +164,7 @@ def worker(
         print_json({"trials": added})
     else:
         none = "No trial added: the study has all it was asked for, or all that its caps leave a worker."
-        typer.echo(f"{counted(added, 'trial')} added" if added else none)
+        typer.echo(f"{count_noun(added, 'trial')} added" if added else none)
 
 
 def _shape(done: Compiled) -> dict[str, Any]:
@@ -222,9 +222,9 @@ def _table(done: Compiled, project: Project) -> None:
     for name in SHOWN:
         if name not in columns[-1]:
             continue
-        show = number if name in {"utility", "model_calls"} else percent
+        show = format_number if name in {"utility", "model_calls"} else format_percent
         rows.append([name, *(show(column.get(name)) for column in columns), str(columns[-1][name]["n"])])
-    on = counted(len(done.evaluation.grades), "test question")
+    on = count_noun(len(done.evaluation.grades), "test question")
     title = f"{done.reference} on {on}: percent or mean [95 % interval by topic]"
     print_table(title, ["metric", "plain RAG", "parent", "compiled", "n"], rows)
     parent, plain = _over(done.against_parent, done.parent), _over(done.against_plain, "plain RAG")
@@ -234,8 +234,8 @@ def _table(done: Compiled, project: Project) -> None:
     typer.echo(
         f"utility, question by question: {parent}: {done.verdict}; {plain}\n"
         f"On train and dev: {', '.join(points)}\n"
-        f"{counted(done.trials, 'setting')} tried in {done.seconds:.0f} s, {counted(done.calls, 'model call')}, "
-        f"${done.usd:.2f}. This test split was looked at {counted(done.looks, 'time')}.\n"
+        f"{count_noun(done.trials, 'setting')} tried in {done.seconds:.0f} s, {count_noun(done.calls, 'model call')}, "
+        f"${done.usd:.2f}. This test split was looked at {count_noun(done.looks, 'time')}.\n"
         f'Ask it: ragc ask {done.reference}{elsewhere} "your question"'
     )
     if "balanced" not in done.survived:
@@ -267,8 +267,8 @@ def _table(done: Compiled, project: Project) -> None:
         )
     if done.stood_in:
         typer.echo(
-            f"For models that could not be reached or read a stand-in gave {counted(done.stood_in, 'answer')}, on which"
-            " rests what was chosen, too. Compile again when they can be; only what it answered is asked anew.",
+            f"For models that could not be reached or read a stand-in gave {count_noun(done.stood_in, 'answer')}, on"
+            " which rests what was chosen, too. Compile again when they can be; only what it answered is asked anew.",
             err=True,
         )
     for name, why in done.broken.items():

@@ -9,70 +9,65 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from optimize.cli.show import Json, counted, print_json, print_table
+from optimize.cli.show import Json, ProjectFolder, count_noun, print_json, print_table
+from program.errors import DataError
 
 if TYPE_CHECKING:
     from optimize.labelled.check import CheckReport, DataFinding
 
 PRINTED = 50
-"""Of errors, and of warnings, at most; `--json` has all."""
-Folder = Annotated[Path, typer.Argument(help="The project folder.")]
+"""Errors, and warnings, that are printed at most; `--json` has all."""
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verbs, under `data`."""
+def add_data_verbs(app: typer.Typer) -> None:
+    """Add `data` and its verbs."""
     data = typer.Typer(help="Validate, count and divide the labelled questions.", no_args_is_help=True)
-    for verb in (check, stats, split):
-        data.command()(verb)
-    data.command("import")(import_)
+    data.command("check")(run_check)
+    data.command("stats")(run_stats)
+    data.command("split")(run_split)
+    data.command("import")(run_import)
     app.add_typer(data, name="data")
 
 
-def check(folder: Folder, json: Json = False) -> None:
-    """Whether questions, knowledge and splits agree; exit code 1 when they do not, 2 when a line cannot be read."""
-    from optimize.labelled import check as datacheck
+def run_check(folder: ProjectFolder, json: Json = False) -> None:
+    """Check that questions, knowledge and splits agree.
+
+    Exit code 1 when they do not, 2 when a line cannot be read.
+    """
+    from optimize.labelled.check import check_questions
     from optimize.labelled.dataset import read_lines
     from optimize.labelled.rules import read_corpus
-    from program.errors import DataError
     from program.project import Project
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
     corpus = read_corpus(project)
     bases = project.settings.knowledge
-    report = datacheck.check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
+    report = check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
     if json:
-        print_json(
-            {
-                "passed": report.passed,
-                "questions": report.questions,
-                "errors": [asdict(finding) for finding in report.errors],
-                "warnings": [asdict(finding) for finding in report.warnings],
-                "shortcuts": [asdict(shortcut) for shortcut in report.shortcuts],
-            }
-        )
+        shape = {"passed": report.passed, "questions": report.questions}
+        errors, warnings = (list(map(asdict, found)) for found in (report.errors, report.warnings))
+        print_json({**shape, "errors": errors, "warnings": warnings, "shortcuts": list(map(asdict, report.shortcuts))})
     else:
         _print_shortcuts(report)
-        for title, findings in (("error", report.errors), ("warning", report.warnings)):
+        for kind, findings in (("error", report.errors), ("warning", report.warnings)):
             for finding in findings[:PRINTED]:  # no table: an id that is broken in two cannot be copied
-                typer.echo(f"{title}: {_told(finding, project.labelled.name)}\n    {finding.mend}")
+                typer.echo(f"{kind}: {_locate_finding(finding, project.labelled.name)}\n    {finding.mend}")
             if len(findings) > PRINTED:
-                typer.echo(f"{len(findings) - PRINTED} more {title}s: --json lists them all.")
-        read = counted(report.questions, "question")
+                typer.echo(f"{len(findings) - PRINTED} more {kind}s: --json lists them all.")
+        read = count_noun(report.questions, "question")
         if unread:
-            read = f"{counted(report.questions + len(unread), 'line')}, {read} read"
-        errors, warnings = counted(len(report.errors), "error"), counted(len(report.warnings), "warning")
-        typer.echo(f"{read}: {errors}, {warnings}")
+            read = f"{count_noun(report.questions + len(unread), 'line')}, {read} read"
+        amiss = f"{count_noun(len(report.errors), 'error')}, {count_noun(len(report.warnings), 'warning')}"
+        typer.echo(f"{read}: {amiss}")
     if unread:
-        raise DataError(
-            f"{counted(len(unread), 'line')} of {project.labelled.name} cannot be read.",
-            "Mend what is told, and check again.",
-        )
+        what = f"{count_noun(len(unread), 'line')} of {project.labelled.name} cannot be read."
+        raise DataError(what, "Mend what is told, and check again.")
     if not report.passed:
         raise typer.Exit(1)
 
 
-def _told(finding: DataFinding, labelled: str) -> str:
+def _locate_finding(finding: DataFinding, labelled: str) -> str:
     where = finding.file or labelled
     if finding.what.startswith(f"{where} line {finding.line}"):  # of a line that cannot be read it says so itself
         return finding.what
@@ -81,23 +76,20 @@ def _told(finding: DataFinding, labelled: str) -> str:
 
 
 def _print_shortcuts(report: CheckReport) -> None:
-    """For each label the strongest shortcut of each split."""
+    """Print for each label the strongest shortcut of each split."""
     from optimize.labelled.split import SPLITS
 
     best: dict[str, dict[str, str]] = {}
-    parts: list[str] = []
-    for shortcut in report.shortcuts:
-        row = best.setdefault(f"{shortcut.label} {shortcut.value}", {})
-        row.setdefault(shortcut.split, f"{shortcut.auc:.2f} {shortcut.feature}")
-        parts += [shortcut.split] if shortcut.split not in parts else []
-    columns = [name for name in SPLITS if name in parts]
+    for one in report.shortcuts:
+        best.setdefault(f"{one.label} {one.value}", {}).setdefault(one.split, f"{one.auc:.2f} {one.feature}")
+    columns = [name for name in SPLITS if any(name in row for row in best.values())]
     rows = [[label, *(row.get(name, "-") for name in columns)] for label, row in sorted(best.items())]
     if rows:
         print_table("strongest shortcut, AUC (0.50: none)", ["label", *columns], rows)
 
 
-def stats(folder: Folder, json: Json = False) -> None:
-    """How many questions there are, by label and split, and how often the test split was looked at."""
+def run_stats(folder: ProjectFolder, json: Json = False) -> None:
+    """Count the questions by label and split, and the looks at the test split."""
     from optimize.labelled.check import count_labels
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions
@@ -113,13 +105,13 @@ def stats(folder: Folder, json: Json = False) -> None:
         return
     columns = list(counts["all"]["questions"])
     for label, values in counts.items():
-        rows = [[value, *(str(n) if n else "" for n in numbers.values())] for value, numbers in values.items()]
+        rows = [[value, *(str(n or "") for n in numbers.values())] for value, numbers in values.items()]
         print_table(label, [label, *columns], rows)
-    typer.echo(f"The test split was looked at {counted(looks, 'time')}.")
+    typer.echo(f"The test split was looked at {count_noun(looks, 'time')}.")
 
 
-def split(
-    folder: Folder,
+def run_split(
+    folder: ProjectFolder,
     seed: Annotated[int, typer.Option(help="Another seed divides otherwise.")] = 0,
     again: Annotated[bool, typer.Option("--again", help="Divide anew, whatever the `split` fields say.")] = False,
     json: Json = False,
@@ -127,28 +119,26 @@ def split(
     """Write a `split` into every question that has none: topics stay whole, about 50/20/30."""
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions, write_splits
-    from program.errors import DataError
     from program.project import Project
 
     project = Project.open(folder)
-    path = project.labelled
-    questions = read_labelled(path, project.folder)
+    questions = read_labelled(project.labelled, project.folder)
     if again:
         questions = [question.model_copy(update={"split": None}) for question in questions]
     parts = split_questions(questions, seed)
     if empty := [name for name, part in parts.items() if not part]:
         raise DataError(f"No question is left for {' and '.join(empty)}.", "Label questions of at least three topics.")
-    changed = write_splits(path, {question.id: name for name, part in parts.items() for question in part})
+    changed = write_splits(project.labelled, {one.id: name for name, part in parts.items() for one in part})
     sizes = {name: len(part) for name, part in parts.items()}
     if json:
         print_json({"changed": changed, "splits": sizes})
         return
     shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    typer.echo(f"{shown}; {counted(changed, 'line')} changed in {path.name}")
+    typer.echo(f"{shown}; {count_noun(changed, 'line')} changed in {project.labelled.name}")
 
 
-def import_(
-    folder: Folder,
+def run_import(
+    folder: ProjectFolder,
     source: Annotated[Path, typer.Argument(help="The set: a file, or a BEIR folder.")],
     format: Annotated[
         str, typer.Option(help="beir, hotpotqa, 2wiki, musique, squad or csv; told by the file if not given.")
@@ -157,15 +147,16 @@ def import_(
     limit: Annotated[int | None, typer.Option(min=1, help="Take the first so many questions only.")] = None,
     json: Json = False,
 ) -> None:
-    """A public question set as a knowledge base and labelled questions; the project is made when there is none."""
+    """Bring in a public question set; the project is made when there is none."""
     from optimize.labelled.imports import import_set
 
     report = import_set(folder, source, format, base, limit)
     if json:
         print_json(asdict(report))
         return
-    questions, passages = counted(report.questions, "question"), counted(report.passages, "passage")
+    questions, passages = count_noun(report.questions, "question"), count_noun(report.passages, "passage")
     typer.echo(f"{questions} and {passages} of {report.format} into {folder}")
     if report.unchecked:
-        typer.echo(f"  in no evidence word for word, and so no facts: {counted(report.unchecked, 'answer')}", err=True)
+        answers = count_noun(report.unchecked, "answer")
+        typer.echo(f"  in no evidence word for word, and so no facts: {answers}", err=True)
     typer.echo(f"Next: ragc data check {shlex.quote(str(folder))}")

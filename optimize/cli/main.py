@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import typer
 
-from optimize.cli import ab, ask, data, project, registry, search, trace, versions
-from optimize.cli import compile as compile_
+from optimize.cli import ab, ask, compile, data, project, trace, versions
 from optimize.cli.interruption import INTERRUPTED
+from optimize.cli.show import print_error
 from program.errors import RagcError
 
 DEBUG = "--debug"
@@ -27,21 +27,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verbs in (project, search, ask, data, compile_, registry, versions, ab, trace):
-    verbs.register(app)
+project.add_project_verbs(app)
+ask.add_ask_verbs(app)
+data.add_data_verbs(app)
+compile.add_compile_verbs(app)
+versions.add_version_verbs(app)
+ab.add_ab_verbs(app)
+trace.add_trace_verbs(app)
 
 
 def main() -> NoReturn:
-    """Runs the command line: an error is one sentence what, one how to mend it, and its exit code."""
+    """Run the command line: an error is one sentence what, one how to mend it, and an exit code."""
     debug = DEBUG in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != DEBUG]
     try:
         app(args=arguments, prog_name="ragc")
-    except RagcError as error:
-        if debug:
-            raise
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
@@ -52,16 +52,20 @@ def main() -> NoReturn:
     except Exception as error:
         if debug:
             raise
-        if isinstance(error, OSError) and error.strerror:  # a full disk, a folder that may not be written to
-            where = error.filename or "a file"
-            typer.echo(f"error: {error.strerror}: {where}. Free space, or mend access to it.", err=True)
-            sys.exit(2)
-        typer.echo(
-            f"error: {type(error).__name__}: {error} This is a fault of ragc's own. Add {DEBUG} for the traceback.",
-            err=True,
-        )
-        sys.exit(1)
+        print_error(_explain_error(error), "--json" in arguments)
+        sys.exit(error.exit_code if isinstance(error, RagcError) else 2 if isinstance(error, OSError) else 1)
     sys.exit(0)
+
+
+def _explain_error(error: Exception) -> RagcError:
+    """Return an error with what is wrong and how to mend it."""
+    if isinstance(error, RagcError):
+        return error
+    if isinstance(error, OSError) and error.strerror:  # a full disk, a folder that may not be written to
+        return RagcError(f"{error.strerror}: {error.filename or 'a file'}.", "Free space, or mend access to it.")
+    return RagcError(
+        f"{type(error).__name__}: {error}", f"This is a fault of ragc's own. Add {DEBUG} for the traceback."
+    )
 
 
 if __name__ == "__main__":

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from optimize.cli.show import Json, counted, print_json, print_table, progress
+from optimize.cli.show import Json, ProjectFolder, count_noun, print_json, print_table, show_progress
 
-Folder = Annotated[Path, typer.Argument(help="The project folder.")]
+if TYPE_CHECKING:
+    from program.project import Project
 
 TOML = """name = "{name}"
 artifacts = "artifacts"
@@ -44,23 +46,22 @@ LABELLED = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verbs."""
-    app.command()(init)
-    app.command()(doctor)
-    app.command()(index)
+def add_project_verbs(app: typer.Typer) -> None:
+    """Add `init`, `doctor` and `index`."""
+    app.command("init")(run_init)
+    app.command("doctor")(run_doctor)
+    app.command("index")(run_index)
 
 
-def init(folder: Folder, json: Json = False) -> None:
-    """A project folder to fill in."""
+def run_init(folder: ProjectFolder, json: Json = False) -> None:
+    """Make a project folder to fill in."""
     from program.errors import SettingsError
     from program.serve.reference import name_from
 
     if (folder / "ragc.toml").exists():
         raise SettingsError(f"{folder} is a project already.", "Edit its ragc.toml, or choose another folder.")
-    name = name_from(folder.resolve().name)
     files = {
-        "ragc.toml": TOML.format(name=name),
+        "ragc.toml": TOML.format(name=name_from(folder.resolve().name)),
         "knowledge/docs/hours.md": DOCUMENT,
         "labelled.jsonl": LABELLED,
         ".gitignore": ".ragc/\n",
@@ -78,8 +79,8 @@ def init(folder: Folder, json: Json = False) -> None:
     typer.echo(f'Next: put documents into {folder / "knowledge/docs"}, then: ragc ask {quoted} "your question"')
 
 
-def index(
-    folder: Folder,
+def run_index(
+    folder: ProjectFolder,
     engine: Annotated[str, typer.Option(help="Where texts are embedded: local, or ray (the extra `ray`).")] = "local",
     workers: Annotated[int, typer.Option(min=0, help="Ray workers; 0: one a processor.")] = 0,
     list_: Annotated[
@@ -88,22 +89,24 @@ def index(
     json: Json = False,
 ) -> None:
     """Index what changed; safe to interrupt."""
-    if list_:
-        _list(folder, json)
-        return
-    from dataclasses import asdict
-
     from program.knowledge.index.build import index_project
     from program.project import Project
 
     project = Project.open(folder)
-    with progress("embedding", quiet=json) as advance:
+    if list_:
+        titles = _list_titles(project)
+        if json:
+            print_json([{"id": id_, "title": title} for id_, title in titles.items()])
+        else:
+            typer.echo("\n".join(f"{id_}\t{title}" for id_, title in titles.items()))
+        return
+    with show_progress("embedding", json) as advance:
         report = index_project(project, advance, engine=engine, workers=workers)
     if json:
         print_json(asdict(report))
         return
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
-    passages, documents = counted(report.passages, "passage"), counted(report.documents, "document")
+    passages, documents = count_noun(report.passages, "passage"), count_noun(report.documents, "document")
     typer.echo(f"{passages} of {documents} in {report.seconds:.1f} s: {state}")
     if report.skipped:
         typer.echo(f"{len(report.skipped)} skipped:", err=True)
@@ -113,32 +116,28 @@ def index(
         typer.echo(f"  {warning}", err=True)
 
 
-def _list(folder: Path, json: bool) -> None:
-    """Print the id and the title of every passage and table, in the order of the documents."""
+def _list_titles(project: Project) -> dict[str, str]:
+    """Return by id the title of every passage and table, in the order of the documents."""
     from optimize.labelled.rules import read_corpus
-    from program.project import Project
 
-    corpus = read_corpus(Project.open(folder))
-    titles = {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")
-    if json:
-        print_json([{"id": id_, "title": title} for id_, title in titles.items()])
-        return
-    for id_, title in titles.items():
-        typer.echo(f"{id_}\t{title}")
+    corpus = read_corpus(project)
+    return {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")
 
 
-def doctor(
-    folder: Annotated[Path | None, typer.Argument(help="The project folder, when there is one.")] = None,
+def run_doctor(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[PROJECT]", help="The project folder, when there is one.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """What is installed, reachable and configured; each problem with its remedy."""
-    from optimize.report.doctor import examine
+    """Check what is installed, reachable and configured; each problem has its remedy."""
+    from optimize.report.doctor import examine_setup
 
-    findings = examine(folder)
+    findings = examine_setup(folder)
     if json:
         print_json([finding.as_dict() for finding in findings])
     else:
-        rows: list[list[Any]] = [["ok" if f.good else "PROBLEM", f.what, f.mend] for f in findings]
+        rows = [["ok" if f.good else "PROBLEM", f.what, f.mend] for f in findings]
         print_table("ragc doctor", ["", "what", "remedy"], rows)
     if not all(finding.good for finding in findings):
         raise typer.Exit(1)

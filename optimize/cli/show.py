@@ -1,9 +1,10 @@
-"""What verbs share: JSON on stdout, tables on stdout, progress on stderr."""
+"""What the verbs share: their common options, JSON and tables on stdout, errors and progress on stderr."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,21 +12,34 @@ import typer
 from optimize.cli.interruption import interruptible
 
 if TYPE_CHECKING:
+    from program.errors import RagcError
     from program.knowledge.index.build import Advance
 
 WIDEST = 10_000  # characters of a line in a file or a pipe
+DEFAULT_ARTIFACTS = Path("artifacts")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Artifacts = Annotated[Path, typer.Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
+ProjectFolder = Annotated[Path, typer.Argument(metavar="PROJECT", help="The project folder.")]
 
 
-def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
+def print_json(value: Any, *, compact: bool = False) -> None:
+    """Print one JSON document on stdout, `compact` on a single line."""
     import orjson
 
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+    layout = 0 if compact else orjson.OPT_INDENT_2
+    typer.echo(orjson.dumps(value, option=layout | orjson.OPT_NON_STR_KEYS).decode())
+
+
+def print_error(error: RagcError, json: bool) -> None:
+    """Print an error on stderr: in two sentences, or as one line of JSON."""
+    import orjson
+
+    line = orjson.dumps(error.as_dict(), default=str).decode() if json else f"error: {error}"
+    typer.echo(line, err=True)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout, as wide as the terminal, or as its cells in a file or a pipe: an id stays whole there.
+    """Print a table as wide as the terminal, or as its cells where there is none.
 
     The first column is left-aligned, the others right.
     """
@@ -37,9 +51,9 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for n, column in enumerate(columns):
         table.add_column(column, justify="left" if n == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # a cell may hold [brackets]
+        table.add_row(*map(Text, row))  # a cell may hold [brackets]
     console = Console()
-    if not console.is_terminal:
+    if not console.is_terminal:  # an id stays whole in a file
         console.width = WIDEST
         console.width = max(console.measure(table).maximum, 1)
     console.print(title, style="italic", soft_wrap=True)
@@ -47,27 +61,21 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 @contextmanager
-def progress(label: str, quiet: bool = False) -> Iterator[Advance]:
-    """A bar with rate and time left on stderr; nothing when `quiet` or when stderr is no terminal.
+def show_progress(label: str, quiet: bool = False) -> Iterator[Advance]:
+    """Show a bar with rate and time left on stderr, where it is a terminal and not `quiet`.
 
     Advancing it is where Ctrl-C stops the work at the latest.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:.0f}/s" if task.speed else "")
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        Rate(),
-        TimeLeft(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
         console=console,
         transient=True,
         disable=quiet or not console.is_terminal,
@@ -75,29 +83,45 @@ def progress(label: str, quiet: bool = False) -> Iterator[Advance]:
 
     def advance(done: int, of: int) -> None:
         check()
-        bar.update(task, completed=done, total=of)
+        speed = bar.tasks[0].speed
+        bar.update(task, completed=done, total=of, rate=f"{speed:.0f}/s" if speed else "")
 
     with interruptible() as check, bar:
-        task = bar.add_task(label, total=None)
+        task = bar.add_task(label, total=None, rate="")
         yield advance
 
 
-def counted(n: int, what: str) -> str:
-    """`1 question`, `2 questions`: for a word that takes an s."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+def count_noun(n: int, noun: str) -> str:
+    """Return `1 question` or `2 questions`, for a noun that takes an s."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def percent(measure: dict[str, Any] | None) -> str:
-    """`91.2 [88.0, 94.1]`, or a dash."""
+def format_percent(measure: Mapping[str, Any] | None) -> str:
+    """Return `91.2 [88.0, 94.1]` in percent, or a dash."""
+    return format_number(measure, digits=1, scale=100)
+
+
+def format_number(measure: Mapping[str, Any] | None, digits: int = 2, scale: float = 1) -> str:
+    """Return `1.25 [1.10, 1.40]`, or a dash."""
     if measure is None:
         return "-"
-    low, high = measure["ci"]
-    return f"{100 * measure['value']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    low, high = (f"{scale * end:.{digits}f}" for end in measure["ci"])
+    return f"{scale * measure['value']:.{digits}f} [{low}, {high}]"
 
 
-def number(measure: dict[str, Any] | None, digits: int = 2) -> str:
-    """`1.25 [1.10, 1.40]`, or a dash."""
-    if measure is None:
-        return "-"
-    low, high = measure["ci"]
-    return f"{measure['value']:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+def format_interval(ends: Sequence[float]) -> str:
+    """Return `[-0.02, +0.41]` with the signs of both ends."""
+    return f"[{ends[0]:+.4g}, {ends[1]:+.4g}]"
+
+
+def write_markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown."""
+    yield "| " + " | ".join(columns) + " |"
+    yield "|" + "---|" * len(columns)
+    yield from ("| " + " | ".join(map(escape_markdown, row)) + " |" for row in rows)
+    yield ""
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that cannot break a table or a heading, nor become a tag or a link."""
+    return "".join(f"\\{c}" if c in r"\`*_{}[]<>|#" else c for c in " ".join(text.split()))

@@ -7,33 +7,32 @@ from typing import Annotated, Any
 
 import typer
 
-from optimize.cli.show import Json, counted, print_json, print_table
+from optimize.cli.show import Json, count_noun, print_json, print_table
 
 Where = Annotated[str, typer.Argument(help="The project folder, or a file of traces.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verbs."""
+def add_trace_verbs(app: typer.Typer) -> None:
+    """Add `trace` and its verbs."""
     verbs = typer.Typer(help="What happened: one question's steps, and the figures of all.", no_args_is_help=True)
-    verbs.command()(show)
-    verbs.command()(stats)
+    verbs.command("show")(run_trace_show)
+    verbs.command("stats")(run_trace_stats)
     app.add_typer(verbs, name="trace")
 
 
-def show(
+def run_trace_show(
     trace_id: Annotated[str, typer.Argument(help="The trace's id, or its beginning.")],
     where: Where = ".",
     json: Json = False,
 ) -> None:
-    """One question: its path, and each step with its scores, tokens and milliseconds."""
-    from optimize.report.monitoring import log_of, trace_of
+    """Show one question: its path, and each step with its scores, tokens and milliseconds."""
+    from optimize.report.monitoring import find_trace, open_log
 
-    entry = trace_of(log_of(where), trace_id)
+    entry = find_trace(open_log(where), trace_id)
     if json:
         print_json(entry)
         return
-    typer.echo(entry["question"])
-    typer.echo(entry["text"])
+    typer.echo(f"{entry['question']}\n{entry['text']}")
     typer.echo(f"{entry['outcome']} | confidence {entry['confidence']:.2f} | stopped by {entry['stopped_by']}")
     typer.echo(" > ".join(entry["path"]))
     rows = [
@@ -49,38 +48,32 @@ def show(
     print_table(f"trace {entry['trace_id']}", ["step", "output", "scores", "tokens", "ms"], rows)
 
 
-def stats(
+def run_trace_stats(
     where: Where = ".",
     review: Annotated[bool, typer.Option("--review", help="List the answers that a person should look at.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="List the answers given without a look-up.")] = False,
     json: Json = False,
 ) -> None:
-    """The monitoring figures of every trace kept, or one of the queues."""
-    from optimize.report.monitoring import log_of, monitor, queue_of
+    """Show the monitoring figures of every trace kept, or one of the queues."""
+    from optimize.report.monitoring import open_log, read_queue, summarise_traces
 
-    log = log_of(where)
-    if review or audit:
-        queue = queue_of(log.review if review else log.audit)
-        if json:
-            print_json(queue)
-            return
-        rows = [[e["trace_id"], f"{e['confidence']:.2f}", e["question"], e["text"]] for e in queue]
-        print_table("to review" if review else "unretrieved", ["trace", "confidence", "question", "answer"], rows)
-        return
-    figures = monitor(log).as_dict()
+    log = open_log(where)
+    found = read_queue(log.review if review else log.audit) if review or audit else summarise_traces(log).as_dict()
     if json:
-        print_json(figures)
+        print_json(found)
+    elif isinstance(found, list):
+        rows = [[e["trace_id"], f"{e['confidence']:.2f}", e["question"], e["text"]] for e in found]
+        print_table("to review" if review else "unretrieved", ["trace", "confidence", "question", "answer"], rows)
     else:
-        print_table(
-            counted(figures["n"], "question"), ["figure", "value"], [[k, _shown(v)] for k, v in figures.items()]
-        )
+        rows = [[name, _format_figure(value)] for name, value in found.items()]
+        print_table(count_noun(found["n"], "question"), ["figure", "value"], rows)
 
 
-def _shown(value: Any) -> str:
+def _format_figure(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(part)}" for name, part in value.items()) or "-"
+        return ", ".join(f"{name} {_format_figure(part)}" for name, part in value.items()) or "-"
     if isinstance(value, tuple):
-        return f"{counted(len(value), 'line')}, the first {value[0]}" if value else "-"
+        return f"{count_noun(len(value), 'line')}, the first {value[0]}" if value else "-"
     if value is None:
         return "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -1,28 +1,161 @@
-"""`ragc diff`, `log`, `gc`: what changed, where it came from, what may go."""
+"""`ragc ls`, `show`, `verify`, `promote`, `rollback`, `diff`, `log` and `gc`: the versions of a program."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from optimize.cli.registry import DEFAULT_ARTIFACTS, Artifacts, headline, say_none
-from optimize.cli.show import Json, counted, print_json, print_table
+from optimize.cli.show import (
+    DEFAULT_ARTIFACTS,
+    Artifacts,
+    Json,
+    count_noun,
+    escape_markdown,
+    format_interval,
+    print_error,
+    print_json,
+    print_table,
+    show_progress,
+    write_markdown_table,
+)
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
     from optimize.compiler.publish import LineageNode
+    from optimize.evaluation.comparison import Comparison
+    from optimize.registry.aliases import AliasMove
+    from optimize.registry.diff import Difference, Edit
+
+HEADLINE = ("utility", "correct", "wrong")
+SHOWN = 5
+"""Demonstrations of a predictor that are shown; --json has all."""
+CONTEXT = 40
+MARKS = {"same": "", "out": "-", "in": "+"}
+Ref = Annotated[str, typer.Argument(help="name@v7, name@production, name@latest, name, or a folder.")]
+Reason = Annotated[str, typer.Option(help="Why, for the history.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verbs."""
-    app.command("diff")(diff)
-    app.command("log")(log)
-    app.command("gc")(gc)
+def add_version_verbs(app: typer.Typer) -> None:
+    """Add the verbs of the registry."""
+    app.command("ls")(run_ls)
+    app.command("show")(run_show)
+    app.command("verify")(run_verify)
+    app.command("promote")(run_promote)
+    app.command("rollback")(run_rollback)
+    app.command("diff")(run_diff)
+    app.command("log")(run_log)
+    app.command("gc")(run_gc)
 
 
-def diff(
+def run_ls(
+    name: Annotated[str, typer.Argument(help="One program; all when left out.")] = "",
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """List the versions, oldest first; what cannot be read is named as broken."""
+    from optimize.registry import versions as registry
+
+    found = registry.list_versions(name, artifacts)
+    if json:
+        print_json([v.as_dict() for v in found])
+        return
+    if not found:
+        _say_none(artifacts)
+        return
+    rows = [
+        (
+            f"{v.name}@{v.version}" if v.version else v.name,
+            ", ".join(v.aliases),
+            v.created_at,
+            v.parent or "",
+            f"broken: {v.broken}" if v.broken else _format_scores(v.metrics),
+        )
+        for v in found
+    ]
+    print_table("versions", ("version", "aliases", "created", "parent", "scores"), rows)
+
+
+def run_show(ref: Ref, artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = False) -> None:
+    """Show one version's manifest, after checking every byte of it."""
+    from optimize.registry import versions as registry
+
+    found = registry.open_version(ref, artifacts)
+    fields = {**found.fields, "digest": found.digest}
+    if json:
+        print_json(fields)
+    else:
+        print_table(f"{found.name}@{found.version}", ("field", "value"), _flatten_fields(fields))
+
+
+def run_verify(
+    ref: Annotated[str, typer.Argument(help="A version; or give --all.")] = "",
+    all_: Annotated[bool, typer.Option("--all", help="Every version and every alias; bytes only.")] = False,
+    project: Annotated[Path | None, typer.Option(help="The project folder, when it moved since.")] = None,
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """Check that every byte is as it was sealed and that the version loads; exit code 4 if not."""
+    from optimize.registry import versions as registry
+
+    if bool(ref) == all_:
+        raise RagcError("Nothing, or too much, was named to verify.", "Give one reference, or --all.")
+    if all_:
+        checked = registry.verify_all(artifacts)
+    else:
+        with show_progress("indexing", json) as advance:
+            checked = [registry.verify_by_loading(ref, artifacts, project, advance)]
+    if json:
+        print_json([{**asdict(c), "ok": c.sound} for c in checked])
+    else:
+        rows = [(c.reference, "; ".join(c.problems) or ", ".join(filter(None, ("sound", c.note)))) for c in checked]
+        print_table("verified", ("version", "state"), rows)
+    if mends := list(dict.fromkeys(c.mend for c in checked if not c.sound)):
+        print_error(IntegrityError("Not everything is sound.", " ".join(mends)), json)
+        raise typer.Exit(IntegrityError.exit_code)
+
+
+def run_promote(
+    ref: Ref,
+    to: Annotated[str, typer.Option(help="The alias to set, such as production.")],
+    require: Annotated[
+        Literal["better", "no-worse"] | None,
+        typer.Option(help="Compare with the alias's present version first; exit code 1 if it does not pass."),
+    ] = None,
+    min_gain: Annotated[
+        float | None,
+        typer.Option(help="The 95 % interval of the gain must not reach below this. Default 0; -0.02 for no-worse."),
+    ] = None,
+    expect: Annotated[str | None, typer.Option(help="Only if the alias points at this version now.")] = None,
+    reason: Reason = "",
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """Point an alias at a version."""
+    from optimize.registry.aliases import promote_version
+
+    _print_move(
+        promote_version(ref, to, require=require, min_gain=min_gain, expect=expect, reason=reason, root=artifacts), json
+    )
+
+
+def run_rollback(
+    name: Annotated[str, typer.Argument(help="The program.")],
+    alias: Annotated[str, typer.Option(help="The alias to set back.")] = "production",
+    reason: Reason = "",
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """Point an alias back at the version it had before."""
+    from optimize.registry.aliases import roll_back
+
+    _print_move(roll_back(name, alias, reason=reason, root=artifacts), json)
+
+
+def run_diff(
     a: Annotated[str, typer.Argument(help="The version before.")],
     b: Annotated[str, typer.Argument(help="The version after.")],
     point: Annotated[str, typer.Option(help="Whose thresholds and knobs: quality, balanced or economy.")] = "balanced",
@@ -30,34 +163,33 @@ def diff(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """What changed from A to B: wording, demonstrations, thresholds, data, models, scores, answers."""
-    from optimize.cli.difference import as_markdown, print_difference
-    from optimize.registry import diff as diffs
+    """Show what changed from A to B: wording, demonstrations, thresholds, data, models, scores."""
+    from optimize.registry.diff import diff_versions
 
     if md and json:
         raise RagcError("Both --md and --json were given.", "Give one of them.")
-    found = diffs.diff_versions(a, b, point, artifacts)
+    found = diff_versions(a, b, point, artifacts)
     if json:
         print_json(found.as_dict())
     elif md:
-        typer.echo(as_markdown(found))
+        typer.echo("\n".join(_write_markdown(found)))
     else:
-        print_difference(found)
+        _print_difference(found)
 
 
-def log(
+def run_log(
     name: Annotated[str, typer.Argument(help="The program.")],
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Draws which version was compiled from which, and lists the moves of the aliases."""
+    """Draw which version was compiled from which, and list the moves of the aliases."""
     from optimize.compiler.publish import build_lineage
     from optimize.registry.aliases import read_history
 
     lines = build_lineage(name, artifacts)
     moves = read_history(name, artifacts)
     if json:
-        print_json({"lineage": [_nested(line) for line in lines], "moves": moves})
+        print_json({"lineage": [_nest_line(line) for line in lines], "moves": moves})
         return
     _print_tree(name, lines)
     if moves:
@@ -68,7 +200,7 @@ def log(
         print_table("moves of aliases", ("alias", "move", "action", "when", "who", "why"), rows)
 
 
-def gc(
+def run_gc(
     keep: Annotated[int, typer.Option(min=1, help="Of each program, how many of the newest versions stay.")],
     name: Annotated[str, typer.Argument(help="One program; all when left out.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go; the default.")] = False,
@@ -76,21 +208,21 @@ def gc(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Removes old versions; never one with an alias, a parent, one to roll back to, or one in an experiment.
+    """Remove old versions that nothing points at.
 
-    One that cannot be read is named, and stays: exit code 4.
+    One with an alias, one to roll back to, a parent, and one in an experiment stay. One that cannot be read is named,
+    and stays: exit code 4.
     """
-    from optimize.registry.retention import collect_garbage as collect
+    from optimize.registry.retention import collect_garbage
 
     if dry_run and force:
         raise RagcError("Both --dry-run and --force were given.", "Give one of them.")
-    fates = collect(keep, name, force=force, root=artifacts)
-    if not fates and not json:
-        say_none(artifacts)
-        return
+    fates = collect_garbage(keep, name, force=force, root=artifacts)
     if json:
         kept = [{key: value for key, value in asdict(f).items() if key != "broken" or value} for f in fates]
         print_json([{**k, "goes": f.goes, "removed": f.goes and force} for k, f in zip(kept, fates, strict=True)])
+    elif not fates:
+        _say_none(artifacts)
     else:
         word = "removed" if force else "would go"
         rows = [(f"{f.name}@{f.version}", f"{f.size / 2**20:.2f} MB", f.reason or word) for f in fates]
@@ -98,36 +230,66 @@ def gc(
         gone = [f for f in fates if f.goes]
         size = sum(f.size for f in gone) / 2**20
         hint = "" if force or not gone else " To remove them, add --force."
-        typer.echo(f"{len(gone)} of {counted(len(fates), 'version')} {word}, {size:.2f} MB.{hint}")
+        typer.echo(f"{len(gone)} of {count_noun(len(fates), 'version')} {word}, {size:.2f} MB.{hint}")
     if broken := [f for f in fates if f.broken]:
         for fate in broken:
-            typer.echo(f"error: {fate.name}@{fate.version} stays: {fate.broken}", err=True)
+            print_error(IntegrityError(f"{fate.name}@{fate.version} stays: {fate.broken}"), json)
         raise typer.Exit(IntegrityError.exit_code)
 
 
-def _print_tree(name: str, lines: list[LineageNode]) -> None:
+def _print_move(move: AliasMove, json: bool) -> None:
+    if json:
+        print_json(move.as_dict())
+        return
+    gate = f" ({move.gate.text()})" if move.gate else ""
+    typer.echo(f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}{gate}")
+
+
+def _say_none(artifacts: Path) -> None:
+    from program.settings import artifacts_root
+
+    where = artifacts_root(artifacts)
+    typer.echo(f"There is no version in {where}. Name another folder with --artifacts, or compile.", err=True)
+
+
+def _format_scores(metrics: Mapping[str, Any]) -> str:
+    """Return the leading scores of a manifest in a few words."""
+    measures = ((name, metrics.get(name)) for name in HEADLINE)
+    return ", ".join(f"{name} {m['value']:.3f}" for name, m in measures if m and m.get("value") is not None)
+
+
+def _flatten_fields(fields: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
+    """Return nested fields as dotted names and plain values."""
+    rows = []
+    for name, value in sorted(fields.items()):
+        if isinstance(value, Mapping):
+            rows += _flatten_fields(value, f"{above}{name}.")
+        else:
+            rows.append((f"{above}{name}", "" if value is None else str(value)))
+    return rows
+
+
+def _print_tree(name: str, lines: Sequence[LineageNode]) -> None:
     from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
 
-    def grow(above: Tree, line: LineageNode) -> None:
+    def add_branch(above: Tree, line: LineageNode) -> None:
         one = line.listed
-        told = [one.version, one.created_at, headline(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
-        if line.lost:
-            told.append(f"(from {line.lost}, which is not here)")
-        if one.broken:
-            told.append(f"broken: {one.broken}")
-        branch = above.add(Text("  ".join(part for part in told if part)))
+        parts = [one.version, one.created_at, _format_scores(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
+        parts.append(f"(from {line.lost}, which is not here)" if line.lost else "")
+        parts.append(f"broken: {one.broken}" if one.broken else "")
+        branch = above.add(Text("  ".join(filter(None, parts))))
         for child in line.children:
-            grow(branch, child)
+            add_branch(branch, child)
 
     tree = Tree(Text(name))
     for line in lines:
-        grow(tree, line)
+        add_branch(tree, line)
     Console(width=160).print(tree)
 
 
-def _nested(line: LineageNode) -> dict[str, Any]:
+def _nest_line(line: LineageNode) -> dict[str, Any]:
     one = line.listed
     return {
         "version": one.version,
@@ -137,5 +299,95 @@ def _nested(line: LineageNode) -> dict[str, Any]:
         "parent": one.parent,
         "lost": line.lost,
         **({"broken": one.broken} if one.broken else {}),
-        "children": [_nested(child) for child in line.children],
+        "children": [_nest_line(child) for child in line.children],
     }
+
+
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+"""A title, the columns, and the rows."""
+
+
+def _print_difference(found: Difference) -> None:
+    typer.echo(f"{found.a} -> {found.b}")
+    if found.same_program:
+        typer.echo("the same program")
+    for wording in found.wording:
+        text = "".join(map(_mark_edit, wording.edits))
+        typer.echo(f"\n{wording.of}\n  " + text.replace("\n", "\n  ").rstrip())
+    for demos in found.demonstrations:
+        typer.echo(
+            f"\n{demos.of}: {len(demos.came)} demonstrations came, {len(demos.went)} went, {demos.stayed} stayed"
+        )
+        for mark, shown in (("+", demos.came), ("-", demos.went)):
+            typer.echo("".join(f"  {mark} {_format_demonstration(demo)}\n" for demo in shown[:SHOWN]), nl=False)
+            if len(shown) > SHOWN:
+                typer.echo(f"  {mark} ... and {len(shown) - SHOWN} more")
+    typer.echo(f"\n{found.scores.text()}" if found.scores else f"scores not compared: {found.unscored}")
+    for table in (*_tabulate_changes(found), *_tabulate_scores(found.scores)):
+        print_table(*table)
+
+
+def _write_markdown(found: Difference) -> Iterator[str]:
+    """Yield the difference as GitHub Markdown."""
+    yield f"## `{found.a}` -> `{found.b}`\n"
+    if found.same_program:
+        yield "The same program.\n"
+    if found.scores:
+        yield f"**{escape_markdown(found.scores.text())}**\n"
+    else:
+        yield f"Scores not compared: {escape_markdown(found.unscored)}\n"
+    for wording in found.wording:
+        yield f"### {escape_markdown(wording.of)}\n\n```diff"
+        for op, text in wording.edits:
+            for line in text.strip().splitlines():
+                yield f"{MARKS[op] or ' '} {line}".replace(
+                    "```", "'''"
+                )  # a fence inside the text must not end this one
+        yield "```\n"
+    for demos in found.demonstrations:
+        yield f"### {escape_markdown(demos.of)}: {len(demos.came)} demonstrations came, {len(demos.went)} went\n"
+        shown = [("came", demo) for demo in demos.came[:SHOWN]] + [("went", demo) for demo in demos.went[:SHOWN]]
+        yield from write_markdown_table(
+            ("", "demonstration"), [(way, _format_demonstration(demo)) for way, demo in shown]
+        )
+    for title, columns, cells in (*_tabulate_scores(found.scores), *_tabulate_changes(found)):
+        yield f"### {escape_markdown(title)}\n"
+        yield from write_markdown_table(columns, cells)
+
+
+def _tabulate_changes(found: Difference) -> Iterator[Table]:
+    """Yield a table for each group of values that changed."""
+    groups = {f"thresholds and knobs ({found.point})": found.settings, **found.sections}
+    for title, changed in groups.items():
+        if changed:
+            rows = [(name, _format_value(x), _format_value(y)) for name, (x, y) in changed.items()]
+            yield title.replace("env", "packages"), ("name", "A", "B"), rows
+
+
+def _tabulate_scores(scores: Comparison | None) -> Iterator[Table]:
+    """Yield the metrics side by side, and the answers that changed."""
+    if scores is None:
+        return
+    tests = {scores.metric: scores.test, **scores.others}
+    rows = [(name, f"{t.difference:+.4g}", format_interval(t.ci), str(t.n)) for name, t in tests.items()]
+    yield "scores", ("metric", "B - A", "95 % interval", "n"), rows
+    if scores.flipped:
+        flips = [(f["id"], f["a"], f["b"], f.get("question", "")) for f in scores.flipped]
+        yield f"{len(flips)} answers changed", ("id", "A", "B", "question"), flips
+
+
+def _mark_edit(edit: Edit) -> str:
+    op, text = edit
+    if op == "same":
+        return text if len(text) <= 2 * CONTEXT else f"{text[:CONTEXT]}...{text[-CONTEXT:]}"
+    inner = text.rstrip()
+    return f"[{MARKS[op]}{inner}{MARKS[op]}]{text[len(inner) :]}"
+
+
+def _format_demonstration(demo: Mapping[str, Any]) -> str:
+    labels = ", ".join(f"{k}={v}" for k, v in demo.items() if k != "question")
+    return f"{demo.get('question', '')} ({labels})" if labels else str(demo.get("question", ""))
+
+
+def _format_value(value: Any) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

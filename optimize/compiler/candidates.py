@@ -34,12 +34,11 @@ from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Floats, survives
 from optimize.compiler.thresholds import LabelledCases, label_cases
 from program.errors import BudgetStop
-from program.loop.deciding import decides
-from program.loop.decisions import Decision, jsonable, undecided
-from program.loop.parameters import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply, is_candidate
-from program.loop.parameters import Candidates as Choices
+from program.loop.decisions import Decision, is_decision, is_undecided, to_jsonable
+from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply_setting, is_candidate
+from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
-from program.loop.requests import Ask
+from program.loop.state import Ask
 from program.models.encoder import Embedder
 from program.models.wording import SHOWN, example
 
@@ -264,7 +263,7 @@ class Screening:
     def _learn(self, ask: Ask, reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> None:
         told = plain_values(reply)
         if wrong := {name: value for name, value in wanted.items() if told[name] != value}:
-            inputs = {name: jsonable(value) for name, value in ask.inputs.items()}
+            inputs = {name: to_jsonable(value) for name, value in ask.inputs.items()}
             feedback = "; ".join(f"{name} should have been {value}" for name, value in wrong.items())
             failure = {"Inputs": inputs, "Generated Outputs": told, "Feedback": feedback}
             if failure not in self._failures:
@@ -276,7 +275,7 @@ def log_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
     right = []
     for name, value in wanted.items():
         decision = reply[name]
-        if undecided(decision):
+        if is_undecided(decision):
             right.append(0.5)
         elif decision.probabilities is not None:
             right.append(decision.probabilities.get(str(value), 0.0))
@@ -333,7 +332,7 @@ def _sets_for_prompts(
     embedder: Embedder,
     predictor: dspy.Predict,
 ) -> Sets:
-    found, decision = {AS_IT_IS: had}, decides(predictor)
+    found, decision = {AS_IT_IS: had}, is_decision(predictor)
     outputs = predictor.signature.output_fields
     for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
         fit = [one for one in source if example(one.fields, outputs) is not None] if decision else source
@@ -368,7 +367,7 @@ def _observe_useful(
     if not any(reads_instructions(base, n) or (learns(base, n) and 0 < counts[n] < MOST // 2) for n in names):
         return []
     for arm in arms:
-        apply(arm.replay.program, found.begun)
+        apply_setting(arm.replay.program, found.begun)
     return observe_runs(arms)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Floats, Scores, Scoring, best_row, gain_out_of_fold, group_topics, survives
 from program.errors import BudgetStop
-from program.loop.parameters import Setting, is_candidate
+from program.loop.policy import Setting, is_candidate
 
 DEAR = 0.15
 """Utility that a model call costs at `economy`, or twice the project's own price where that is more."""

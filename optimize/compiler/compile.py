@@ -47,11 +47,10 @@ from optimize.evaluation.evaluate import EvaluatedProgram, Evaluation, evaluate_
 from optimize.evaluation.metrics import Grade
 from optimize.evaluation.stats import PairedResult, paired_test
 from optimize.labelled.split import sample_stratified
-from optimize.report.page import Story, render
+from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
-from program.loop.deciding import tiers
-from program.loop.parameters import apply
-from program.loop.presets import PRESETS
+from program.loop.decisions import clients_of
+from program.loop.policy import PRESETS, apply_setting
 from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
 from program.project import Project
@@ -121,7 +120,7 @@ def compile_project(
         stopped_by = session.spending.tripped
         validation, final = prepare_choice(session, opened, plan, search)
         points = choose(session, opened, plan, search, validation, caps)
-        apply(final, points.points[BALANCED])
+        apply_setting(final, points.points[BALANCED])
         tested = test(session, opened, current, final, caps)
         stopped_by = stopped_by or session.spending.tripped
         decisions = calibrate(plan.arms, demonstrations, points.points[BALANCED], session.spending)
@@ -269,7 +268,7 @@ def seal(
     against_parent = compare_grades(tested.before.grades, tested.after.grades)
     against_plain = compare_grades(tested.plain.grades, tested.after.grades)
     broken = {**search.scoring.broken, **validation.dev.broken, **dict.fromkeys(tested.after.failed, "in the test")}
-    story = Story(
+    story = CompileReport(
         name=opened.project.name,
         parent=parent,
         verdict=judge_difference("utility", against_parent),
@@ -307,7 +306,7 @@ def seal(
         optimizer={"name": "ragc", "seed": opened.seed, "trials": len(trials), "study": study.key,
                    "test_looks": tested.looks},
         cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
-        report=render(story),
+        report=render_compile_page(story),
     )  # fmt: skip
     study.note(FINISHED, reference)
     parts = opened.parts
@@ -347,12 +346,12 @@ def prepare_sealing(session: Session, opened: Opened, plan: Plan, points: Operat
     plan.candidates.equip(program)
     asked: set[str] = set()
     for setting in points.points.values():
-        apply(program, setting)
+        apply_setting(program, setting)
         with suppress(BudgetStop):
             for _, path in session.replay(program).trace_all([question.question for question in opened.parts["dev"]]):
                 asked |= {ask.predictor for ask, _ in path}
     sealed = copy_program(program)  # what was asked of it so far depends on the record
-    apply(sealed, points.points[BALANCED])
+    apply_setting(sealed, points.points[BALANCED])
     for name in sorted(asked):
         fit_head(sealed, name)
     return sealed
@@ -367,7 +366,7 @@ def fit_head(program: AgenticRAG, name: str) -> None:
         field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
         for field, info in predictor.signature.input_fields.items()
     }
-    program.requests.ask(name, predictor, tiers(program, predictor, {})[0], inputs)
+    program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], inputs)
 
 
 def compare_grades(a: Sequence[Grade], b: Sequence[Grade]) -> PairedResult:

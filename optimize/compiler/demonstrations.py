@@ -21,13 +21,11 @@ from optimize.compiler.replay import Arm, Replay
 from optimize.evaluation.metrics import Correctness, judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
-from program.loop.claims import claims, statements
-from program.loop.deciding import answering, decides, prompt_inputs, tiers
-from program.loop.decisions import Decision, jsonable
-from program.loop.evidence import first_look, interleave, rank
+from program.loop.decisions import Decision, all_clients_of, clients_of, is_decision, to_jsonable, to_prompt_inputs
+from program.loop.evidence import interleave, preview_pool, rank_pool
+from program.loop.grounding import split_claims, statements
 from program.loop.rag import AgenticRAG
-from program.loop.requests import Ask, Find, Reply, StepFailed
-from program.loop.running import DRAFT
+from program.loop.state import DRAFT, Ask, Find, Reply, StepFailed
 from program.models.catalog import LOCAL
 from program.models.encoder import Embedder
 from program.passage import Passage
@@ -107,7 +105,7 @@ class Demonstrator:
         return thin_out(made)
 
     def _work_through(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
-        glimpse = first_look(self._replay.reply(Find(question.question, self._program.sources)))
+        glimpse = preview_pool(self._replay.reply(Find(question.question, self._program.sources)))
         made = [(CLASSIFIER, self._label_route(question, glimpse))]
         if question.route == "direct" and question.answer:
             made.append(("generator.direct", {"question": question.question, "answer": question.answer}))
@@ -132,7 +130,7 @@ class Demonstrator:
             reply = self._replay.reply(Ask("decomposer.split", {"question": question.question}))
             queries = reply["sub_queries"][:4] or queries
         pools = [self._replay.reply(Find(query, self._program.sources)) for query in queries]
-        return {query: rank(pool, self._program.tuning()) for query, pool in zip(queries, pools, strict=True)}
+        return {query: rank_pool(pool, self._program.tuning()) for query, pool in zip(queries, pools, strict=True)}
 
     def _label_route(self, question: LabelledQuestion, glimpse: list[Passage]) -> Fields:
         fields: Fields = {"question": question.question, "glimpse": excerpts(glimpse)}
@@ -174,7 +172,7 @@ class Demonstrator:
 
     def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
         reply = self._replay.reply(Ask(DRAFT, self._writer_inputs(question, queries, passages)))
-        return statements(claims(reply["answer"]), passages)
+        return statements(split_claims(reply["answer"]), passages)
 
     def _writer_inputs(self, question: str, queries: list[str], passages: list[Passage]) -> Fields:
         """Return the inputs of a first draft."""
@@ -198,7 +196,7 @@ class Demonstrator:
         if "" in cited:
             return []
         inputs = self._writer_inputs(question.question, list(question.sub_queries) or [question.question], passages)
-        return [{**prompt_inputs(inputs), "answer": " ".join(cited)}]
+        return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
 
     def _segment(self, text: str) -> list[str]:
         return list(self._sentences.segment(text))
@@ -284,18 +282,18 @@ def label_of(demonstration: Demonstration) -> bool:
 
 def to_json(demonstration: Demonstration) -> Demonstration:
     """Return the demonstration in JSON values, as a predictor has it."""
-    return replace(demonstration, fields={name: jsonable(value) for name, value in demonstration.fields.items()})
+    return replace(demonstration, fields={name: to_jsonable(value) for name, value in demonstration.fields.items()})
 
 
 def reads_instructions(program: AgenticRAG, name: str) -> bool:
     """Return True when a language model may answer the predictor."""
-    return any(not str(model.model).startswith(LOCAL) for model in answering(program, program.predictor(name)))
+    return any(not str(model.model).startswith(LOCAL) for model in all_clients_of(program, program.predictor(name)))
 
 
 def learns(program: AgenticRAG, name: str) -> bool:
     """Return True when an embedded decider, fitted to demonstrations, is the first to answer the predictor."""
     predictor = program.predictor(name)
-    return decides(predictor) and str(tiers(program, predictor, {})[0].model).startswith(LOCAL)
+    return is_decision(predictor) and str(clients_of(program, predictor, {})[0].model).startswith(LOCAL)
 
 
 def observe_runs(arms: Sequence[Arm]) -> list[Run]:
@@ -314,7 +312,7 @@ def bootstrap(runs: Sequence[Run]) -> list[Demonstration]:
     found: dict[str, Demonstration] = {}
     for run in runs:
         for ask, reply in run.asked if run.verdict.correct else ():
-            fields = {**prompt_inputs(ask.inputs), **plain_values(reply)}
+            fields = {**to_prompt_inputs(ask.inputs), **plain_values(reply)}
             found.setdefault(
                 f"{ask.predictor} {ask.inputs!r}", Demonstration(ask.predictor, run.question.cluster, fields)
             )
@@ -369,6 +367,8 @@ def _embed(demonstrations: Sequence[Demonstration], embedder: Embedder) -> NDArr
 
 
 def _short_texts(fields: Fields) -> list[str]:
-    values = [jsonable(item) for value in fields.values() for item in (value if isinstance(value, list) else [value])]
+    values = [
+        to_jsonable(item) for value in fields.values() for item in (value if isinstance(value, list) else [value])
+    ]
     told = [item if isinstance(item, str) else item["title"] for item in values if isinstance(item, str | dict)]
     return told or [""]

@@ -15,8 +15,7 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from optimize.compiler.demonstrations import Run, plain_values
 from optimize.compiler.record import Entry, Record, key_of
 from optimize.compiler.spending import Spending
-from program.loop.deciding import prompt_inputs
-from program.loop.decisions import jsonable
+from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
 from program.models.engine import ProviderEngine, ProviderLM
 from program.models.spending import spending as spending_of
@@ -142,8 +141,8 @@ def collect_failures(runs: Sequence[Run], name: str) -> list[Failure]:
     """Return the predictor's part in runs that ended badly."""
     return [
         {
-            "Inputs": {n: jsonable(value) for n, value in prompt_inputs(ask.inputs).items()},
-            "Generated Outputs": {n: jsonable(value) for n, value in plain_values(reply).items()},
+            "Inputs": {n: to_jsonable(value) for n, value in to_prompt_inputs(ask.inputs).items()},
+            "Generated Outputs": {n: to_jsonable(value) for n, value in plain_values(reply).items()},
             "Feedback": _feedback(run),
         }
         for run in runs

@@ -18,6 +18,7 @@ from optimize.compiler.scoring import group_topics, split_topics
 from optimize.compiler.search import Session
 from optimize.compiler.spending import (
     CANDIDATES_SHARE,
+    CHOICE_SHARE,
     FIRST_SHARE,
     Caps,
 )
@@ -30,9 +31,8 @@ from optimize.labelled.split import sample_stratified, split_questions
 from optimize.registry.versions import hold_lock
 from program.errors import BudgetStop, DataError, StudyError
 from program.knowledge.index.build import index_project
-from program.loop.deciding import tiers
-from program.loop.parameters import Setting, apply, read, space
-from program.loop.presets import PRESETS
+from program.loop.decisions import clients_of
+from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
 from program.project import Project
 from program.serve.artifact import ROLES, require_keys
@@ -70,12 +70,12 @@ class Opened:
         return {
             "program": compiler_digest(),
             "preset": settings.loop.preset,
-            "start": read(self.base),
+            "start": read_setting(self.base),
             "predictors": {
-                name: [fingerprint(self.base, predictor, model) for model in tiers(self.base, predictor, {})]
+                name: [fingerprint(self.base, predictor, model) for model in clients_of(self.base, predictor, {})]
                 for name, predictor in self.base.named_predictors()
             },
-            "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in space(self.first)},
+            "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
             "questions": {name: digest_questions(part) for name, part in self.parts.items()},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
             "models": {**settings.models.model_dump(), "embedder": self.first.runtime.models.embedder.digest},
@@ -168,15 +168,16 @@ def plan_search(
         proposer=Proposer(model, session.record, session.spending, opened.seed) if model is not None else None,
         progress=session.advance,
     )
-    session.spending.caps = caps.reduce_to(FIRST_SHARE)
+    session.spending.caps = caps.reduce_to(CHOICE_SHARE)
     session.begin_stage("fitting thresholds")
-    as_it_is = read(arms[0].replay.program)
+    as_it_is = read_setting(arms[0].replay.program)
     begun = {**as_it_is, **candidates.begun}
     fitted = {**begun, **observe_routing(arms, begun).fit(begun)}
     unset = {f"policy.{name}": knob.default for name, knob in opened.base.policy.named_parameters()}
     designs = [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]
     firsts = [as_it_is, begun, fitted, *designs]
     if caps != Caps():
+        session.spending.caps = caps.reduce_to(FIRST_SHARE)
         arms = limit_to_reach(arms, firsts)
     asked = [question.id for arm in arms for question in arm.questions]
     digest = key_of(["plan", study.key])
@@ -189,7 +190,7 @@ def plan_search(
 def inherit(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
     """Return the first program with its parent's instructions, demonstrations, thresholds and knobs."""
     base = copy_program(first)
-    apply(base, read(parent))
+    apply_setting(base, read_setting(parent))
     for name, learned in parent.named_predictors():
         predictor = base.predictor(name)
         predictor.signature = predictor.signature.with_instructions(learned.signature.instructions)
@@ -213,7 +214,7 @@ def limit_to_reach(arms: Sequence[Arm], firsts: Sequence[Setting]) -> list[Arm]:
     with suppress(BudgetStop):
         for arm, questions in turns:
             for setting in firsts[1:]:
-                apply(arm.replay.program, setting)
+                apply_setting(arm.replay.program, setting)
                 arm.replay.answer_all([question.question for question in questions])
             reached += 1
     kept = {q.id for _, questions in turns[: max(reached, LEAST_TOPICS)] for q in questions}
@@ -252,6 +253,6 @@ def read_plan(session: Session, opened: Opened, study: Study) -> Plan:
 def _keep_heads(program: AgenticRAG, project: Project) -> None:
     """Have the embedded deciders keep what they fit in the project, for every process that runs the same code."""
     for _, predictor in program.named_predictors():
-        for model in tiers(program, predictor, {}):
+        for model in clients_of(program, predictor, {}):
             if hasattr(model, "remember_in"):
                 model.remember_in(project.private, source_digest())

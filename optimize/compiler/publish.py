@@ -25,7 +25,7 @@ from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from optimize.registry.versions import Listed, list_versions, note_test_use, read_manifests
 from program.errors import IntegrityError, VersionError
-from program.loop.parameters import read
+from program.loop.policy import read_setting
 from program.loop.rag import AgenticRAG
 from program.project import Project
 from program.serve import reference
@@ -106,7 +106,7 @@ class Publisher:
         """Return the reference of the uncompiled program: the version that holds just this, or a new one."""
         with registry.hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
             found = self._find_equal(program, len(scores.grades))
-            points = OperatingPoints({BALANCED: read(program)})
+            points = OperatingPoints({BALANCED: read_setting(program)})
             return found or self.publish(program, scores, plain, points, optimizer={"name": "none"})
 
     def publish(

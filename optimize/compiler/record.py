@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 import dspy
 import orjson
 import sqlalchemy as sa
+from pydantic import BaseModel
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 import program as program_package
 from optimize.compiler.spending import Caps, Spent
 from program.errors import RecordError, SettingsError
-from program.loop.deciding import prompt_inputs
-from program.loop.decisions import jsonable
+from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
-from program.loop.requests import Find, Request
+from program.loop.state import Find, Request
 from program.models.catalog import LOCAL
 from program.passage import Passage
 
@@ -99,7 +99,7 @@ class Store:
         rows = [
             {
                 "key": key,
-                "value": orjson.dumps(one.value, default=jsonable, option=orjson.OPT_SERIALIZE_NUMPY),
+                "value": orjson.dumps(one.value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY),
                 "seconds": one.seconds,
                 "tokens_in": one.tokens_in,
                 "tokens_out": one.tokens_out,
@@ -235,7 +235,7 @@ class RequestKeys:
                 return None
             content = ["find", request.query, request.sources, places, request.depth, source_digest()]
             return key_of(content if request.not_before is None else [*content, request.not_before])
-        inputs = {name: jsonable(value) for name, value in prompt_inputs(request.inputs).items()}
+        inputs = {name: to_jsonable(value) for name, value in to_prompt_inputs(request.inputs).items()}
         return key_of([self._fingerprint(request.predictor, model), inputs])
 
     def _fingerprint(self, name: str, model: Any) -> str:
@@ -312,6 +312,8 @@ def _identify(value: Any) -> Hashable:
         return (value.id, value.text)
     if isinstance(value, list | tuple):
         return tuple(_identify(item) for item in value)
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
     return value  # type: ignore[no-any-return]
 
 

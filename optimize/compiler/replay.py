@@ -23,15 +23,11 @@ from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import RagcError
 from program.knowledge.library import Library
-from program.loop.consulting import ask_model
-from program.loop.deciding import decides, prompt_inputs, runs_here, tiers
-from program.loop.decisions import decode, is_direct
+from program.loop.decisions import ask_client, clients_of, decode, is_decision, is_direct, is_embedded, to_prompt_inputs
 from program.loop.evidence import Pool
-from program.loop.knobs import Tuning
-from program.loop.performing import search_arguments
+from program.loop.policy import Tuning
 from program.loop.rag import AgenticRAG
-from program.loop.requests import Ask, Find, Reply, Request, StepFailed, Steps
-from program.loop.running import DRAFT
+from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, Steps, search_arguments
 from program.loop.steps import steps
 from program.models.adapter import speaking
 from program.models.admission import MOST_TOKENS, prompt_tokens
@@ -77,7 +73,7 @@ class _Frozen:
     """A program as the loop reads it, its knobs read once."""
 
     def __init__(self, program: AgenticRAG, vouches: bool) -> None:
-        self.classifier = program.classifier
+        self.judges_at_once = program.judges_at_once
         self.sources = program.sources
         self.strategies = program.strategies
         self.links = program.links
@@ -106,7 +102,7 @@ class Replay:
         self._keys = RequestKeys(program)
         self._packing = PoolPacking(program.runtime.library)
         self._performer = Performer(program, record, spending or Spending(), self._packing)
-        self._deciders = {name for name, predictor in program.named_predictors() if decides(predictor)}
+        self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
         self._tiers: dict[tuple[str, bool], tuple[Any, ...]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
 
@@ -190,7 +186,7 @@ class Replay:
             return (None,)
         key = request.predictor, bool(request.inputs.get("strict"))
         if key not in self._tiers:
-            self._tiers[key] = tiers(self.program, self.program.predictor(request.predictor), request.inputs)
+            self._tiers[key] = clients_of(self.program, self.program.predictor(request.predictor), request.inputs)
         return self._tiers[key]
 
     def _is_settled(self, request: Request, said: Any) -> bool:
@@ -213,7 +209,7 @@ class Replay:
         models, counts = self._models(ask), run.counts
         decision = ask.predictor in self._deciders
         counts["decisions"] += decision
-        counts["calls"] += sum(not (decision and runs_here(model)) for model in models[: len(said)])
+        counts["calls"] += sum(not (decision and is_embedded(model)) for model in models[: len(said)])
         if decision and len(models) > 1:
             counts["dear"] += len(said) > 1
             counts["spared"] += len(said) == 1
@@ -298,7 +294,7 @@ class Performer:
             return self._keep(calls, self._search([c.request for c, _ in calls if isinstance(c.request, Find)]))
         asks = [call.request for call, _ in calls if isinstance(call.request, Ask)]
         here = str(first.model.model).startswith(LOCAL)
-        if here and is_direct(first.model) and decides(self._program.predictor(first.request.predictor)):
+        if here and is_direct(first.model) and is_decision(self._program.predictor(first.request.predictor)):
             return self._keep(calls, self._decide(first.model, asks))
         if here:
             return [self._make(ask, first.model, digest) for ask, (_, digest) in zip(asks, calls, strict=True)]
@@ -341,7 +337,7 @@ class Performer:
     def _decide(self, model: Any, asks: Sequence[Ask]) -> list[Entry | StepFailed]:
         started = time.perf_counter()
         try:
-            evidence, _ = ask_model(self._program, model, asks)
+            evidence = ask_client(self._program, model, asks)
         except RagcError as error:
             return [StepFailed(f"{asks[0].predictor}: {error.what[:200]}")] * len(asks)
         seconds = (time.perf_counter() - started) / len(asks)
@@ -386,9 +382,9 @@ class Performer:
     def _ask(self, ask: Ask, model: Any, tracker: Any) -> Any:
         """Return a text's fields, or a decision's evidence."""
         predictor = self._program.predictor(ask.predictor)
-        if decides(predictor):
-            return ask_model(self._program, model, [ask])[0][0]
-        inputs = prompt_inputs(ask.inputs)
+        if is_decision(predictor):
+            return ask_client(self._program, model, [ask])[0]
+        inputs = to_prompt_inputs(ask.inputs)
         if isinstance(engine := getattr(model, "engine", None), WriterEngine):
             value, words_in, words_out = engine.write(predictor.signature, inputs)
             tracker.add_usage(model.model, {"prompt_tokens": words_in, "completion_tokens": words_out})
@@ -400,7 +396,7 @@ class Performer:
         if self._spending.caps.usd is None or str(model.model).startswith(LOCAL):
             return 0.0
         longest = int((model.kwargs or {}).get("max_tokens") or MOST_TOKENS)
-        return price(model, prompt_tokens(prompt_inputs(ask.inputs).values(), 1), longest)
+        return price(model, prompt_tokens(to_prompt_inputs(ask.inputs).values(), 1), longest)
 
 
 def _entry_of(value: Any, model: Any, seconds: float, spent: Spent, usage: Mapping[str, Any]) -> Entry:

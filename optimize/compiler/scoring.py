@@ -18,7 +18,7 @@ from optimize.evaluation.metrics import score_utility as utility
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
-from program.loop.parameters import Setting, Turning
+from program.loop.policy import ProgramParameters, Setting
 from program.settings import UtilitySettings
 
 ROUTING_CREDIT = 0.1
@@ -86,7 +86,7 @@ class Scoring:
         self.questions = [question for arm in arms for question in arm.questions]
         self.broken: dict[str, str] = {}
         self.weights = weights
-        self._turning = [Turning(arm.replay.program) for arm in arms]
+        self._turning = [ProgramParameters(arm.replay.program) for arm in arms]
         self._known: dict[tuple[tuple[str, float], ...], Floats] = {}
         self._grades: dict[tuple[Any, ...], tuple[float, ...]] = {}
 

@@ -28,8 +28,8 @@ from optimize.compiler.replay import Replay
 from optimize.compiler.scoring import Scores, Scoring
 from optimize.compiler.spending import KEPT_EVERY, Spending
 from optimize.compiler.study import OBJECTIVES, Study
-from program.loop.parameters import Dimension, Setting
-from program.loop.parameters import space as find_space
+from program.loop.policy import Dimension, Setting
+from program.loop.policy import find_dimensions as find_space
 from program.loop.rag import AgenticRAG
 
 SHARES = (0.15, 0.4, 1.0)

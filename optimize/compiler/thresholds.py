@@ -18,11 +18,10 @@ from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Floats, Scoring, best_row, gain_out_of_fold, survives
 from optimize.compiler.spending import Caps, Spending
 from program.errors import BudgetStop
-from program.loop.deciding import decides
-from program.loop.decisions import Decision, undecided
-from program.loop.evidence import first_look
-from program.loop.parameters import HEAVIEST, LEAST, LIGHTEST, MOST, Dimension, Setting, apply
-from program.loop.requests import Ask, Find
+from program.loop.decisions import Decision, is_decision, is_undecided
+from program.loop.evidence import preview_pool
+from program.loop.policy import HEAVIEST, LEAST, LIGHTEST, MOST, Dimension, Setting, apply_setting
+from program.loop.state import Ask, Find
 from program.signatures import BASE_PREFIX
 
 ROUTE = "classifier.route"
@@ -96,7 +95,7 @@ class LabelledCases:
         for arm in {id(arm): arm for arm, _ in self.cases}.values():
             mine = [n for n, (other, _) in enumerate(self.cases) if other is arm]
             program = arm.replay.program
-            apply(program, setting)
+            apply_setting(program, setting)
             inputs = program.predictor(self.name).signature.input_fields
             shown = [self.cases[n][1].fields for n in mine]
             asks = [Ask(self.name, {name: one[name] for name in inputs}) for one in shown]
@@ -112,7 +111,7 @@ def label_cases(arms: Sequence[Arm], demonstrations: Sequence[Demonstration], na
     some of every arm.
     """
     program = arms[0].replay.program
-    if not decides(program.predictor(name)):
+    if not is_decision(program.predictor(name)):
         return LabelledCases(name, [])
     topics = {question.cluster: arm for arm in arms for question in arm.questions}
     own = [one for one in demonstrations if one.predictor == name and one.topic in topics]
@@ -157,11 +156,11 @@ def observe_routing(arms: Sequence[Arm], setting: Setting) -> Routing:
     """Return the router's decisions on the labelled questions of the arms, under a setting."""
     found = Routing(defaultdict(list), defaultdict(list), [], [])
     for arm in arms:
-        apply(arm.replay.program, setting)
+        apply_setting(arm.replay.program, setting)
         sources = arm.replay.program.sources
         pools = arm.replay.reply_all([Find(question.question, sources) for question in arm.questions])
         asks = [
-            Ask(ROUTE, {"question": question.question, "glimpse": first_look(pool or [])})
+            Ask(ROUTE, {"question": question.question, "glimpse": preview_pool(pool or [])})
             for question, pool in zip(arm.questions, pools, strict=True)
         ]
         for question, reply in zip(arm.questions, arm.replay.reply_all(asks), strict=True):
@@ -171,7 +170,7 @@ def observe_routing(arms: Sequence[Arm], setting: Setting) -> Routing:
             if question.sources:
                 labels |= {BASE_PREFIX + name: name in question.sources for name in sources}
             for output, label in labels.items():
-                if not undecided(reply[output]):
+                if not is_undecided(reply[output]):
                     found.chances[output].append(reply[output].probability)
                     found.truths[output].append(label)
             if question.route is not None:
@@ -211,7 +210,7 @@ def _calibrate_cases(cases: LabelledCases, setting: Setting) -> list[Calibration
     found: dict[str, Calibration] = {}
     for _, _, reply, wanted in cases.decide(setting):
         for output, label in wanted.items():
-            if not undecided(reply[output]):
+            if not is_undecided(reply[output]):
                 one = found.setdefault(output, Calibration(f"{cases.name}:{output}", True, [], []))
                 one.chances.append(reply[output].probability)
                 one.truths.append(bool(label))

@@ -10,7 +10,7 @@ from typing import Any
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer, Outcome
-from program.loop.claims import claims
+from program.loop.grounding import split_claims
 from program.settings import UtilitySettings
 
 METRICS = (
@@ -198,7 +198,7 @@ def score_support(answer: Answer, text_of: Callable[[str], str]) -> float | None
         return 0.0 if answer.retrieved else None
     texts = {c.n: (c.title, text_of(c.id)) for c in answer.citations}
     held = []
-    for claim in claims(answer.text):
+    for claim in split_claims(answer.text):
         cited = [texts[n] for n in claim.cites if n in texts]
         if all(text for _, text in cited):
             quoted = " ".join(f"{title} {text}" for title, text in cited)

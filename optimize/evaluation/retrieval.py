@@ -14,10 +14,10 @@ from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import DataError
-from program.knowledge.bases import BaseSpec
-from program.knowledge.index.build import Advance, index_bases, open_bases
+from program.knowledge.index.build import Advance, index_bases
 from program.knowledge.index.fusion import STRATEGIES
-from program.knowledge.library import Library
+from program.knowledge.ingest.folder import BaseSpec
+from program.knowledge.library import Library, open_bases
 from program.project import Project
 
 BASE = "corpus"

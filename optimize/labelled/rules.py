@@ -17,7 +17,7 @@ from program.project import Project
 from program.settings import TablesSettings
 
 if TYPE_CHECKING:
-    from program.knowledge.tables import Tables
+    from program.knowledge.tables import TableSource
 
 SHARED_WORDS = 2
 """Content words that a sub-query and a passage, its title counted, share where the one surely looks up the other."""
@@ -26,7 +26,7 @@ SHARED_WORDS = 2
 class ProjectTables:
     """Every table of a project's bases of kind "tables", to read from only."""
 
-    def __init__(self, bases: Sequence[Tables] = ()) -> None:
+    def __init__(self, bases: Sequence[TableSource] = ()) -> None:
         self._bases = tuple(bases)
 
     @property
@@ -39,12 +39,10 @@ class ProjectTables:
 
         Raises `KnowledgeError` when no base can, or it is anything but a SELECT.
         """
-        from program.knowledge.tables import checked
-
         problem = KnowledgeError("The project has no tables.", 'Add a knowledge base of kind "tables".')
         for base in self._bases:
             try:
-                names, rows = base.rows(checked(sql, base.schema))
+                names, rows = base.rows(sql)
                 return _format_rows([names, *rows])
             except KnowledgeError as error:
                 problem = error
@@ -74,10 +72,9 @@ class Corpus:
 
 def read_corpus(project: Project) -> Corpus:
     """Read the passages and tables of every base, or raise `KnowledgeError`."""
-    from program.knowledge.ingest.folder import link_superseded, read_spec
-    from program.knowledge.kinds import folders
+    from program.knowledge.ingest.folder import link_superseded, list_bases, read_base
 
-    whole = link_superseded([read_spec(spec) for spec in folders(project)])
+    whole = link_superseded([read_base(spec) for spec in list_bases(project)])
     settings = project.settings.knowledge.items()
     tables = [_open_tables(project, name, base) for name, base in settings if isinstance(base, TablesSettings)]
     unread = [Flaw(f"was not read: {one.reason.rstrip('.')}", path=one.path) for one in whole.skipped]
@@ -85,12 +82,12 @@ def read_corpus(project: Project) -> Corpus:
     return Corpus(passages, ProjectTables(tables), (*unread, *whole.flaws))
 
 
-def _open_tables(project: Project, name: str, base: TablesSettings) -> Tables:
+def _open_tables(project: Project, name: str, base: TablesSettings) -> TableSource:
     # Both take long to import, and many projects have no tables; the model itself is loaded by the first question.
-    from program.knowledge.tables import Tables
+    from program.knowledge.tables import TableSource
     from program.models.encoder import shared_embedder
 
-    return Tables(name, SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
+    return TableSource(name, SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
 
 
 class Knowledge:
@@ -258,10 +255,10 @@ def _warn_of_sub_queries(question: LabelledQuestion, knowledge: Knowledge) -> It
 
 def _find_missed(sub_queries: Iterable[str], texts: Mapping[str, str], shared: int) -> list[str]:
     """Return the ids of texts that share too few words with every sub-query."""
-    from program.knowledge.index.keywords import words
+    from program.knowledge.index.keywords import split_words
 
-    asked = [set(words(query)) for query in sub_queries]
-    held = {id_: set(words(text)) for id_, text in texts.items()}
+    asked = [set(split_words(query)) for query in sub_queries]
+    held = {id_: set(split_words(text)) for id_, text in texts.items()}
     return [id_ for id_, found in held.items() if not any(len(found & query) >= shared for query in asked)]
 
 

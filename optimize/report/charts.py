@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 import numpy as np
@@ -12,19 +14,39 @@ WIDTH, HEIGHT, EDGE = 340, 170, 30
 CHARACTER = 6
 """Pixels that a character of a text is allowed."""
 BINS = 20
+WIDE = 720
+ROW = 26
+LEFT, RIGHT = 190.0, 510.0
+"""Where the axis of a plot of intervals begins and ends, in a picture WIDE across with rows of ROW."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point of a chart: where it is, and what is written beside it."""
+    """A point of a chart and what is written beside it."""
 
     x: float
     y: float
     text: str = ""
 
 
-def scatter(marks: Sequence[Mark], across: str, up: str) -> str:
-    """The points joined in order of x, those with a text drawn larger and named."""
+@dataclass(frozen=True, slots=True)
+class Whisker:
+    """A difference in one metric with its interval, whose ends may be infinite."""
+
+    metric: str
+    verdict: str
+    difference: float
+    low: float
+    high: float
+
+
+def format_signed(value: float | None) -> str:
+    """Return a difference with its sign in four digits; a dash for None."""
+    return "-" if value is None else f"{value:+.4g}"
+
+
+def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
+    """Draw points joined in order of x, those with a text larger and named."""
     if not marks:
         return ""
     xs, ys = [m.x for m in marks], [m.y for m in marks]
@@ -33,64 +55,84 @@ def scatter(marks: Sequence[Mark], across: str, up: str) -> str:
     parts = [f'<polyline class="line" points="{path}"/>']
     for m in marks:
         x, y = frame.x(m.x), frame.y(m.y)
-        parts.append(
-            f'<circle class="{"named" if m.text else "dot"}" cx="{x:.1f}" cy="{y:.1f}" r="{5 if m.text else 3}"/>'
-        )
+        kind, radius = ("named", 5) if m.text else ("dot", 3)
+        parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>')
         if m.text:
-            anchor: Literal["start", "end"] = "end" if x > WIDTH / 2 else "start"
-            shift = -8 if anchor == "end" else 8
-            parts.append(_text(x + shift, y - 7, m.text, anchor))
-    return _svg(parts + frame.axes(across, up))
+            parts.append(
+                _draw_text(x - 8, y - 7, m.text, "end") if x > WIDTH / 2 else _draw_text(x + 8, y - 7, m.text, "start")
+            )
+    return _wrap_svg(parts + frame.draw_axes(across, up))
 
 
-def cuts(no: Sequence[float], yes: Sequence[float], before: float, after: float) -> str:
-    """How a probability in [0, 1] is spread where the label is no (above) and yes (below), and where it is cut."""
+def draw_cuts(no: Sequence[float], yes: Sequence[float], before: float, after: float) -> str:
+    """Draw how probabilities spread where the label is no (above) and yes (below), and the cuts."""
     frame = _Frame(0, 1, -1, 1)
     parts = []
+    width = frame.x(1 / BINS) - frame.x(0) - 1
     for values, way, kind in ((no, 1, "no"), (yes, -1, "yes")):
         counts = np.histogram(values, bins=BINS, range=(0, 1))[0]
         top = max(int(counts.max(initial=0)), 1)
         for n, count in enumerate(counts.tolist()):
             if count:
                 a, b = sorted((frame.y(0), frame.y(way * count / top)))
-                x = frame.x(n / BINS)
-                parts.append(
-                    f'<rect class="{kind}" x="{x:.1f}" y="{a:.1f}" width="{frame.x(1 / BINS) - frame.x(0) - 1:.1f}" '
-                    f'height="{b - a:.1f}"/>'
-                )
+                place = f'x="{frame.x(n / BINS):.1f}" y="{a:.1f}" width="{width:.1f}" height="{b - a:.1f}"'
+                parts.append(f'<rect class="{kind}" {place}/>')
     for at, kind in ((before, "was"), (after, "cut")):
         x = frame.x(at)
-        parts.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{EDGE / 2}" y2="{HEIGHT - EDGE}"/>')
-    return _svg(parts + frame.axes("probability", "", ticks=False))
+        parts.append(_draw_line(kind, x, x, EDGE / 2, HEIGHT - EDGE))
+    return _wrap_svg(parts + frame.draw_axes("probability", "", ticks=False))
 
 
-def calibration(chances: Sequence[float], truths: Sequence[bool]) -> str:
-    """The share of yes labels (up) among about equal parts of the answers, in order of their probability (across)."""
+def draw_calibration(chances: Sequence[float], truths: Sequence[bool]) -> str:
+    """Draw the share of yes labels (up) in equal parts of the answers, by probability (across)."""
     order = np.argsort(chances, kind="stable")
-    parts_ = [part for part in np.array_split(order, min(8, max(1, len(order) // 8))) if len(part)]
+    groups = [part for part in np.array_split(order, min(8, max(1, len(order) // 8))) if len(part)]
     p, y = np.asarray(chances, float), np.asarray(truths, float)
-    marks = [Mark(float(p[part].mean()), float(y[part].mean())) for part in parts_]
     frame = _Frame(0, 1, 0, 1)
-    drawn = [
-        f'<line class="was" x1="{frame.x(0)}" y1="{frame.y(0)}" x2="{frame.x(1)}" y2="{frame.y(1)}"/>',
-        *(f'<circle class="dot" cx="{frame.x(m.x):.1f}" cy="{frame.y(m.y):.1f}" r="4"/>' for m in marks),
-    ]
-    return _svg(drawn + frame.axes("said", "was"))
+    parts = [_draw_line("was", frame.x(0), frame.x(1), frame.y(0), frame.y(1))]
+    for group in groups:
+        x, up = frame.x(float(p[group].mean())), frame.y(float(y[group].mean()))
+        parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{up:.1f}" r="4"/>')
+    return _wrap_svg(parts + frame.draw_axes("said", "was"))
 
 
-def bars(named: Sequence[tuple[str, float]]) -> str:
-    """One bar a name, the longest the largest."""
+def draw_bars(named: Sequence[tuple[str, float]]) -> str:
+    """Draw one bar a name, the longest the largest."""
     top = max((value for _, value in named), default=0.0) or 1.0
     parts = []
     for n, (name, value) in enumerate(named):
         y = 4 + 20 * n
         parts.append(f'<rect class="yes" x="190" y="{y}" width="{140 * value / top:.1f}" height="13"/>')
-        parts.append(_text(184, y + 11, name, "end"))
-    return _svg(parts, 20 * len(named) + 8)
+        parts.append(_draw_text(184, y + 11, name, "end"))
+    return _wrap_svg(parts, height=20 * len(named) + 8)
+
+
+def draw_whiskers(rows: Sequence[Whisker]) -> str:
+    """Draw a difference and its interval a row, zero in the middle.
+
+    Units differ, so that each row has a scale of its own: the farther end of the interval, or the difference, lies at
+    nine tenths of the axis; what is infinite ends at its edge.
+    """
+    middle, half = (LEFT + RIGHT) / 2, (RIGHT - LEFT) / 2
+    height = ROW * len(rows) + 10
+    parts = [_draw_line("zero", middle, middle, 0, height)]
+    for n, row in enumerate(rows):
+        y = ROW * n + ROW / 2 + 5
+        values = (row.difference, row.low, row.high)
+        scale = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+        unit = 0.9 * half / scale if scale else 1.0
+        dot, low, high = (min(max(middle + unit * value, LEFT), RIGHT) for value in values)
+        interval = f"{format_signed(row.difference)} [{format_signed(row.low)}, {format_signed(row.high)}]"
+        parts.append(
+            f'<g class="{row.verdict}"><text x="180" y="{y + 4}" text-anchor="end">{escape(row.metric)}</text>'
+            f'{_draw_line("bar", low, high, y, y)}<circle cx="{dot:.2f}" cy="{y}" r="4"/>'
+            f'<text x="520" y="{y + 4}">{interval}</text></g>'
+        )
+    return _wrap_svg(parts, width=WIDE, height=height, label="Difference and 95 % interval of every metric")
 
 
 class _Frame:
-    """From data to the drawing."""
+    """The axes of a chart, from data to pixels."""
 
     def __init__(self, left: float, right: float, low: float, high: float) -> None:
         self._left, self._right = left, right if right > left else left + 1
@@ -102,39 +144,40 @@ class _Frame:
     def y(self, value: float) -> float:
         return HEIGHT - EDGE - (HEIGHT - 1.5 * EDGE) * (value - self._low) / (self._high - self._low)
 
-    def axes(self, across: str, up: str, ticks: bool = True) -> list[str]:
+    def draw_axes(self, across: str, up: str, ticks: bool = True) -> list[str]:
         base = HEIGHT - EDGE
         parts = [
-            f'<line class="axis" x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{base}" y2="{base}"/>',
-            _text(WIDTH / 2, HEIGHT - 4, across, "middle"),
-            _text(2, 11, up, "start"),
-            _text(EDGE, base + 14, f"{self._left:.2g}", "middle"),
-            _text(WIDTH - EDGE, base + 14, f"{self._right:.2g}", "middle"),
+            _draw_line("axis", EDGE, WIDTH - EDGE, base, base),
+            _draw_text(WIDTH / 2, HEIGHT - 4, across, "middle"),
+            _draw_text(2, 11, up, "start"),
+            _draw_text(EDGE, base + 14, f"{self._left:.2g}", "middle"),
+            _draw_text(WIDTH - EDGE, base + 14, f"{self._right:.2g}", "middle"),
         ]
         if ticks:
-            parts += [_tick(base, self._low), _tick(self.y(self._high) + 4, self._high)]
+            parts += [_draw_tick(base, self._low), _draw_tick(self.y(self._high) + 4, self._high)]
         return parts
 
 
-def _tick(y: float, value: float) -> str:
-    """A number beside the upright axis, or from the edge over it where there is no room."""
+def _draw_tick(y: float, value: float) -> str:
+    """Return a number beside the upright axis, or from the edge over it where there is no room."""
     text = f"{value:.2g}"
     beside = len(text) * CHARACTER <= EDGE - 3
-    return _text(EDGE - 3, y, text, "end") if beside else _text(0, y, text, "start")
+    return _draw_text(EDGE - 3, y, text, "end") if beside else _draw_text(0, y, text, "start")
 
 
-def _text(x: float, y: float, text: str, anchor: Literal["start", "middle", "end"]) -> str:
-    """A text that stays in the drawing: one too long loses its beginning, and is shown whole when it is pointed at."""
+def _draw_line(kind: str, x1: float, x2: float, y1: float, y2: float) -> str:
+    return f'<line class="{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"/>'
+
+
+def _draw_text(x: float, y: float, text: str, anchor: Literal["start", "middle", "end"]) -> str:
+    """Return a text that stays in the drawing; one too long loses its beginning and is whole in its title."""
     room = {"start": WIDTH - x, "middle": 2 * min(x, WIDTH - x), "end": x}[anchor]
     most = int(room // CHARACTER)
     shown = text if len(text) <= most else "…" + text[len(text) - most + 1 :]
-    whole = f"<title>{_plain(text)}</title>" if shown != text else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{whole}{_plain(shown)}</text>'
+    title = f"<title>{escape(text)}</title>" if shown != text else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{title}{escape(shown)}</text>'
 
 
-def _svg(parts: Sequence[str], height: int = HEIGHT) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{"".join(parts)}</svg>'
-
-
-def _plain(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+def _wrap_svg(parts: Sequence[str], width: int = WIDTH, height: int = HEIGHT, label: str = "") -> str:
+    about = f' aria-label="{label}"' if label else ""
+    return f'<svg viewBox="0 0 {width} {height}" role="img"{about}>{"".join(parts)}</svg>'

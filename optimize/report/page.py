@@ -1,146 +1,182 @@
-"""`report.html`: one compile explained, in a page that needs nothing but itself."""
+"""The two HTML pages: what a compile gained, and how an offline test came out. Each needs nothing but itself."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from markupsafe import Markup
 
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import METRICS, Grade
 from optimize.evaluation.stats import PairedResult, format_p
 from optimize.report import charts
-from program.loop.parameters import Setting, is_candidate
+from program.loop.policy import Setting, is_candidate
 from program.signatures import BASE_PREFIX
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-LARGEST = 500_000  # bytes: the page is committed with its version
+LARGEST = 500_000
+"""Bytes of a compile's page, which is committed with its version."""
 SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
-"""Questions won and lost, tags, ungraded questions and decisions of a predictor that are shown at most, and characters
-of each text: the first with which the page is not too large."""
+"""Items of a list and characters of a text that are shown at most: the first with which the page is not too large."""
 GIVEN = 10  # times as long a text a predictor was given may be
-IMPORTANT = 12
-DRAWN = 20
-"""Decisions of one predictor whose charts are shown at most: a router decides on every knowledge base."""
+IMPORTANT = 12  # parameters in the chart of importances
+DRAWN = 20  # decisions of one predictor whose charts are shown at most: a router decides on every knowledge base
 PLAIN_NUMBERS = frozenset({"utility", "model_calls", "tokens", "usd", "answer_relevancy"})
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """All that a report tells.
-
-    `chosen` is the setting of `balanced`, candidates included; `given` has, by predictor, what was chosen of them;
-    `doubts` are shortcuts in the labels, a paragraph each.
-    """
+class CompileReport:
+    """All that the page of a compile tells."""
 
     name: str
+    """The program."""
     parent: str
+    """The version that it was compiled from."""
     verdict: str
+    """Whether it is better than its parent on test."""
     gain: PairedResult
+    """Utility over the parent, question by question."""
     over_plain: PairedResult
+    """Utility over plain RAG, question by question."""
     plain: Evaluation
+    """Plain RAG on test."""
     before: Evaluation
+    """The parent on test."""
     after: Evaluation
+    """The new version on test."""
     points: Mapping[str, Mapping[str, float]]
+    """`utility` and `calls` a question of each named operating point, on train (out of fold) and dev."""
     frontier: Sequence[Mapping[str, Any]]
+    """`utility` and `calls` of the settings that no other beats, on the same questions."""
     survived: Sequence[str]
-    oracle: float
+    """The points whose gain survived the folds."""
     reached: float
+    """Utility of the setting of `balanced`."""
+    oracle: float
+    """Utility of choosing the best of the settings for each question."""
     chosen: Setting
+    """The setting of `balanced`, candidates included."""
     started_from: Setting
+    """The setting before the search."""
     decisions: Sequence[Mapping[str, Any]]
+    """Decisions on labelled cases of topics they were not shown.
+
+    `parameter` is as `judge.relevance:relevant`; `cut` tells a yes-or-no decision, cut at the threshold of that name.
+    `chances` are probabilities of yes, of a choice those of the likeliest option; `truths` whether it was so.
+    """
     given: Mapping[str, Mapping[str, str]]
+    """By predictor the instruction or demonstrations chosen, as `kind` and `text`."""
     importances: Mapping[str, float]
+    """By parameter its share of the spread in utility."""
     trials: int
+    """Settings tried."""
     calls: int
+    """Model calls made."""
     usd: float
+    """US dollars spent."""
     seconds: float
+    """Seconds taken."""
     looks: int
-    doubts: Sequence[str] = ()
-    stopped_by: str = ""
-    broken: Mapping[str, str] = field(default_factory=dict)
+    """How often this test split was looked at."""
     stages: Sequence[Mapping[str, Any]] = ()
+    """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
+    doubts: Sequence[str] = ()
+    """Shortcuts in the labels, a paragraph each."""
+    stopped_by: str = ""
+    """The cap that ended the search."""
+    broken: Mapping[str, str] = field(default_factory=dict)
+    """By question why it was not graded."""
 
 
-def render(story: Story) -> bytes:
-    """The page, UTF-8, of at most LARGEST bytes: where there is more to tell, less of each text is shown."""
+def render_compile_page(report: CompileReport) -> bytes:
+    """Return the page in UTF-8, its texts cut so that it has at most LARGEST bytes."""
     for most, longest in SHOWN:
-        page = _page(story, most, longest)
+        page = _open_template("report.html.j2").render(_compile_fields(report, most, longest)).encode()
         if len(page) <= LARGEST:
             break
     return page
 
 
+def render_ab_page(found: Mapping[str, Any]) -> str:
+    """Return the page of an offline test from the JSON of `ragc ab offline --json`."""
+    arms = found.get("arms") or [found]
+    control = found.get("control") or found["a"]
+    drawn = [{"arm": arm, "plot": charts.draw_whiskers(_list_differences(arm))} for arm in arms]
+    return _open_template("offline.html").render(
+        control=control, metric=found["metric"], warnings=found["warnings"], arms=drawn
+    )
+
+
 @cache
-def _template() -> Template:
+def _open_template(name: str) -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
-    return found.get_template("report.html.j2")
+    found.filters["signed"] = charts.format_signed
+    return found.get_template(name)
 
 
-def _page(story: Story, most: int, longest: int) -> bytes:
-    chosen = story.chosen
-    won, lost = _flipped(story.before.grades, story.after.grades, longest)
-    top = sorted(story.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
-    drawn = _drawn(story, min(most, DRAWN))
-    page = _template().render(
-        name=story.name,
-        parent=story.parent,
-        verdict=story.verdict.replace("_", " "),
-        gain=story.gain,
-        p=format_p(story.gain.p),
-        over_plain=story.over_plain,
-        p_plain=format_p(story.over_plain.p),
-        survived=bool(story.survived),
-        looks=story.looks,
-        doubts=[_cut(doubt, 2 * longest) for doubt in islice(story.doubts, max(most, 1))],
-        metrics=_metrics([story.plain, story.before, story.after]),
-        frontier=Markup(_frontier(story)),
-        oracle=story.oracle,
-        reached=story.reached,
-        importances=Markup(charts.bars(top)) if top else "",
-        trials=story.trials,
-        moved=[
-            (n, story.started_from[n], value)
-            for n, value in sorted(chosen.items())
-            if n in story.started_from and abs(value - story.started_from[n]) > 1e-9 and not is_candidate(n)
+def _list_differences(arm: Mapping[str, Any]) -> list[charts.Whisker]:
+    """Return a row for every metric, the declared one first; an end that is None is infinite."""
+    rows = []
+    for name, test in {arm["metric"]: arm, **arm["others"]}.items():
+        low, high = test["ci"]
+        ends = (-math.inf if low is None else low, math.inf if high is None else high)
+        rows.append(charts.Whisker(name, test["verdict"], test["difference"], *ends))
+    return rows
+
+
+def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str, Any]:
+    """Return what the template shows: `most` items of a list, `longest` characters of a text."""
+    won, lost = _list_flipped(report.before.grades, report.after.grades, longest)
+    important = sorted(report.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
+    drawn = _select_decisions(report, min(most, DRAWN))
+    listed = max(most, 1)
+    return {
+        **{one.name: getattr(report, one.name) for one in fields(report)},
+        "verdict": report.verdict.replace("_", " "),
+        "p": format_p(report.gain.p),
+        "p_plain": format_p(report.over_plain.p),
+        "doubts": [_cut(doubt, 2 * longest) for doubt in report.doubts[:listed]],
+        "metrics": _list_metrics([report.plain, report.before, report.after]),
+        "frontier": _draw_frontier(report),
+        "importances": charts.draw_bars(important) if important else "",
+        "moved": [
+            (name, report.started_from[name], value)
+            for name, value in sorted(report.chosen.items())
+            if name in report.started_from and abs(value - report.started_from[name]) > 1e-9 and not is_candidate(name)
         ],
-        given={
-            name: {"kind": told["kind"], "text": _cut(told["text"], GIVEN * longest)}
-            for name, told in story.given.items()
+        "given": {
+            name: {"kind": one["kind"], "text": _cut(one["text"], GIVEN * longest)}
+            for name, one in report.given.items()
         },
-        decisions=[_decision(one, story.started_from, chosen) for one in drawn],
-        undrawn=len(story.decisions) - len(drawn),
-        tags={_cut(tag, longest): row for tag, row in islice(story.after.by_tag().items(), max(most, 1))},
-        won=won,
-        lost=lost,
-        most=most,
-        calls=story.calls,
-        usd=story.usd,
-        seconds=story.seconds,
-        stopped_by=story.stopped_by,
-        broken={_cut(id_, longest): _cut(why, longest) for id_, why in islice(story.broken.items(), max(most, 1))},
-    )
-    return page.encode()
+        "decisions": [_draw_decision(one, report.started_from, report.chosen) for one in drawn],
+        "undrawn": len(report.decisions) - len(drawn),
+        "tags": {_cut(tag, longest): row for tag, row in islice(report.after.by_tag().items(), listed)},
+        "won": won,
+        "lost": lost,
+        "most": most,
+        "broken": {_cut(id_, longest): _cut(why, longest) for id_, why in islice(report.broken.items(), listed)},
+    }
 
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
-def _metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
+def _list_metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
+    """Return a row for every metric that the last evaluation has, a cell for each evaluation."""
     rows = []
     for name in ("utility", *METRICS):
-        measures = [e.measure(name) for e in evaluations]
+        measures = [one.measure(name) for one in evaluations]
         if measures[-1] is None:
             continue
         scale, digits = (1, 3) if name in PLAIN_NUMBERS else (100, 1)
@@ -154,69 +190,65 @@ def _metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
     return rows
 
 
-def _frontier(story: Story) -> str:
-    """The frontier, and the named points on it; points of one place share its mark."""
+def _draw_frontier(report: CompileReport) -> str:
+    """Draw the frontier and the named points on it; points of one place share its mark."""
     names: dict[tuple[float, float], list[str]] = {}
-    for point, candidate in story.points.items():
-        names.setdefault((candidate["calls"], candidate["utility"]), []).append(point)
-    places = dict.fromkeys([*names, *((c["calls"], c["utility"]) for c in story.frontier)])
+    for name, point in report.points.items():
+        names.setdefault((point["calls"], point["utility"]), []).append(name)
+    places = dict.fromkeys([*names, *((point["calls"], point["utility"]) for point in report.frontier)])
     marks = [charts.Mark(*place, ", ".join(names.get(place, []))) for place in places]
-    return charts.scatter(marks, "model calls a question", "utility")
+    return charts.draw_scatter(marks, "model calls a question", "utility")
 
 
-def _drawn(story: Story, most: int) -> list[Mapping[str, Any]]:
-    """Of each predictor the decisions that tell most, in their order: those on no single base, then those that mattered
-    most, moved farthest, have the most cases."""
+def _select_decisions(report: CompileReport, most: int) -> list[Mapping[str, Any]]:
+    """Return `most` decisions of each predictor, in their order.
 
-    def telling(one: Mapping[str, Any]) -> tuple[bool, float, float, int]:
+    Those on no single base come first, then those that mattered most, moved farthest, have the most cases.
+    """
+
+    def rank_decision(one: Mapping[str, Any]) -> tuple[bool, float, float, int]:
         name = one["parameter"]
-        moved = abs(story.chosen.get(name, 0.5) - story.started_from.get(name, 0.5))
+        moved = abs(report.chosen.get(name, 0.5) - report.started_from.get(name, 0.5))
         on_a_base = name.rpartition(":")[2].startswith(BASE_PREFIX)
-        return not on_a_base, story.importances.get(name, 0.0), moved, len(one["chances"])
+        return not on_a_base, report.importances.get(name, 0.0), moved, len(one["chances"])
 
     by_predictor: dict[str, list[Mapping[str, Any]]] = {}
-    for one in sorted(story.decisions, key=telling, reverse=True):
+    for one in sorted(report.decisions, key=rank_decision, reverse=True):
         by_predictor.setdefault(one["parameter"].rpartition(":")[0], []).append(one)
     kept = {id(one) for found in by_predictor.values() for one in found[:most]}
-    return [one for one in story.decisions if id(one) in kept]
+    return [one for one in report.decisions if id(one) in kept]
 
 
-def _decision(one: Mapping[str, Any], was: Setting, now: Setting) -> dict[str, Any]:
+def _draw_decision(one: Mapping[str, Any], was: Setting, now: Setting) -> dict[str, Any]:
     p, y = np.asarray(one["chances"], float), np.asarray(one["truths"], bool)
     before, after = was.get(one["parameter"], 0.5), now.get(one["parameter"], 0.5)
-    drawn = Markup(charts.cuts(p[~y].tolist(), p[y].tolist(), before, after)) if one["cut"] else ""
     return {
         "name": one["parameter"],
         "n": len(p),
-        "cuts": drawn,
+        "cuts": charts.draw_cuts(p[~y].tolist(), p[y].tolist(), before, after) if one["cut"] else "",
         "before": before,
         "after": after,
         "right_before": float(np.mean((p >= before) == y)),
         "right_after": float(np.mean((p >= after) == y)),
-        "calibration": Markup(charts.calibration(one["chances"], one["truths"])),
+        "calibration": charts.draw_calibration(one["chances"], one["truths"]),
     }
 
 
-def _flipped(
+def _list_flipped(
     before: Sequence[Grade], after: Sequence[Grade], longest: int
 ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Questions whose word changed for the better, and for the worse."""
+    """Return the questions whose word changed for the better, and those for the worse."""
     won: list[dict[str, str]] = []
     lost: list[dict[str, str]] = []
     for a, b in zip(before, after, strict=True):
-        if abs(b.correct - b.wrong - a.correct + a.wrong) > 0:
-            row = {
-                "question": _cut(b.question, longest),
-                "was": _word(a),
-                "now": _word(b),
-                "before": _cut(a.answer, longest),
-                "after": _cut(b.answer, longest),
-                "before_path": _cut(" > ".join(a.path), longest),
-                "after_path": _cut(" > ".join(b.path), longest),
-            }
-            (won if b.correct - b.wrong > a.correct - a.wrong else lost).append(row)
+        gained = b.correct - b.wrong - (a.correct - a.wrong)
+        if gained:
+            row = {"was": _name_grade(a), "now": _name_grade(b), "question": b.question}
+            row |= {"before": a.answer, "before_path": " > ".join(a.path)}
+            row |= {"after": b.answer, "after_path": " > ".join(b.path)}
+            (won if gained > 0 else lost).append({name: _cut(text, longest) for name, text in row.items()})
     return won, lost
 
 
-def _word(grade: Grade) -> str:
+def _name_grade(grade: Grade) -> str:
     return "correct" if grade.correct else "wrong" if grade.wrong else "partial"

@@ -14,18 +14,18 @@ import httpx
 
 from program.errors import KnowledgeError
 
-REDIRECTS = 5
+MAX_REDIRECTS = 5
 AGENT = "ragc (+https://pypi.org/project/ragc)"
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class PrivateAddress(httpx.TransportError):
-    """A host that is, or resolves to, an address which is not public."""
+    """A host that is, or resolves to, an address that is not public."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """What was fetched; `url` is where it was in the end."""
+class FetchedFile:
+    """A reply's bytes and content type; `url` is where it was in the end."""
 
     url: str
     kind: str
@@ -49,60 +49,62 @@ class Guard:
             transport=_CheckedTransport(allow_private),
             timeout=seconds,
             follow_redirects=True,
-            max_redirects=REDIRECTS,
+            max_redirects=MAX_REDIRECTS,
             headers={"User-Agent": AGENT},
             trust_env=False,  # a proxy would resolve the name anew
         )
 
     def fetch(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: Any = None
-    ) -> Fetched:
-        """The reply to a request. Raises KnowledgeError when there is none, or none that may be had."""
+    ) -> FetchedFile:
+        """Return the reply to a request. Raises `KnowledgeError` when there is none, or none that may be had."""
         until = time.monotonic() + self.seconds
         content = bytearray()
         try:
-            extensions = {"until": until, "own": (_origin(httpx.URL(url)), tuple(headers or ()))}
+            extensions = {"until": until, "own": (_origin_of(httpx.URL(url)), tuple(headers or ()))}
             with self._client.stream(method, url, headers=headers, json=body, extensions=extensions) as reply:
                 if reply.status_code >= 400:
-                    raise self._error(
+                    raise self._make_error(
                         f"answered with status {reply.status_code}", "Look whether it works, and its key."
                     )
                 for piece in reply.iter_bytes():
                     content += piece
                     if len(content) > self.megabytes * 1e6:
-                        raise self._error(f"answered with more than {self.megabytes:g} MB", "Ask it for less.")
+                        raise self._make_error(f"answered with more than {self.megabytes:g} MB", "Ask it for less.")
                     if time.monotonic() > until:
                         raise httpx.ReadTimeout("slow")
-                return Fetched(str(reply.url), reply.headers.get("content-type", ""), bytes(content))
+                return FetchedFile(str(reply.url), reply.headers.get("content-type", ""), bytes(content))
         except httpx.TimeoutException as error:
-            raise self._error(
+            raise self._make_error(
                 f"did not answer within {self.seconds:g} seconds", "Raise `seconds`, or look whether it works."
             ) from error
         except PrivateAddress as error:
-            raise self._error(
+            raise self._make_error(
                 f"leads to {error}, which is not a public address",
                 "Set allow_private = true for it in ragc.toml if that is meant.",
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._error(f"cannot be reached ({_reason(error)})", "Check its url, and that it runs.") from error
+            raise self._make_error(
+                f"cannot be reached ({_shorten_reason(error)})", "Check its url, and that it runs."
+            ) from error
 
     def fetch_json(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: Any = None
     ) -> Any:
-        """The reply to a request as JSON. Raises KnowledgeError when it is none."""
+        """Return the reply to a request as JSON. Raises `KnowledgeError` when it is none."""
         found = self.fetch(url, method=method, headers=headers, body=body)
         try:
             return json.loads(found.content)
         except (ValueError, RecursionError) as error:
             kind = found.kind.partition(";")[0] or "nothing known"
-            raise self._error(f"answered with {kind}, not with JSON", "Check its url.") from error
+            raise self._make_error(f"answered with {kind}, not with JSON", "Check its url.") from error
 
-    def _error(self, what: str, mend: str) -> KnowledgeError:
+    def _make_error(self, what: str, mend: str) -> KnowledgeError:
         return KnowledgeError(f"{self.who} {what}.", mend)
 
 
 class _CheckedTransport(httpx.BaseTransport):
-    """Looks a host up, checks what it finds, and connects to just that."""
+    """A transport that looks a host up, checks its addresses, and connects to just those."""
 
     def __init__(self, allow_private: bool) -> None:
         self.allow_private = allow_private
@@ -115,11 +117,11 @@ class _CheckedTransport(httpx.BaseTransport):
         if time.monotonic() > request.extensions["until"]:
             raise httpx.ConnectTimeout("slow")
         origin, own = request.extensions["own"]
-        if _origin(request.url) != origin:  # a key is for the host that it was given for
+        if _origin_of(request.url) != origin:  # a key is for the host that it was given for
             for name in own:
                 request.headers.pop(name, None)
-        addresses = _addresses(request.url)
-        if not self.allow_private and not all(public(address) for address in addresses):
+        addresses = _look_up(request.url)
+        if not self.allow_private and not all(is_public(address) for address in addresses):
             raise PrivateAddress(request.url.host)
         failed: httpx.ConnectError | None = None
         for address in addresses:
@@ -142,8 +144,8 @@ class _CheckedTransport(httpx.BaseTransport):
         self._inner.close()
 
 
-def public(address: str) -> bool:
-    """True when an IP address belongs to the public internet, whatever other address it wraps."""
+def is_public(address: str) -> bool:
+    """Tell whether an IP address belongs to the public internet, whatever other address it wraps."""
     found: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         if found.sixtofour or found.teredo:
@@ -155,11 +157,11 @@ def public(address: str) -> bool:
     return found.is_global and not found.is_multicast
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+def _origin_of(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _addresses(url: httpx.URL) -> list[str]:
+def _look_up(url: httpx.URL) -> list[str]:
     port = url.port or (443 if url.scheme == "https" else 80)
     try:
         found = socket.getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
@@ -168,6 +170,6 @@ def _addresses(url: httpx.URL) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-def _reason(error: Exception) -> str:
+def _shorten_reason(error: Exception) -> str:
     known = {httpx.TooManyRedirects: "too many redirects", httpx.InvalidURL: "its url is no url"}
     return known.get(type(error), " ".join(str(error).split())[:120].rstrip(".") or type(error).__name__)

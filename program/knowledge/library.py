@@ -1,4 +1,4 @@
-"""All of a project's sources under one roof: described, searched together, looked up by id."""
+"""All of a project's sources under one roof: opened, described, searched together, looked up by id."""
 
 from __future__ import annotations
 
@@ -7,27 +7,32 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from datetime import date
+from functools import lru_cache
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from program.errors import KnowledgeError
-from program.knowledge.bases import KINDS, BaseSpec, check_bases
-from program.knowledge.documents import DEPTH, Documents, pool
-from program.knowledge.index.fusion import GRAPH, RRF_K, WEIGHT, Method, fuse
-from program.knowledge.index.generation import Index
-from program.knowledge.index.poolfile import PoolFile
-from program.knowledge.index.rerank import Reranker
-from program.knowledge.index.store import SERVER_ABOVE, IndexReport, build_index, open_index
+from program.knowledge.documents import DEPTH, Documents, HybridSearch
+from program.knowledge.index.build import IndexSettings, open_index
+from program.knowledge.index.fusion import GRAPH, RRF_K, WEIGHT, Method, Reranker, fuse
+from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import ArrayVectors
-from program.models.encoder import Embedder
-from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, unique
+from program.knowledge.ingest.folder import BaseSpec
+from program.models.encoder import Embedder, shared_embedder
+from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats
+from program.project import Project
+from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
+from program.storage import DiskCache
 
-__all__ = ["BaseSpec", "IndexReport", "Library", "build_index"]
-
-Failed = Callable[[str, KnowledgeError], None]
-"""Told the name of a source that was left out, and why."""
-
-KEPT = 1024  # candidate lists kept; one of 120 passages is about 50 kB
+ReportFailure = Callable[[str, KnowledgeError], None]
+"""Called with the name of a source that was left out, and why."""
+MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
+MAX_BYTES = 200_000_000  # of the file of candidate lists; one takes 10 to 20 kB
+_NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"
 
 
 class Library:
@@ -47,7 +52,8 @@ class Library:
         self.reranker = reranker
         self.index = index
         self.embedder = embedder
-        documents = [Documents(card, index, embedder) for card in cards] if index else []
+        search = HybridSearch(index, embedder) if index else None
+        documents = [Documents(card, search) for card in cards] if search else []
         self._indexed = {d.name for d in documents}
         self.sources: dict[str, Source] = {}
         for source in (*documents, *extra):
@@ -56,12 +62,8 @@ class Library:
                 raise KnowledgeError(twice, "Rename one of them in ragc.toml.")
             self.sources[source.name] = source
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[object, ...], tuple[Passage, ...]] = OrderedDict()
-        self._file: PoolFile | None = None
-
-    def remember_in(self, folder: Path) -> None:
-        """Keeps what searches find in a file there, too, so that another process need not search again."""
-        self._file = PoolFile(folder / "searched.sqlite")
+        self._pools: OrderedDict[tuple[object, ...], tuple[Passage, ...]] = OrderedDict()
+        self._cache: DiskCache | None = None
 
     @classmethod
     def open(
@@ -70,57 +72,48 @@ class Library:
         folder: str | Path,
         embedder: Embedder,
         extra: Sequence[Source] = (),
-        *,
-        qdrant_url: str = "",
-        server_above: int = SERVER_ABOVE,
+        settings: IndexSettings = IndexSettings(),
         reranker: Reranker | None = None,
     ) -> Library:
-        """The library of a project indexed in `folder`; `extra` are sources made elsewhere.
+        """Return the library of bases indexed in `folder`, and of `extra` sources made elsewhere.
 
-        A `reranker` reads the best of each document base together with the question.
-
-        Raises KnowledgeError when a base is of an unknown kind or not in the index, or the index is absent,
-        damaged, or made with another embedder. Without bases no index is needed.
+        A `reranker` reads the best of each document base together with the question. Without bases no index is needed.
+        Raises `KnowledgeError` when a base is not in the index, or the index is absent, damaged, or made with another
+        embedder.
         """
-        check_bases(bases)
-        index = open_index(folder, embedder, qdrant_url=qdrant_url, server_above=server_above) if bases else None
+        index = open_index(folder, embedder, settings) if bases else None
         return cls([b.card() for b in bases], index, embedder, extra, reranker)
+
+    def remember_in(self, folder: Path) -> None:
+        """Keep what searches find in a file there, too, so that another process need not search again."""
+        self._cache = DiskCache(folder / "searched.sqlite", MAX_BYTES)
 
     @property
     def corpus_digest(self) -> str:
-        """Identifies the passages of all document bases."""
+        """A digest of the passages of all document bases."""
         return self.index.corpus_digest if self.index else _NOTHING
 
     @property
     def index_digest(self) -> str:
-        """Identifies the passages together with how they were indexed."""
+        """A digest of the passages together with how they were indexed."""
         return self.index.index_digest if self.index else _NOTHING
 
     def content_digest(self, name: str) -> str:
-        """Identifies what a search of that source can bring; empty when it may change unseen."""
+        """Return a digest of what a search of that source can bring; empty when it may change unseen."""
         return self.index_digest if name in self._indexed else str(getattr(self.sources.get(name), "digest", ""))
 
     def searches_here(self, sources: Sequence[str]) -> bool:
-        """True when these sources are arrays in this process, so that no search of them waits for anything."""
+        """Tell whether these sources are arrays in this process: no search of them waits for anything."""
         arrays = self.index is not None and isinstance(self.index.vectors, ArrayVectors)
         return arrays and self._indexed.issuperset(sources)
 
     def describe(self) -> list[SourceCard]:
-        """The card of every source, in the project's order."""
+        """Return the card of every source, in the project's order."""
         return [source.describe() for source in self.sources.values()]
 
     def passages(self) -> list[Passage]:
-        """Every passage of the document bases, unscored, in order of base and file."""
+        """Return every passage of the document bases, unscored, in order of base and file."""
         return list(self.index.passages) if self.index else []
-
-    def passage(self, id: str) -> Passage:
-        """The passage of that id. Raises KnowledgeError when there is none."""
-        row = self.index.rows.get(id) if self.index else None
-        if self.index is None or row is None:
-            near = get_close_matches(id, self.index.rows, 1) if self.index else []
-            hint = f"Did you mean {near[0]!r}?" if near else "List the ids with: ragc search PROJECT QUESTION"
-            raise KnowledgeError(f"No passage has the id {id!r}.", hint)
-        return self.index.passages[row]
 
     def candidates(
         self,
@@ -130,12 +123,12 @@ class Library:
         filters: Filters = NO_FILTERS,
         graph: bool = True,
         *,
-        failed: Failed | None = None,
+        failed: ReportFailure | None = None,
     ) -> list[Passage]:
-        """The pooled candidates of the named sources (None: of all), each with its part scores, no id twice.
+        """Return the pooled candidates of the named sources (None: of all), with their part scores, no id twice.
 
         The query is embedded once, and the graph walked once (or not at all), however many sources are searched. A
-        source that fails is left out, and `failed` told of it; when every one fails, the first one's KnowledgeError
+        source that fails is left out, and `failed` told of it; when every one fails, the first one's `KnowledgeError`
         is raised.
         """
         names = list(sources if sources is not None else self.sources)
@@ -146,7 +139,7 @@ class Library:
         errors: list[tuple[str, KnowledgeError]] = []
         for name in names:
             try:
-                found.extend(self._candidates(query, name, depth, filters, graph))
+                found.extend(self._find_candidates(query, name, depth, filters, graph))
             except KnowledgeError as error:
                 errors.append((name, error))
         if errors and len(errors) == len(names):
@@ -154,7 +147,7 @@ class Library:
         for name, problem in errors:
             if failed is not None:
                 failed(name, problem)
-        return unique(found)
+        return drop_repeats(found)
 
     async def acandidates(
         self,
@@ -163,9 +156,9 @@ class Library:
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
         *,
-        failed: Failed | None = None,
+        failed: ReportFailure | None = None,
     ) -> list[Passage]:
-        """`candidates` without holding up the event loop."""
+        """Return `candidates` without holding up the event loop."""
         return await asyncio.to_thread(self.candidates, query, sources, depth, filters, failed=failed)
 
     def search(
@@ -180,80 +173,130 @@ class Library:
         graph: float = GRAPH,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
-        failed: Failed | None = None,
+        failed: ReportFailure | None = None,
     ) -> list[Passage]:
-        """The best `k` passages of the named sources under one fusion, best first."""
+        """Return the best `k` passages of the named sources under one fusion, best first."""
         pooled = self.candidates(query, sources, max(k, depth), filters, graph > 0, failed=failed)
         return fuse(pooled, weight, k, method, rrf_k, graph)
 
-    async def asearch(
-        self,
-        query: str,
-        sources: Sequence[str] | None = None,
-        k: int = 8,
-        weight: float = WEIGHT,
-        *,
-        method: Method = "convex",
-        rrf_k: int = RRF_K,
-        graph: float = GRAPH,
-        depth: int = DEPTH,
-        filters: Filters = NO_FILTERS,
-    ) -> list[Passage]:
-        """`search` without holding up the event loop."""
-        return await asyncio.to_thread(
-            self.search,
-            query,
-            sources,
-            k,
-            weight,
-            method=method,
-            rrf_k=rrf_k,
-            graph=graph,
-            depth=depth,
-            filters=filters,
-        )
-
-    def glimpse(self, query: str, k: int) -> list[Passage]:
-        """The best `k` over all document sources by the default fusion: a first look before any routing."""
-        found = pool(self.index, self.embedder, query, max(k, DEPTH), graph=False) if self.index and k > 0 else []
-        for name, source in self.sources.items():
-            if name not in self._indexed and source.describe().kind in KINDS:
-                found.extend(self._candidates(query, name, max(k, DEPTH), NO_FILTERS, graph=False))
-        return fuse(found, WEIGHT, k)
-
-    def _candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
+    def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
+        """Return a source's candidates, from memory or the file where all that it holds stays as it is."""
         source = self.sources[name]
-        digest = self._fixed(name)
+        indexed = name in self._indexed
+        digest = self.index_digest if indexed else str(getattr(source, "loaded", ""))
         if not digest:  # it may change under us
             return source.candidates(query, depth, filters)
-        key = (query, name, depth, filters, graph, digest, self.embedder.digest, self._reranked_by(name))
+        reranker = self.reranker if indexed else None
+        model = reranker.name if reranker else ""
+        key = (query, name, depth, filters, graph, digest, self.embedder.digest, model)
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        found = self._file.get(key, self.index) if self._file else None
-        if found is None:
-            found = self._found(source, query, depth, filters, graph)
-            if self._file:
-                self._file.put(key, found, self.index)
+            if key in self._pools:
+                self._pools.move_to_end(key)
+                return self._pools[key]
+        pool = self._read_pool(key)
+        if pool is None:
+            if isinstance(source, Documents):
+                pool = tuple(source.candidates(query, depth, filters, graph=graph))
+            else:
+                pool = tuple(source.candidates(query, depth, filters))
+            pool = tuple(reranker.rerank(query, pool)) if reranker else pool
+            self._write_pool(key, pool)
         with self._lock:
-            self._kept[key] = found
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return found
+            self._pools[key] = pool
+            while len(self._pools) > MAX_POOLS:
+                self._pools.popitem(last=False)
+        return pool
 
-    def _found(self, source: Source, query: str, depth: int, filters: Filters, graph: bool) -> tuple[Passage, ...]:
-        if not isinstance(source, Documents):
-            return tuple(source.candidates(query, depth, filters))
-        found = tuple(source.candidates(query, depth, filters, graph=graph))
-        return tuple(self.reranker.rerank(query, found)) if self.reranker is not None else found
+    def _read_pool(self, key: tuple[object, ...]) -> tuple[Passage, ...] | None:
+        text = repr((_digest_code(), *key))
+        kept = self._cache.get([text]).get(text) if self._cache else None
+        try:
+            return tuple(map(self._decode_passage, orjson.loads(kept))) if kept is not None else None
+        except (ValueError, TypeError, KeyError):  # a damaged entry is found anew
+            return None
 
-    def _fixed(self, name: str) -> str:
-        """Identifies all that a source holds for as long as this library is open; empty when that may change."""
-        return self.index_digest if name in self._indexed else str(getattr(self.sources[name], "loaded", ""))
+    def _write_pool(self, key: tuple[object, ...], pool: Sequence[Passage]) -> None:
+        if self._cache:
+            self._cache.put({repr((_digest_code(), *key)): orjson.dumps([self._encode_passage(p) for p in pool])})
 
-    def _reranked_by(self, name: str) -> str:
-        return self.reranker.name if self.reranker is not None and name in self._indexed else ""
+    def _encode_passage(self, passage: Passage) -> Any:
+        """Return what is kept of a passage: its id and scores where the index has it, else all."""
+        scores = {name: float(score) for name, score in passage.scores.items()}
+        if self.index and passage.id in self.index.rows:
+            return [passage.id, float(passage.score), passage.method, scores, passage.reason]
+        return passage.rescored(float(passage.score), passage.method, scores)
+
+    def _decode_passage(self, entry: Any) -> Passage:
+        if isinstance(entry, list):
+            if self.index is None:
+                raise KeyError(entry[0])
+            return self.index.passages[self.index.rows[entry[0]]].rescored(*entry[1:])
+        return Passage(**{**entry, "as_of": date.fromisoformat(entry["as_of"]) if entry["as_of"] else None})
 
 
-_NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"
+def open_bases(
+    project: Project,
+    bases: Sequence[BaseSpec],
+    folder: Path,
+    embedder: Embedder | None = None,
+    extra: Sequence[Source] = (),
+) -> Library:
+    """Return the library of document bases indexed in `folder`, and of `extra`, under a project's settings."""
+    models = project.settings.models
+    reranker = Reranker(models.rerank) if models.rerank else None
+    found = embedder or shared_embedder(models.embed)
+    return Library.open(bases, folder, found, extra, IndexSettings.from_project(project.settings), reranker)
+
+
+def open_sources(project: Project, embedder: Embedder) -> list[Source]:
+    """Return every source that is no folder of files; a web base without a provider or its key is none.
+
+    Raises `KnowledgeError` for one that cannot be opened.
+    """
+    found = [_open_source(project, name, base, embedder) for name, base in project.settings.knowledge.items()]
+    return [source for source in found if source is not None]
+
+
+def _open_source(project: Project, name: str, base: KnowledgeSettings, embedder: Embedder) -> Source | None:
+    card = SourceCard(name, base.kind, base.about, base.asks, base.not_)
+    if isinstance(base, TablesSettings):
+        from program.knowledge.tables import TableSource
+
+        return TableSource(name, card, project.place(base), embedder)
+    if isinstance(base, HttpSettings):
+        from program.knowledge.web import JsonApi
+
+        return JsonApi(card, base, embedder)
+    if isinstance(base, WebSettings):
+        from program.knowledge.web import WebSearch, has_provider
+
+        return WebSearch(card, base, embedder) if has_provider(base) else None
+    return _open_package(card, base, embedder) if isinstance(base, PackageSettings) else None
+
+
+def _open_package(card: SourceCard, base: PackageSettings, embedder: Embedder) -> Source:
+    """Return the source of an installed package: its entry point is called as (card, options, embedder)."""
+    (point, *_) = entry_points(group=SOURCES, name=base.kind)
+    package = point.dist.name if point.dist else point.value
+    try:
+        source = point.load()(card, base.options, embedder)
+    except Exception as error:
+        raise KnowledgeError(
+            f"The source {card.name!r} of the package {package} cannot be opened: {type(error).__name__}: {error}.",
+            f"Correct `options` under [knowledge.{card.name}] in ragc.toml, or ask whoever makes {package}.",
+        ) from error
+    if not isinstance(source, Source) or source.name != card.name:
+        raise KnowledgeError(
+            f"What the package {package} made for {card.name!r} is not a source of that name.",
+            "Its maker can run it through program.knowledge.testing.SourceConformance.",
+        )
+    return source
+
+
+@lru_cache(maxsize=1)
+def _digest_code() -> str:
+    """Return a digest of this package's code: what other code found is not taken for what this would."""
+    found = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import sqlglot
 from sqlglot import exp
@@ -10,7 +10,6 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
 from program.errors import KnowledgeError
-from program.models.table_schema import Schema
 
 MOST_ROWS = 200
 MOST_CHARACTERS = 8_000
@@ -27,25 +26,25 @@ _SETS = (exp.SetOperation, exp.Into, exp.Lock, exp.Command, exp.DDL, exp.DML, ex
          exp.Parameter, exp.SessionParameter, exp.Lateral, exp.Unnest, exp.Values)  # fmt: skip
 
 
-def checked(sql: str, schema: Schema) -> str:
-    """The statement written afresh, without comments, limited to 200 rows, safe to run on that schema.
+def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str) -> str:
+    """Return the statement written afresh, limited to 200 rows, safe to run.
 
-    Raises `KnowledgeError` unless it is exactly one SELECT that reads only known tables and columns and
-    calls only allowed functions. Recursive expressions, set operations and table functions are refused.
+    `columns` names the columns of each table. Raises `KnowledgeError` unless it is exactly one SELECT that reads only
+    these and calls only allowed functions. Recursive expressions, set operations and table functions are refused.
     """
     if len(sql) > MOST_CHARACTERS:
         raise KnowledgeError(f"The SQL is longer than {MOST_CHARACTERS} characters.", _MEND)
     try:
-        parsed = sqlglot.parse(sql, dialect=schema.dialect)
+        parsed = sqlglot.parse(sql, dialect=dialect)
         statements = [s for s in parsed if s is not None]
         if len(statements) != 1 or not isinstance(statements[0], exp.Select):
             raise KnowledgeError("The SQL is not exactly one SELECT statement.", _MEND)
         select = statements[0]
-        for problem in _problems(select, schema):
+        for problem in _find_problems(select, columns):
             raise KnowledgeError(f"The SQL is refused: {problem}.", _MEND)
-        columns = {t.name: {c.name: "TEXT" for c in t.columns} for t in schema.tables}
-        qualify(select.copy(), dialect=schema.dialect, schema=columns, validate_qualify_columns=True)
-        return str(_limited(select).sql(dialect=schema.dialect, comments=False))
+        typed = {table: dict.fromkeys(names, "TEXT") for table, names in columns.items()}
+        qualify(select.copy(), dialect=dialect, schema=typed, validate_qualify_columns=True)
+        return str(_limit_rows(select).sql(dialect=dialect, comments=False))
     except SqlglotError as error:
         first = str(error).splitlines()[0].rstrip(".")
         raise KnowledgeError(f"The SQL cannot be understood: {first}.", _MEND) from error
@@ -53,9 +52,9 @@ def checked(sql: str, schema: Schema) -> str:
         raise KnowledgeError("The SQL is nested too deeply.", _MEND) from error
 
 
-def _problems(select: exp.Select, schema: Schema) -> Iterator[str]:
-    known = {t.name.lower() for t in schema.tables}
-    known |= {c.alias_or_name.lower() for c in select.find_all(exp.CTE)}
+def _find_problems(select: exp.Select, columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    own = {table.lower() for table in columns}
+    known = own | {c.alias_or_name.lower() for c in select.find_all(exp.CTE)}
     tables = list(select.find_all(exp.Table))
     if not tables:
         yield "it reads no table"
@@ -63,13 +62,13 @@ def _problems(select: exp.Select, schema: Schema) -> Iterator[str]:
         yield f"it names more than {MOST_TABLES} tables"
     for table in tables:
         if not isinstance(table.this, exp.Identifier) or table.db or table.catalog:
-            yield f"{table.sql(dialect=schema.dialect)} is no table of this knowledge base"
+            yield f"{table.sql()} is no table of this knowledge base"
         elif table.name.lower() not in known:
             yield f"there is no table {table.name}"
     for node in select.walk():
         if isinstance(node, exp.With) and node.recursive:
             yield "a recursive expression is not allowed"
-        elif isinstance(node, exp.CTE) and node.alias_or_name.lower() in {t.name.lower() for t in schema.tables}:
+        elif isinstance(node, exp.CTE) and node.alias_or_name.lower() in own:
             yield f"{node.alias_or_name} hides a table"
         elif isinstance(node, _SETS):
             yield f"{node.key.upper()} is not allowed"
@@ -79,7 +78,7 @@ def _problems(select: exp.Select, schema: Schema) -> Iterator[str]:
                 yield f"the function {name} is not allowed"
 
 
-def _limited(select: exp.Select) -> exp.Select:
+def _limit_rows(select: exp.Select) -> exp.Select:
     limit = select.args.get("limit")
     count = limit.expression if isinstance(limit, exp.Limit) else None
     if isinstance(count, exp.Literal) and count.name.isdigit() and int(count.name) <= MOST_ROWS:

@@ -18,11 +18,10 @@ COLUMNS_MOST = 200
 
 
 def load_folder(folder: Path, connection: Connection) -> None:
-    """Makes one table of each `*.csv` file of a folder, named after the file.
+    """Make one table of each `*.csv` file of a folder, named after the file.
 
-    A column is integer or real when every cell that is not empty is; else text (a number with a leading
-    zero is an identifier, so text). Dates stay text, ISO ones are recognised later. Empty cells are NULL.
-    Raises `KnowledgeError` when there is no such file or one is not a table.
+    A column is integer or real when every cell that is not empty is; else text (a number with a leading zero is an
+    identifier, so text). Empty cells are NULL. Raises `KnowledgeError` when there is no such file or one is no table.
     """
     files = sorted(p for p in folder.glob("*.csv") if p.is_file()) if folder.is_dir() else []
     if not files:
@@ -32,14 +31,14 @@ def load_folder(folder: Path, connection: Connection) -> None:
     metadata = MetaData()
     named: dict[str, Path] = {}
     for file in files:
-        header, rows = read_csv(file)
-        name = _identifier(file.stem)
+        header, rows = read_csv_table(file)
+        name = _name_column(file.stem)
         if name in named:
             raise KnowledgeError(
                 f"{file.name} and {named[name].name} would both become the table {name}.", "Rename one of them."
             )
         named[name] = file
-        kinds = [_type([row[i] for row in rows]) for i in range(len(header))]
+        kinds = [_column_type([row[i] for row in rows]) for i in range(len(header))]
         table = Table(name, metadata, *(Column(h, kind) for h, kind in zip(header, kinds, strict=True)))
         table.create(connection)
         casts = [int if isinstance(k, Integer) else float if isinstance(k, Float) else str for k in kinds]
@@ -50,8 +49,8 @@ def load_folder(folder: Path, connection: Connection) -> None:
             connection.execute(table.insert(), typed)
 
 
-def read_csv(file: Path) -> tuple[list[str], list[list[str]]]:
-    """The header (as column names) and the rows of a CSV file, cells stripped, each row as long as the header."""
+def read_csv_table(file: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header, as column names, and the rows of a CSV file, cells stripped."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.reader(lines, strict=True)
@@ -66,7 +65,7 @@ def read_csv(file: Path) -> tuple[list[str], list[list[str]]]:
         ) from error
     if not numbered:
         raise KnowledgeError(f"{file.name} is empty.", "Give it a header line with column names, or remove it.")
-    header = [_identifier(cell) if cell else "" for cell in numbered[0][1]]
+    header = [_name_column(cell) if cell else "" for cell in numbered[0][1]]
     _check_header(file, header)
     for line, row in numbered[1:]:
         if len(row) != len(header):
@@ -89,12 +88,12 @@ def _check_header(file: Path, header: Sequence[str]) -> None:
         raise KnowledgeError(f"{file.name} has no header: its first line is all numbers.", "Put column names first.")
 
 
-def _identifier(text: str) -> str:
-    """A name as SQL likes it: words joined by underscores; `_` when nothing is left."""
+def _name_column(text: str) -> str:
+    """Return a name as SQL likes it: words joined by underscores, or `_`."""
     return re.sub(r"\W+", "_", text.strip()).strip("_") or "_"
 
 
-def _type(cells: Sequence[str]) -> TypeEngine[int] | TypeEngine[float] | TypeEngine[str]:
+def _column_type(cells: Sequence[str]) -> TypeEngine[int] | TypeEngine[float] | TypeEngine[str]:
     filled = [c for c in cells if c]
     if filled and all(_INTEGER.fullmatch(c) for c in filled):
         return Integer()

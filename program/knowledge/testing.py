@@ -1,7 +1,7 @@
-"""The checks every Source passes, for pytest: subclass `SourceConformance` and give it two fixtures.
+"""The checks that every Source passes, for pytest: subclass `SourceConformance` and give it two fixtures.
 
 `source` is the source under test; `query` is a question that finds at least two of its passages. A subclass
-named `Test...` is then collected like any other test class.
+named `Test...` is then collected like any other test class. The traits are classes of their own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from program.passage import AUTHORITY, Filters, Source
 DEPTH = 20
 
 
-class SourceConformance:
-    """One method a rule of the `Source` protocol; each takes the fixtures `source` and `query`."""
+class EverySource:
+    """The `Source` protocol."""
 
     def test_it_is_a_source_and_its_card_has_its_name(self, source: Source) -> None:
         card = source.describe()
@@ -57,6 +57,15 @@ class SourceConformance:
         wide = {p.id for p in source.candidates(query, DEPTH)}
         assert {p.id for p in source.search(query, 3)} <= wide
 
+    def test_asking_for_nothing_finds_nothing(self, source: Source, query: str) -> None:
+        assert source.search(query, 0) == []
+        assert source.candidates(query, 0) == []
+        assert source.search(" \n", 5) == []
+
+
+class SteadySource:
+    """A source that finds the same whoever asks at the same time."""
+
     def test_the_same_query_finds_the_same_passages(self, source: Source, query: str) -> None:
         assert source.search(query, 5) == source.search(query, 5)
         assert source.candidates(query, DEPTH) == source.candidates(query, DEPTH)
@@ -67,16 +76,15 @@ class SourceConformance:
             assert all(found == alone for found in threads.map(lambda _: source.search(query, 5), range(16)))
 
     def test_async_search_finds_what_search_finds(self, source: Source, query: str) -> None:
-        async def both() -> list[object]:
+        async def search_together() -> list[object]:
             return list(await asyncio.gather(*(source.asearch(query, 5) for _ in range(4))))
 
         alone = source.search(query, 5)
-        assert all(found == alone for found in asyncio.run(both()))
+        assert all(found == alone for found in asyncio.run(search_together()))
 
-    def test_asking_for_nothing_finds_nothing(self, source: Source, query: str) -> None:
-        assert source.search(query, 0) == []
-        assert source.candidates(query, 0) == []
-        assert source.search(" \n", 5) == []
+
+class FilteredSource:
+    """A source that obeys authority and date filters."""
 
     def test_filters_admit_only_what_they_say(self, source: Source, query: str) -> None:
         everything = source.candidates(query, 10_000)
@@ -96,3 +104,7 @@ class SourceConformance:
         none = Filters(not_before=date(9999, 12, 31))
         assert source.search(query, 5, none) == []
         assert source.candidates(query, DEPTH, none) == []
+
+
+class SourceConformance(EverySource, SteadySource, FilteredSource):
+    """One method a rule; each takes the fixtures `source` and `query`."""

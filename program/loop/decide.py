@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from program.answer import StoppedBy
-from program.loop.knobs import Tuning
+from program.loop.policy import Tuning
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Decisions asked directly of a decision client: what DSPy would send, without writing it anew for each question.
+"""Who answers a predictor, what is asked of a decision client, and the probabilities read by thresholds.
 
 A compiled predictor carries hundreds of demonstrations. DSPy serialises all of them for every call, which costs
 far more than the decision. The request is therefore taken once from DSPy, kept, and sent again with other inputs;
@@ -10,109 +10,185 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Protocol
 
 import dspy
-from dspy.adapters.types.decision import Choice, Score
+from dspy.adapters.types.decision import Choice, Score, decision_type
+
+from program.loop.state import Ask, Program, Runtime
+from program.models.catalog import JUDGED, LOCAL
+from program.passage import Passage
+from program.signatures import Chance, excerpts
 
 Evidence = dict[str, Any]
 """By output: the probability of a Noul, those of a Choice by option, or those of a Score in order of its levels; None
 where nobody could tell."""
 
+_DEFAULT_TRACE = dspy.settings.trace  # an optimizer puts a list of its own in its place
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decoded decision, read like DSPy's `Noul`, `Choice` and `Score`; `level` is the last one's. One that is
-    `undecided` is denied."""
+    """A decoded decision, read like DSPy's `Noul`, `Choice` and `Score`."""
 
     value: Any
     probability: float
     probabilities: Mapping[Any, float] | None = None
     level: int | None = None
+    """The level of a Score."""
     undecided: bool = False
+    """Whether a model was asked and its reply could not be read; it counts as denied."""
+
+
+UNDECIDED = Decision(False, 0.0, undecided=True)
 
 
 def decode(evidence: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Decision]:
-    """The decisions that evidence stands for under a predictor's `fields` (thresholds and weights)."""
-    return {name: _decision(found, fields.get(name, {})) for name, found in evidence.items()}
+    """Return the decisions that evidence stands for under a predictor's `fields` (thresholds and weights)."""
+    return {name: _decide(found, fields.get(name, {})) for name, found in evidence.items()}
 
 
-def undecided(decision: Any) -> bool:
-    """True when a model was asked and its reply could not be read: what stands for it is no score.
+def is_undecided(decision: Any) -> bool:
+    """Tell whether a model was asked and its reply could not be read: what stands for it is no score.
 
     DSPy's own decisions, which come while an optimizer watches, have no such mark.
     """
     return getattr(decision, "undecided", False) is True
 
 
-def evidence_of(prediction: dspy.Prediction) -> Evidence:
-    """The probabilities behind a prediction."""
-    return {
-        name: _in_order(value.probabilities)
-        if isinstance(value, Score)
-        else dict(value.probabilities)
-        if isinstance(value, Choice)
-        else value.probability
-        for name, value in prediction.items()
-    }
-
-
-def _in_order(probabilities: Mapping[Any, float]) -> list[float]:
-    """The probabilities of a Score's levels, from the lowest on."""
-    return [probabilities[level] for level in sorted(probabilities, key=int)]
+def read_chances(chances: Sequence[Any], count: int, threshold: float) -> list[Decision]:
+    """Return a decision for each of `count` numbered things; undecided are those a list of `Chance` leaves out."""
+    read = [Chance.model_validate(chance) for chance in chances]  # a record has them in JSON values
+    found = {chance.n: chance.probability for chance in read}
+    return [_decide(found.get(n), {"threshold": threshold}) for n in range(1, count + 1)]
 
 
 def mean_level(found: Sequence[float]) -> float:
-    """The value of a Score, as DSPy takes it: the mean of its levels, by their probabilities."""
+    """Return the value of a Score, as DSPy takes it: the mean of its levels, weighted by their probabilities."""
     return sum(level * p for level, p in enumerate(found)) / sum(found)
 
 
-def jsonable(value: Any) -> Any:
-    """An input as it is sent and saved: excerpts as objects, lists as lists."""
+def to_jsonable(value: Any) -> Any:
+    """Return an input as it is sent and saved: excerpts as objects, lists as lists."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [jsonable(item) for item in value]
+        return [to_jsonable(item) for item in value]
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
+def to_prompt_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs as a signature takes them: passages as numbered excerpts."""
+    return {name: _prompt_value(value) for name, value in inputs.items()}
+
+
+class RunnableProgram(Program, Protocol):
+    """A program with the models that answer its predictors, as drivers and a compile need it."""
+
+    runtime: Runtime
+    requests: RequestCache
+
+    def predictor(self, name: str) -> dspy.Predict: ...
+
+    def doubt_of(self, predictor: str) -> float:
+        """The certainty under which a cascade passes a decision of that predictor on to its second model."""
+
+
+def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping[str, Any] | None = None) -> Any:
+    """Return the model that answers a predictor: its own when it has one, else the program's for that output."""
+    models = program.runtime.models
+    if predictor.lm:
+        return predictor.lm
+    if is_decision(predictor):
+        return models.decider(predictor.signature)
+    if judges_many(predictor):
+        return models.decider(predictor.signature).chat
+    return models.writer(inputs or {})
+
+
+def clients_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the models that may have to be asked about these inputs: one, or both of a cascade."""
+    client = client_of(program, predictor, inputs)
+    return (client.first, client.second) if hasattr(client, "second") else (client,)
+
+
+def all_clients_of(program: RunnableProgram, predictor: dspy.Predict) -> list[Any]:
+    """Return every model that may have to be asked, whatever the inputs, each once; also that for a second draft."""
+    clients = [client for strict in (False, True) for client in clients_of(program, predictor, {"strict": strict})]
+    return list({id(client): client for client in clients}.values())
+
+
+def is_embedded(client: Any) -> bool:
+    """Tell whether a model runs in this process, and so cannot hang on a network."""
+    return str(client.model).startswith(LOCAL) and not hasattr(client, "awaits")
+
+
 def is_direct(client: Any) -> bool:
-    """True when the client takes decisions as structure, not as a prompt."""
+    """Tell whether a client takes decisions as structure, not as a prompt."""
     return getattr(client, "supports_decision_requests", False) is True
 
 
+def is_decision(predictor: dspy.Predict) -> bool:
+    """Tell whether every output of the predictor is a decision."""
+    return _only_decisions(predictor.signature)
+
+
+def judges_many(predictor: dspy.Predict) -> bool:
+    """Tell whether the predictor's outputs are lists of decisions, as a chat model is asked for them."""
+    return not is_decision(predictor) and not JUDGED.isdisjoint(predictor.signature.output_fields)
+
+
+def is_untraced() -> bool:
+    """Tell whether no optimizer collects DSPy's trace, so that decisions may go straight to their client."""
+    return dspy.settings.trace is _DEFAULT_TRACE
+
+
+def ask_client(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
+    """Return what one client says of decisions, those of one predictor in a batch when it takes batches."""
+    found: list[Evidence] = []
+    for name, group in groupby(asks, key=attrgetter("predictor")):
+        predictor, inputs = program.predictor(name), [to_prompt_inputs(ask.inputs) for ask in group]
+        if is_direct(client):
+            found += program.requests.ask_many(name, predictor, client, inputs)
+        else:
+            found += [_read_prediction(predictor(lm=client, **one)) for one in inputs]
+    return found
+
+
 @dataclass(slots=True)
-class Requests:
+class RequestCache:
     """The requests of a program's predictors, kept until a predictor's demonstrations or questions change."""
 
     _kept: dict[str, _Request] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Requests:
-        return Requests()  # a copy of a program may be given other demonstrations
+    def __deepcopy__(self, memo: dict[int, Any]) -> RequestCache:
+        return RequestCache()  # a copy of a program may be given other demonstrations
 
     def kept(self, predictors: Mapping[str, dspy.Predict]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-        """The state and questions of every predictor that was asked with what it has now."""
-        return [request.put for name, request in sorted(self._kept.items()) if request.fits(predictors[name])]
+        """Return the state and questions of every predictor that was asked with what it has now."""
+        return [
+            (request.state, request.questions)
+            for name, request in sorted(self._kept.items())
+            if request.fits(predictors[name])
+        ]
 
     def ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
-        """The client's evidence for these inputs."""
+        """Return the client's evidence for these inputs."""
         return self.ask_many(name, predictor, client, [inputs])[0]
 
     async def aask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
-        """The client's evidence for these inputs, awaited."""
+        """Await the client's evidence for these inputs."""
         return await self._request(name, predictor, client, inputs).aask(client, inputs)
 
     def ask_many(
         self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]
     ) -> list[Evidence]:
-        """The client's evidence for each of several inputs, all at once when it has a `batch`."""
+        """Return the client's evidence for each of several inputs, all at once when it has a `batch`."""
         if not inputs:
             return []
         return self._request(name, predictor, client, inputs[0]).ask(client, inputs)
-
-    def part(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """What is sent for these inputs: the state and the questions."""
-        state, questions = self._request(name, predictor, client, inputs).put
-        return {**state, "inputs": written(inputs)}, questions
 
     def _request(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> _Request:
         request = self._kept.get(name)
@@ -134,12 +210,8 @@ class _Request:
         listener = _Listener(client)
         with dspy.context(trace=None):
             predictor(lm=listener, **inputs)
-        self._state = listener.state
-        self._questions = listener.questions
-
-    @property
-    def put(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        return self._state, self._questions
+        self.state = listener.state
+        self.questions = listener.questions
 
     def fits(self, predictor: dspy.Predict) -> bool:
         return (
@@ -150,33 +222,16 @@ class _Request:
         )
 
     def ask(self, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Evidence]:
-        sent = [written(one) for one in inputs]
+        sent = [_as_sent(one) for one in inputs]
         if (batch := getattr(client, "batch", None)) is not None:
-            found = batch(self._state, self._questions, sent)
+            found = batch(self.state, self.questions, sent)
         else:
-            found = [client(state={**self._state, "inputs": one}, questions=self._questions) for one in sent]
-        return [evidence_from(answers, self._questions) for answers in found]
+            found = [client(state={**self.state, "inputs": one}, questions=self.questions) for one in sent]
+        return [_read_answers(answers, self.questions) for answers in found]
 
     async def aask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
-        state = {**self._state, "inputs": written(inputs)}
-        return evidence_from(await client.acall(state=state, questions=self._questions), self._questions)
-
-
-def written(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs as they are sent."""
-    return {name: jsonable(value) for name, value in inputs.items()}
-
-
-def evidence_from(answers: Mapping[str, Mapping[str, Any]], questions: Mapping[str, Any]) -> Evidence:
-    """The probabilities in what a decision client replied to questions."""
-    return {
-        name: None
-        if "undecided" in answer
-        else _in_order(answer["probabilities"])
-        if questions[name]["type"] == "score"
-        else answer.get("noul", answer.get("probabilities"))
-        for name, answer in answers.items()
-    }
+        state = {**self.state, "inputs": _as_sent(inputs)}
+        return _read_answers(await client.acall(state=state, questions=self.questions), self.questions)
 
 
 class _Listener:
@@ -200,25 +255,70 @@ class _Listener:
 def _any_answer(question: Mapping[str, Any]) -> dict[str, Any]:
     if question["type"] == "noul":
         return {"noul": 0.5}
-    if question["type"] == "score":
-        levels = len(question["criteria"])
-        return {"probabilities": dict.fromkeys(range(levels), 1 / levels), "confidence": 0}
-    return {"probabilities": {label: 1 / len(question["criteria"]) for label in question["criteria"]}, "confidence": 0}
+    levels = len(question["criteria"])
+    labels = range(levels) if question["type"] == "score" else question["criteria"]
+    return {"probabilities": dict.fromkeys(labels, 1 / levels), "confidence": 0}
 
 
 def _wording(predictor: dspy.Predict) -> list[Any]:
     return [(name, c.get("instructions"), c.get("criteria")) for name, c in predictor.fields.items()]
 
 
-def _decision(found: Any, config: Mapping[str, Any]) -> Decision:
-    """As DSPy decodes it: a threshold on a probability, or weights on a table; ties go to the raw winner."""
+def _as_sent(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: to_jsonable(value) for name, value in inputs.items()}
+
+
+def _read_answers(answers: Mapping[str, Mapping[str, Any]], questions: Mapping[str, Any]) -> Evidence:
+    """Return the probabilities in what a decision client replied to questions."""
+    return {
+        name: None
+        if "undecided" in answer
+        else _order_levels(answer["probabilities"])
+        if questions[name]["type"] == "score"
+        else answer.get("noul", answer.get("probabilities"))
+        for name, answer in answers.items()
+    }
+
+
+def _read_prediction(prediction: dspy.Prediction) -> Evidence:
+    """Return the probabilities behind a prediction of DSPy's."""
+    return {
+        name: _order_levels(value.probabilities)
+        if isinstance(value, Score)
+        else dict(value.probabilities)
+        if isinstance(value, Choice)
+        else value.probability
+        for name, value in prediction.items()
+    }
+
+
+def _order_levels(probabilities: Mapping[Any, float]) -> list[float]:
+    """Return the probabilities of a Score's levels, from the lowest on."""
+    return [probabilities[level] for level in sorted(probabilities, key=int)]
+
+
+@lru_cache(maxsize=256)
+def _only_decisions(signature: type[dspy.Signature]) -> bool:
+    return all(decision_type(field) is not None for field in signature.output_fields.values())
+
+
+def _prompt_value(value: Any) -> Any:
+    if isinstance(value, Passage):
+        return excerpts([value])[0]
+    if isinstance(value, list | tuple):
+        return excerpts(value) if value and isinstance(value[0], Passage) else list(value)
+    return value
+
+
+def _decide(found: Any, config: Mapping[str, Any]) -> Decision:
+    """Decode as DSPy does: a threshold on a probability, or weights on a table; ties go to the raw winner."""
     if isinstance(found, dict):
         weights = config.get("weights", {})
         raw = max(found, key=found.__getitem__)
         chosen = max(found, key=lambda label: (found[label] * weights.get(label, 1.0), label == raw))
         return Decision(chosen, found[chosen], found)
     if found is None:
-        return Decision(False, 0.0, undecided=True)
+        return UNDECIDED
     if isinstance(found, list):
         value = mean_level(found)
         cuts = config.get("cuts") or [n + 0.5 for n in range(len(found) - 1)]

@@ -1,4 +1,4 @@
-"""Who performs what the loop asks for: one after another, in parallel, or streaming.
+"""Who performs what the loop asks for: one after another, in parallel, or streaming; on time and metered.
 
 A step has its deadline, and a request that fails, or comes too late, is thrown into the loop as `StepFailed`.
 """
@@ -6,69 +6,66 @@ A step has its deadline, and a request that fails, or comes too late, is thrown 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import contextvars
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing
+from functools import partial
+from threading import Thread
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import LMError
 
 from program.answer import Answer
-from program.loop.consulting import grouped
-from program.loop.performing import aperform, perform, streamed
-from program.loop.requests import Ask, Reply, Request, StepFailed
-from program.loop.running import Run
-from program.serve.tracing import reason
-
-if TYPE_CHECKING:
-    from program.loop.rag import AgenticRAG
-
-WRITER = "generator.answer"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """A step of the path, as soon as it is taken."""
-
-    note: str
+from program.errors import ModelError
+from program.loop.decisions import RunnableProgram, ask_client
+from program.loop.grounding import known_addresses
+from program.loop.metering import Driver, Event, PreparedRequest, Tell, Token, is_draft
+from program.loop.state import Ask, Find, Reply, Request, search_arguments
+from program.models.adapter import PlainListener, speaking
+from program.models.cascade import settled
+from program.models.fence import LinkFilter
+from program.passage import Passage
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A piece of the drafted answer. A draft may yet be withheld: the `Answer` that follows is what counts."""
-
-    text: str
-
-
-Event = Progress | Token | Answer
-
-
-def run(question: str, program: AgenticRAG) -> Answer:
-    """The answer, each request performed in turn."""
-    current = Run(question, program)
+def run(question: str, program: RunnableProgram) -> Answer:
+    """Return the answer, each request performed in turn."""
+    driver = Driver(question, program)
     try:
-        requests = current.first()
+        requests = driver.start()
         while True:
-            requests = current.next(_performed(current, requests))
+            try:
+                replies = [_perform(driver, request) for request in requests]
+            except Exception as error:
+                requests = driver.fail(requests, error)
+            else:
+                requests = driver.resume(replies)
     except StopIteration as stop:
-        return current.finish(stop.value)
+        return driver.finish(stop.value)
 
 
-async def arun(question: str, program: AgenticRAG, tell: Callable[[Event], None] | None = None) -> Answer:
-    """The answer, the requests of one step performed in parallel; `tell` hears of progress and tokens."""
-    current = Run(question, program)
-    told = 0
+async def arun(question: str, program: RunnableProgram, tell: Tell | None = None) -> Answer:
+    """Return the answer, the requests of a step performed in parallel; `tell` hears of progress and tokens."""
+    driver = Driver(question, program, tell)
     try:
-        requests = current.first()
+        requests = driver.start()
         while True:
-            if tell is not None:
-                told = _tell_path(current, told, tell)
-            requests = current.next(await _aperformed(current, requests, tell))
+            try:
+                async with asyncio.timeout(driver.seconds_for(requests)), asyncio.TaskGroup() as tasks:
+                    under_way = [tasks.create_task(_aperform(driver, request)) for request in requests]
+            except Exception as error:
+                requests = driver.fail(requests, _first_of(error))
+            except BaseExceptionGroup as errors:
+                raise _first_of(errors) from None
+            else:
+                requests = driver.resume([task.result() for task in under_way])
     except StopIteration as stop:
-        if tell is not None:
-            _tell_path(current, told, tell)
-        return current.finish(stop.value)
+        return driver.finish(stop.value)
 
 
-async def stream(question: str, program: AgenticRAG) -> AsyncIterator[Event]:
-    """Progress and tokens as they come, the answer last. Abandoned, it stops the work and leaves no task behind."""
+async def stream(question: str, program: RunnableProgram) -> AsyncIterator[Event]:
+    """Yield progress and tokens as they come, the answer last. Abandoned, it stops the work and leaves no task."""
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     task = asyncio.create_task(arun(question, program, events.put_nowait))
     task.add_done_callback(lambda _: events.put_nowait(None))
@@ -81,58 +78,119 @@ async def stream(question: str, program: AgenticRAG) -> AsyncIterator[Event]:
         await asyncio.wait({task})
 
 
-def _tell_path(current: Run, told: int, tell: Callable[[Event], None]) -> int:
-    for note in current.path[told:]:
-        tell(Progress(note))
-    return len(current.path)
+def _perform(driver: Driver, request: Request) -> Reply:
+    """Return the reply to one request."""
+    call = driver.prepare(request)
+    program = driver.program
+    with driver.spending(call) as spent:
+        if isinstance(request, Find):
+            search = partial(
+                program.runtime.library.candidates, *search_arguments(request), failed=driver.note_degraded
+            )
+            return driver.note(call, _run_within(call.limit, search), spent, {})
+        if call.direct:
+            return driver.note_decision(call, _run_within(call.limit, partial(_decide, program, call, request)), spent)
+        reply = None
+        with speaking(call.client), dspy.track_usage() as tracker:
+            try:
+                reply = _run_within(call.limit, partial(call.predictor, lm=call.client, **call.inputs))
+            except LMError as error:
+                driver.replace_judge(call, spent, error)
+        return driver.note(call, reply, spent, tracker.get_total_tokens())
 
 
-def _performed(current: Run, requests: list[Request]) -> list[Reply] | StepFailed:
-    try:
-        groups = grouped(current.program, requests)
-        return _in_order(groups, [perform(current, [requests[at] for at in group]) for group in groups])
-    except Exception as error:
-        return _failure(requests, error)
+async def _aperform(driver: Driver, request: Request) -> Reply:
+    """Return the reply to one request, awaited; the writer's words are told as they come."""
+    call = driver.prepare(request)
+    program = driver.program
+    async with driver.aspending(call) as spent:
+        if isinstance(request, Find):
+            library = program.runtime.library
+            found = await library.acandidates(*search_arguments(request), failed=driver.note_degraded)
+            return driver.note(call, found, spent, {})
+        if call.direct:
+            return driver.note_decision(call, await _adecide(program, call, request), spent)
+        reply = None
+        with speaking(call.client), dspy.track_usage() as tracker:
+            try:
+                if driver.tell is not None and is_draft(request):
+                    reply = await _stream_draft(call, request.inputs["passages"], program.links, driver.tell)
+                else:
+                    reply = await call.predictor.acall(lm=call.client, **call.inputs)
+            except LMError as error:
+                driver.replace_judge(call, spent, error)
+        return driver.note(call, reply, spent, tracker.get_total_tokens())
 
 
-async def _aperformed(
-    current: Run, requests: list[Request], tell: Callable[[Event], None] | None
-) -> list[Reply] | StepFailed:
-    try:
-        async with asyncio.timeout(current.seconds_for(requests)):
-            if len(requests) == 1:
-                first = requests[0]
-                if tell is not None and isinstance(first, Ask) and first.predictor == WRITER:
-                    return [await streamed(current, first, lambda text: tell(Token(text)))]
-                return await aperform(current, requests)
-            groups = grouped(current.program, requests)
-            async with asyncio.TaskGroup() as tasks:  # one that fails takes the others with it
-                under_way = [tasks.create_task(aperform(current, [requests[at] for at in g])) for g in groups]
-            return _in_order(groups, [task.result() for task in under_way])
-    except BaseExceptionGroup as group_:
-        error = _first_of(group_)
-        if isinstance(error, Exception):
-            return _failure(requests, error)
-        raise error from None
-    except Exception as error:
-        return _failure(requests, error)
+def _decide(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[Mapping[str, Any]]:
+    """Return what each client that was asked says: the second of a cascade only where the first is in doubt."""
+    said: list[Mapping[str, Any]] = []
+    for client in call.clients:
+        said += ask_client(program, client, [ask])
+        if settled(said[-1], program.doubt_of(ask.predictor)):
+            break
+    return said
 
 
-def _in_order(groups: list[list[int]], replies: list[list[Reply]]) -> list[Reply]:
-    """The replies of groups, in the order of the requests that were grouped."""
-    by_place = {
-        at: reply for group, found in zip(groups, replies, strict=True) for at, reply in zip(group, found, strict=True)
-    }
-    return [by_place[at] for at in sorted(by_place)]
+async def _adecide(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[Mapping[str, Any]]:
+    """Decide as `_decide`: a language model is awaited, an embedded one works in another thread."""
+    said: list[Mapping[str, Any]] = []
+    for client in call.clients:
+        if hasattr(client, "awaits"):
+            said.append(await program.requests.aask(ask.predictor, call.predictor, client, call.inputs))
+        else:
+            said += await asyncio.to_thread(ask_client, program, client, [ask])
+        if settled(said[-1], program.doubt_of(ask.predictor)):
+            break
+    return said
 
 
-def _failure(requests: list[Request], error: BaseException) -> StepFailed:
-    names = ", ".join(r.predictor if isinstance(r, Ask) else "search" for r in requests[:1])
-    return StepFailed(f"{names}: {reason(error)}")
+async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], links: Sequence[str], tell: Tell) -> Reply:
+    """Return the writer's reply; its words are told as they come. Raises what the writer raises."""
+    output = next(iter(call.predictor.signature.output_fields))
+    # One streaming wrapper a request: a shared one drops tokens when requests overlap.
+    kind = PlainListener if hasattr(call.client, "adapter") else dspy.streaming.StreamListener
+    listener = kind(signature_field_name=output, predict=call.predictor, allow_reuse=True)
+    filtered = LinkFilter(known_addresses(passages, links))
+    reply: Reply = None
+    streaming = dspy.streamify(call.predictor, stream_listeners=[listener], async_streaming=True, is_async_program=True)
+    async with aclosing(streaming(lm=call.client, **call.inputs)) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, dspy.streaming.StreamResponse):
+                if text := filtered.feed(piece.chunk):
+                    tell(Token(text))
+            elif isinstance(piece, dspy.Prediction):
+                reply = piece
+    if text := filtered.rest():
+        tell(Token(text))
+    if reply is None:
+        raise ModelError("The writing model's stream ended without an answer.", "Ask again, or try without streaming.")
+    return reply
 
 
-def _first_of(errors: BaseExceptionGroup[Any]) -> BaseException:
-    first: BaseException = errors
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first
+def _run_within(seconds: float | None, work: Callable[[], Any]) -> Any:
+    """Return what blocking work returns or raises, or raise `TimeoutError`; work that hangs is left to its thread.
+
+    Without a limit the work is done in this thread.
+    """
+    if seconds is None:
+        return work()
+    if seconds <= 0:
+        raise TimeoutError
+    done: Future[Any] = Future()
+    context = contextvars.copy_context()
+
+    def body() -> None:
+        try:
+            done.set_result(context.run(work))
+        except BaseException as error:
+            done.set_exception(error)
+
+    Thread(target=body, daemon=True).start()
+    return done.result(seconds)
+
+
+def _first_of(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

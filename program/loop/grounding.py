@@ -1,61 +1,101 @@
-"""The writing stage: a draft, checked claim by claim, written again, looked up once more, or withdrawn."""
+"""A draft written, its claims checked against the passages they cite, and what of it can be said."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-from program.answer import Answer, Outcome, StoppedBy
-from program.loop.claims import Claim, claims, statements
-from program.loop.decide import rounds_left
-from program.loop.judging import weigh
-from program.loop.requests import Ask, Reply, Request, StepFailed
-from program.loop.retrieval import CLAIM, search_claims
-from program.loop.state import State, share
+from program.answer import Answer, Citation, Outcome, StoppedBy
+from program.loop.decisions import read_chances
+from program.loop.state import DRAFT, Ask, Reply, Request, State, StepFailed, format_share, list_ids
+from program.models.fence import addresses, unlinked
 from program.passage import Passage
+from program.signatures import CitedClaim, Statement
 
 MOST_CLAIMS = 2  # looked up again, of those without support
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
+FOUND_NOTHING = "I could not find this in the knowledge I have"
+_MARK = re.compile(r"\[(\d{1,3})\]")
+_MARK_AT_END = re.compile(r"\[(\d{1,3})\]\Z")
+_LONGEST_MARK = len("[999]")
+_CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
+_Drafting = Generator[list[Request], list[Reply], "Draft"]
 
 
-def write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
-    """The grounded answer, or None when nothing of it can be upheld."""
-    draft = yield from _draft(state, strict=False)
-    if not draft.strip():
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A stretch of the answer up to its citation marks. `cites` holds passage numbers, from 1."""
+
+    text: str
+    cites: tuple[int, ...]
+
+    @property
+    def bare(self) -> str:
+        """The claim without its marks."""
+        return _MARK.sub("", self.text).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A drafted text and what became of its claims."""
+
+    text: str
+    stated: tuple[Claim, ...] = ()
+    upheld: tuple[Claim, ...] = ()
+    """The claims that their cited passages support; one that cites nothing is not upheld."""
+    responsive: Any = None
+    """The decision on the whole draft, where it came with that on its claims."""
+
+    @property
+    def unsupported(self) -> list[str]:
+        """The claims without support, each once."""
+        return list(dict.fromkeys(claim.bare for claim in self.stated if claim not in self.upheld))
+
+
+def write_draft(state: State) -> _Drafting:
+    """Return a draft whose claims are checked; one with an unsupported claim is written once more, strictly."""
+    draft = yield from _write(state, strict=False)
+    if not draft.text.strip() or not state.tuning.ground:
+        return draft
+    draft = yield from _check_claims(state, draft.text)
+    return (yield from write_strictly(state)) if len(draft.upheld) < len(draft.stated) else draft
+
+
+def write_strictly(state: State) -> _Drafting:
+    """Return a checked draft that quotes rather than paraphrases."""
+    draft = yield from _write(state, strict=True)
+    return (yield from _check_claims(state, draft.text))
+
+
+def conclude(state: State, draft: Draft, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
+    """Return the answer that a draft comes to, or None when nothing of it can be upheld."""
+    if not draft.text.strip():
         return None
     if not state.tuning.ground:
-        confidence = yield from _confidence(state, draft, stopped_by)
-        return None if confidence is None else _answered(state, draft, confidence, stopped_by)
-    stated, upheld, whole = yield from _checked(state, draft)
-    if len(upheld) < len(stated):
-        draft = yield from _draft(state, strict=True)
-        stated, upheld, whole = yield from _checked(state, draft)
-    unsupported = _not_looked_up(state, [claim for claim in stated if claim not in upheld])[:MOST_CLAIMS]
-    if unsupported and state.tuning.search_claims and _more(state):
-        before = list(state.kept)
-        yield from search_claims(state, unsupported)
-        yield from weigh(state)
-        known = {passage.id for passage in before}
-        state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
-        if len(state.kept) > len(before):
-            draft = yield from _draft(state, strict=True)
-            stated, upheld, whole = yield from _checked(state, draft)
-    if not upheld:
+        confidence = yield from _estimate_confidence(state, draft.text, stopped_by)
+        return None if confidence is None else _answer_with_conflicts(state, draft.text, confidence, stopped_by)
+    if not draft.upheld:
         return None
-    (reply,) = yield [replace(whole, foreseen=whole) if upheld == stated else _responsive(state, upheld)]
-    responsive = float(reply["responsive"].probability)
-    state.path.append(f"responsive {share(responsive)}")
-    if not reply["responsive"].value or responsive < state.tuning.answer_above:
+    decision = draft.responsive
+    if decision is None or draft.upheld != draft.stated:
+        (reply,) = yield [_ask_responsive(state, draft.upheld)]
+        decision = reply["responsive"]
+    responsive = float(decision.probability)
+    state.path.append(f"responsive {format_share(responsive)}")
+    if not decision.value or responsive < state.tuning.answer_above:
         return None
-    supported = len(upheld) / len(stated)
-    return _answered(state, _text(upheld), responsive * supported, stopped_by, supported)
+    supported = len(draft.upheld) / len(draft.stated)
+    text = " ".join(claim.text for claim in draft.upheld)
+    return _answer_with_conflicts(state, text, responsive * supported, stopped_by, supported)
 
 
-def draft_request(state: State, strict: bool) -> Ask:
-    """The request for a text from the kept passages."""
+def ask_draft(state: State, strict: bool) -> Ask:
+    """Return the request for a text from the kept passages."""
     looked_up = state.queries or [state.question]
     return Ask(
-        "generator.answer",
+        DRAFT,
         {
             "question": state.question,
             "sub_queries": tuple(state.queries),
@@ -66,30 +106,115 @@ def draft_request(state: State, strict: bool) -> Ask:
     )
 
 
-def _draft(state: State, strict: bool) -> Generator[list[Request], list[Reply], str]:
-    (reply,) = yield [draft_request(state, strict)]
-    state.path.append("generate strictly" if strict else "generate")
-    return str(reply["answer"])
+def make_answer(
+    state: State,
+    text: str,
+    outcome: Outcome,
+    confidence: float,
+    passages: Sequence[Passage] = (),
+    stopped_by: StoppedBy = StoppedBy.DONE,
+    supported: float = 1.0,
+) -> Answer:
+    """Return the answer of a question; the marks of its text point into `passages`.
 
-
-def _checked(state: State, draft: str) -> Generator[list[Request], list[Reply], tuple[list[Claim], list[Claim], Ask]]:
-    """The draft's claims, those that their cited passages support, and what was asked ahead of the whole draft.
-
-    A claim that cites nothing is not upheld.
+    Whoever wrote the text, here it loses the links, images and tags that a passage may have planted.
     """
-    stated = claims(draft)
-    whole = _responsive(state, stated)
-    cites = [_cited(state.kept, claim) for claim in stated]
-    checked = [(claim, passages) for claim, passages in zip(stated, cites, strict=True) if passages]
-    asks = [Ask("grounder.support", {"claim": c.bare, "passages": passages}) for c, passages in checked]
-    replies = (yield [replace(asks[0], ahead=(whole,)), *asks[1:]]) if asks else []
-    upheld = [claim for (claim, _), reply in zip(checked, replies, strict=True) if reply["supported"].value]
+    known = known_addresses(passages, state.program.links)
+    text, citations = cite_passages(unlinked(text, known), passages)
+    return Answer(
+        text=text,
+        outcome=outcome,
+        citations=tuple(replace(citation, title=unlinked(citation.title, known)) for citation in citations),
+        confidence=min(1.0, max(0.0, confidence)),
+        stopped_by=stopped_by,
+        route=state.plan.route,
+        sources=state.plan.bases,
+        strategy=state.chosen,
+        retrieved=list_ids(state.kept),
+        found=list_ids(state.found),
+        supported=supported,
+        rounds=tuple(state.rounds),
+    )
+
+
+def abstain(state: State, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Answer:
+    """Return the answer that says what is missing, and names the nearest passage that was found."""
+    state.path.append("abstain")
+    nearest = (state.kept or state.found)[:1]
+    missing = missing.strip(" .?")
+    text = f"{FOUND_NOTHING}: {missing}." if missing else f"{FOUND_NOTHING}."
+    if nearest:
+        text += f" The nearest that I found is “{nearest[0].title}”. [1]"
+    return make_answer(state, text, Outcome.ABSTAIN, confidence, nearest, stopped_by)
+
+
+def known_addresses(passages: Iterable[Passage], hosts: Sequence[str]) -> set[str]:
+    """Return the web addresses that an answer may repeat: stated by a passage, of a host that the project names."""
+    return addresses((passage.text for passage in passages), hosts) if hosts else set()
+
+
+def split_claims(answer: str) -> list[Claim]:
+    """Split an answer into its claims; text after the last mark is a claim that cites nothing."""
+    found = (match[0].strip() for match in _CLAIM.finditer(answer))
+    return [Claim(text, tuple(dict.fromkeys(int(n) for n in _MARK.findall(text)))) for text in found if text]
+
+
+def statements(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[Statement, ...]:
+    """Return claims as a judge of the whole draft sees them: each under the title of the first passage it cites."""
+    return tuple(
+        Statement(title=next((passages[n - 1].title for n in claim.cites if n <= len(passages)), ""), text=claim.bare)
+        for claim in stated
+    )
+
+
+def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation, ...]]:
+    """Renumber an answer's marks from 1 in order of use, and return it with the citations they stand for.
+
+    A mark that points at no passage is taken out: an answer cites only what the writer was given.
+    """
+    order: dict[int, int] = {}
+
+    def renumber(match: re.Match[str]) -> str:
+        return f"[{order.setdefault(int(match[1]), len(order) + 1)}]"
+
+    text = _MARK.sub(renumber, _drop_unknown_marks(answer, len(passages))).strip()
+    marks = tuple(
+        Citation(new, p.source, p.id, p.title, p.reason) for old, new in order.items() for p in (passages[old - 1],)
+    )
+    return text, marks
+
+
+def _write(state: State, strict: bool) -> _Drafting:
+    (reply,) = yield [ask_draft(state, strict)]
+    state.path.append("generate strictly" if strict else "generate")
+    return Draft(str(reply["answer"]))
+
+
+def _check_claims(state: State, text: str) -> _Drafting:
+    """Return the draft with those of its claims that their cited passages support."""
+    stated = split_claims(text)
+    checked = [claim for claim in stated if _cited(state.kept, claim)]
+    supported: list[Any] = []
+    responsive = None
+    if checked and state.program.judges_at_once:
+        (reply,) = yield [_ask_at_once(state, stated, checked)]
+        if reply is not None:
+            threshold = state.program.threshold("grounder.support", "supported")
+            supported = read_chances(reply["supported"], len(checked), threshold)
+            threshold = state.program.threshold("grounder.responsive", "responsive")
+            (responsive,) = read_chances(reply["responsive"], 1, threshold)
+    if checked and not supported:
+        asks = [Ask("grounder.support", {"claim": c.bare, "passages": _cited(state.kept, c)}) for c in checked]
+        supported = [reply["supported"] for reply in (yield [*asks])]
+    upheld = [claim for claim, decision in zip(checked, supported, strict=True) if decision.value]
     state.path.append(f"ground {len(upheld)}/{len(stated)}")
-    return stated, upheld, whole
+    return Draft(text, tuple(stated), tuple(upheld), responsive)
 
 
-def _confidence(state: State, draft: str, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], float | None]:
-    """How probably a draft that is not checked claim by claim is right; None when that is too little to say it.
+def _estimate_confidence(
+    state: State, text: str, stopped_by: StoppedBy
+) -> Generator[list[Request], list[Reply], float | None]:
+    """Return how probably an unchecked draft is right; None when that is too little to say it.
 
     The draft of a routed question is put to it once, if that costs no call or the draft may be withheld for it. Else
     judged evidence says it itself, and where nothing was judged it is half of what the evidence was taken for, which is
@@ -101,15 +226,21 @@ def _confidence(state: State, draft: str, stopped_by: StoppedBy) -> Generator[li
     if not (tuning.route and wanted) or state.tripped():
         return otherwise
     try:
-        (reply,) = yield [_responsive(state, claims(draft))]
+        (reply,) = yield [_ask_responsive(state, split_claims(text))]
     except StepFailed:  # the draft is there all the same
         return otherwise
     responsive = float(reply["responsive"].probability)
-    state.path.append(f"responsive {share(responsive)}")
+    state.path.append(f"responsive {format_share(responsive)}")
     return None if responsive < tuning.answer_above else responsive
 
 
-def _responsive(state: State, stated: Sequence[Claim]) -> Ask:
+def _ask_at_once(state: State, stated: Sequence[Claim], checked: Sequence[Claim]) -> Ask:
+    claims = [CitedClaim(n=n, text=claim.bare, cites=list(claim.cites)) for n, claim in enumerate(checked, 1)]
+    inputs = {"question": state.question, "claims": claims, "passages": state.kept}
+    return Ask("grounder.claims", {**inputs, "answer": statements(stated, state.kept)})
+
+
+def _ask_responsive(state: State, stated: Sequence[Claim]) -> Ask:
     return Ask("grounder.responsive", {"question": state.question, "answer": statements(stated, state.kept)})
 
 
@@ -117,23 +248,24 @@ def _cited(kept: Sequence[Passage], claim: Claim) -> list[Passage]:
     return [kept[n - 1] for n in claim.cites if 1 <= n <= len(kept)]
 
 
-def _not_looked_up(state: State, stated: Iterable[Claim]) -> list[str]:
-    """The claims, each once, without those that an earlier draft made and that were searched for then."""
-    return [text for text in dict.fromkeys(claim.bare for claim in stated) if (CLAIM, text) not in state.ranked]
-
-
-def _more(state: State) -> bool:
-    return rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped())
-
-
-def _text(upheld: Iterable[Claim]) -> str:
-    return " ".join(claim.text for claim in upheld)
-
-
-def _answered(state: State, text: str, confidence: float, stopped_by: StoppedBy, supported: float = 1.0) -> Answer:
-    """The answer; what was overruled is mentioned, and cited, after it."""
+def _answer_with_conflicts(
+    state: State, text: str, confidence: float, stopped_by: StoppedBy, supported: float = 1.0
+) -> Answer:
+    """Return the answer; what was overruled is mentioned, and cited, after it."""
     passages = list(state.kept)
     for conflict in state.conflicts:
         passages.append(conflict.overruled)
         text += f" (another source says otherwise; the {conflict.reason} one is followed) [{len(passages)}]"
-    return state.answer(text, Outcome.ANSWERED, confidence, passages, stopped_by, supported)
+    return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported)
+
+
+def _drop_unknown_marks(answer: str, passages: int) -> str:
+    """Return the answer without marks of no passage, nor those that are marks only once another is gone: `[[0]0]`."""
+    *parts, rest = answer.split("]")
+    text = ""
+    for part in parts:
+        text += f"{part}]"
+        mark = _MARK_AT_END.search(text, max(0, len(text) - _LONGEST_MARK))
+        if mark and not 1 <= int(mark[1]) <= passages:
+            text = text[: mark.start()]
+    return text + rest

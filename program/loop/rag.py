@@ -1,45 +1,96 @@
-"""The program: its modules and knobs, bound to a library and to models, asked one question at a time."""
+"""The program: its predictors and knobs, bound to a library and to models, asked one question at a time."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import dspy
 
+from program import signatures
 from program.answer import Answer
 from program.errors import QuestionError
-from program.knowledge.library import Library
-from program.loop.budget import Budget
-from program.loop.deciding import runs_here, tiers
-from program.loop.decisions import Requests, is_direct
-from program.loop.knobs import Policy, Tuning
-from program.loop.modules import Classifier, Decomposer, Doubt, Generator, Grounder, Judge
-from program.loop.presets import PLAIN
-from program.loop.strategy import offered
-from program.models.catalog import Models
+from program.loop import drivers
+from program.loop.decisions import RequestCache, clients_of, is_direct, is_embedded
+from program.loop.policy import PLAIN, Knob, Policy, Tuning, offer_strategies
+from program.loop.state import Runtime
+from program.models.cascade import DOUBT
 from program.passage import SourceCard
-from program.serve.trace import TraceLog
 
 MAX_QUESTION = 10_000
+NOT_ENGLISH = 0.4
+"""The probability of another language from which a question is refused that has less than two common English words:
+none of 2,310 labelled English questions, 2 of the 4,100 lines of CLINC150 ("hello there", "yes sir")."""
+_ENGLISH = frozenset("the a an is are do does how what which who when where can i my to of for and in it on".split())
+_CREOLE = "pcm"  # Nigerian Pidgin is taken for terse English, and the other way round
 _attribute = object.__getattribute__  # a `dspy.Module` looks at each attribute's name, in ten times as long
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
-    """What a program runs on; shared by its copies, never saved with it. Answers may link to the hosts in `links`."""
+class Classifier(dspy.Module):
+    """Decides whether to look up, how much, where, and whether the question is clear."""
 
-    library: Library
-    models: Models
-    budget: Budget = field(default_factory=Budget)
-    log: TraceLog | None = None
-    version: str = ""
-    preset: str = ""
-    links: tuple[str, ...] = ()
+    def __init__(self, cards: Sequence[SourceCard]) -> None:
+        super().__init__()
+        self.route = dspy.Predict(signatures.route_signature(cards))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Runtime:
-        return self
+
+class Decomposer(dspy.Module):
+    """Splits a complex question into look-ups, and writes one that had to wait for another's evidence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.split = dspy.Predict(signatures.Decompose)
+        self.follow = dspy.Predict(signatures.FollowUp)
+
+
+class Judge(dspy.Module):
+    """Decides which passages help, whether they suffice, what is missing, and which contradict each other."""
+
+    def __init__(self, at_once: bool) -> None:
+        super().__init__()
+        self.relevance = dspy.Predict(signatures.Relevance)
+        self.sufficiency = dspy.Predict(signatures.Sufficiency)
+        self.missing = dspy.Predict(signatures.Missing)
+        self.contradiction = dspy.Predict(signatures.Contradiction)
+        if at_once:
+            self.evidence = dspy.Predict(signatures.JudgeEvidence)
+
+
+class Generator(dspy.Module):
+    """Writes an answer from passages, a direct answer, or a question back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = dspy.Predict(signatures.Generate)
+        self.direct = dspy.Predict(signatures.AnswerDirectly)
+        self.clarify = dspy.Predict(signatures.Clarify)
+
+
+class Grounder(dspy.Module):
+    """Checks a draft: each claim against its citations, and the whole against the question."""
+
+    def __init__(self, at_once: bool) -> None:
+        super().__init__()
+        self.support = dspy.Predict(signatures.Support)
+        self.responsive = dspy.Predict(signatures.Responsive)
+        if at_once:
+            self.claims = dspy.Predict(signatures.CheckClaims)
+
+
+class Doubt(dspy.Module):
+    """The certainty under which a cascade's first model passes each kind of decision on to the second.
+
+    0 never asks the second, 1 always does. Only a program whose models form a cascade has these knobs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("route", "relevance", "sufficiency", "contradiction", "support", "responsive"):
+            meaning = f"certainty of a decision on {name} under which a dearer model decides"
+            setattr(self, name, Knob(DOUBT, 0.0, 1.0, step=0.05, meaning=meaning))
 
 
 class AgenticRAG(dspy.Module):
@@ -53,45 +104,41 @@ class AgenticRAG(dspy.Module):
     def __init__(self, cards: Sequence[SourceCard], runtime: Runtime) -> None:
         super().__init__()
         self.sources = tuple(card.name for card in cards)
-        self.strategies = offered(cards)
+        self.strategies = offer_strategies(cards)
+        self.judges_at_once = hasattr(runtime.models.decider(signatures.Relevance), "chat")
         self.classifier = Classifier(cards)
         self.decomposer = Decomposer()
-        self.judge = Judge()
+        self.judge = Judge(self.judges_at_once)
         self.generator = Generator()
-        self.grounder = Grounder()
+        self.grounder = Grounder(self.judges_at_once)
         self.policy = Policy()
         if runtime.models.doubts:
             self.doubt = Doubt()
         self.runtime = runtime
-        self.requests = Requests()
+        self.requests = RequestCache()
 
     def forward(self, question: str) -> Answer:
-        """The answer. Raises `QuestionError` when there is nothing to ask; never fails on a failed step."""
-        from program.loop import drivers
-
-        return drivers.run(self.checked(question), self)
+        """Return the answer; a failed step never fails it. Raises `QuestionError` when there is nothing to ask."""
+        return drivers.run(self.check_language(question), self)
 
     async def aforward(self, question: str) -> Answer:
-        """As `forward`, the independent requests of a step in parallel."""
-        from program.loop import drivers
-
-        return await drivers.arun(self.checked(question), self)
+        """Return the answer as `forward` does, the independent requests of a step in parallel."""
+        return await drivers.arun(self.check_language(question), self)
 
     async def aask(self, question: str) -> Answer:
-        """The answer, awaited."""
+        """Return the answer, awaited."""
         answer: Answer = await self.acall(question)
         return answer
 
     def stream(self, question: str) -> AsyncIterator[Any]:
-        """Events while the answer is made: `Progress` for each step, `Token` for text, the `Answer` last."""
-        from program.loop import drivers
-
-        return drivers.stream(self.checked(question), self)
+        """Yield events while the answer is made: `Progress` for each step, `Token` for text, the `Answer` last."""
+        return drivers.stream(self.check_language(question), self)
 
     @property
     def vouches(self) -> bool:
-        """True when an embedded decider says whether a draft gives what was asked: that costs no call and no prompt."""
-        return all(runs_here(model) and is_direct(model) for model in tiers(self, self.grounder.responsive, {}))
+        """Whether an embedded decider says if a draft gives what was asked: that costs no call and no prompt."""
+        clients = clients_of(self, self.grounder.responsive, {})
+        return all(is_embedded(client) and is_direct(client) for client in clients)
 
     @property
     def links(self) -> tuple[str, ...]:
@@ -99,43 +146,45 @@ class AgenticRAG(dspy.Module):
         return self.runtime.links
 
     def tuning(self) -> Tuning:
-        """The knobs now."""
+        """Return the knobs now."""
         tuning: Tuning = self.policy.tuning()
         return tuning
 
     def threshold(self, predictor: str, field: str) -> float:
-        """The probability from which a Noul output counts as true."""
+        """Return the probability from which a Noul output counts as true."""
         return float(self.predictor(predictor).fields.get(field, {}).get("threshold", 0.5))
 
+    def doubt_of(self, predictor: str) -> float:
+        """Return the certainty under which a decision of that predictor is passed on; 0 without a cascade."""
+        knob = getattr(getattr(self, "doubt", None), predictor.rpartition(".")[2], None)
+        return float(knob.value) if knob is not None else 0.0
+
     def predictor(self, name: str) -> dspy.Predict:
-        """The predictor of that dotted name."""
+        """Return the predictor of that dotted name."""
         found: Any = self
         for part in name.split("."):
             found = _attribute(found, part)
         return found
 
     def plain(self) -> AgenticRAG:
-        """Plain RAG over the same library and models: the control arm."""
+        """Return plain RAG over the same library and models: the control arm."""
         control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain"))
         control.policy.turn(**PLAIN)
         return control
 
-    def checked(self, question: str) -> str:
-        """The question, stripped. Raises `QuestionError` when it is empty, too long or unreadable here."""
-        text = asked(question)
-        if self.runtime.models.english_only:
-            from program.loop.language import foreign
-
-            if language := foreign(text):
-                raise QuestionError(
-                    f"The question seems to be in {language}; the embedded models read English only.",
-                    "Ask in English, or name language models in [models] decide and write.",
-                )
+    def check_language(self, question: object) -> str:
+        """Return the question, stripped. Raises `QuestionError` as `check_question`, and for what no model reads."""
+        text = check_question(question)
+        if self.runtime.models.english_only and (language := find_foreign_language(text)):
+            raise QuestionError(
+                f"The question seems to be in another language ({language}); the embedded models read English only.",
+                "Ask in English, or name language models in [models] decide and write.",
+            )
         return text
 
 
-def asked(question: object) -> str:
-    """The question, stripped. Raises `QuestionError` when it is empty, too long or no text, whoever is to read it."""
+def check_question(question: object) -> str:
+    """Return the question, stripped. Raises `QuestionError` when it is empty, too long or no text."""
     if not isinstance(question, str):
         raise QuestionError(f"A question is text, not {type(question).__name__}.", "Ask something in a sentence.")
     text = question.strip()
@@ -151,3 +200,18 @@ def asked(question: object) -> str:
     except UnicodeEncodeError as error:
         raise QuestionError("The question holds bytes that are not UTF-8 text.", "Send it as UTF-8.") from error
     return text
+
+
+def find_foreign_language(text: str) -> str:
+    """Return the ISO 639 code of the question's language, or "" when it is English or in doubt."""
+    if len(_ENGLISH.intersection(re.findall(r"\w+", text.lower()))) > 1 or not any(c.isalpha() for c in text):
+        return ""  # spares the model's load for nearly every question
+    code, probability = _language_identifier().classify(text)
+    return "" if code in ("en", _CREOLE) or probability < NOT_ENGLISH else str(code)
+
+
+@lru_cache(maxsize=1)
+def _language_identifier() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,55 +1,220 @@
-"""What the loop knows so far about one question, and the answer it makes of it."""
+"""What is known of one question on its way: plan, evidence, verdict; and what the loop asks a driver for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, Protocol
 
-from program.answer import Answer, Outcome, Round, StoppedBy
-from program.loop.claims import cited
-from program.loop.consistency import Conflict
+from program.answer import Answer, Round, StoppedBy
+from program.knowledge.library import Library
 from program.loop.decide import Progress, Verdict
-from program.loop.evidence import interleave
-from program.loop.freshness import Need
-from program.loop.knobs import Tuning
-from program.loop.modules import Classifier, LookUp, Plan
-from program.loop.requests import Find
-from program.loop.strategy import ALL, Strategy, ordered
-from program.models.fence import addresses, unlinked
-from program.passage import Passage
+from program.loop.policy import Strategy, Tuning, order_strategies
+from program.models.catalog import Models
+from program.passage import NO_FILTERS, Filters, Passage
+from program.signatures import BASE_PREFIX, Detail
 
-UNJUDGED = Verdict(True, 1.0, 0)
+DEPTH = 30
+DRAFT = "generator.answer"
+"""The predictor that writes the answer."""
+MOST_LOOK_UPS = 4
+ALL = "all"
 DIRECT = "direct"
-FOUND_NOTHING = "I could not find this in the knowledge I have"
+UNJUDGED = Verdict(True, 1.0, 0)
 
-Key = tuple[str, str]
-"""A search that was made: the strategy's name and the query."""
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """A search: the query, the sources to look into, and how many candidates of each to bring.
+
+    `not_before` leaves out whatever is undated or older.
+    """
+
+    query: str
+    sources: tuple[str, ...]
+    depth: int = DEPTH
+    not_before: date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A predictor to call, by its name in the program, with its inputs; passages are given as `Passage`."""
+
+    predictor: str
+    inputs: Mapping[str, Any]
+
+
+Request = Find | Ask
+Reply = Any
+Steps = Generator[list[Request], list[Reply], Answer]
+Part = Generator[list[Request], list[Reply], None]
+
+
+class StepFailed(Exception):
+    """Thrown into the loop by a driver when a request could not be performed."""
+
+
+def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:
+    """Return the arguments of the library's search."""
+    filters = Filters(not_before=find.not_before) if find.not_before else NO_FILTERS
+    return find.query, find.sources, find.depth, filters
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a question will be looked up."""
+
+    route: str
+    bases: tuple[str, ...]
+    """The knowledge bases wanted."""
+    likely: tuple[tuple[str, float], ...]
+    """Every base with the probability that it is wanted."""
+    vague: bool = False
+    vagueness: float = 0.0
+    """The probability that the question may mean several things."""
+    confidence: float = 1.0
+    """The probability of the route."""
+
+
+def read_plan(reply: Mapping[str, Any], sources: Sequence[str]) -> Plan:
+    """Return the plan that a reply of `classifier.route` stands for; no base past its threshold: the likeliest."""
+    likely = tuple((name, float(reply[BASE_PREFIX + name].probability)) for name in sources)
+    bases = tuple(name for name in sources if reply[BASE_PREFIX + name].value)
+    route = str(reply["route"].value)
+    return Plan(
+        route,
+        bases or (max(likely, key=lambda pair: pair[1])[0],),
+        likely,
+        bool(reply["vague"].value),
+        float(reply["vague"].probability),
+        float(reply["route"].probabilities[route]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """One query of a plan, the base it belongs to (or empty), and the positions of the look-ups it waits for."""
+
+    query: str
+    base: str = ""
+    after: tuple[int, ...] = ()
+
+
+def read_look_ups(reply: Mapping[str, Any]) -> list[LookUp]:
+    """Return the look-ups that a reply of `decomposer.split` stands for: at most four, most urgent first.
+
+    A detail of no look-up is ignored, and so is a dependency on a later or unknown one: nothing goes in circles.
+    """
+    texts = [(n, text) for n, text in enumerate(reply["sub_queries"], 1) if text.strip()][:MOST_LOOK_UPS]
+    read = [Detail.model_validate(detail) for detail in reply.get("details") or ()]  # a record has them in JSON values
+    details = {detail.n: detail for detail in read}
+    texts.sort(key=lambda pair: (details.get(pair[0], Detail(n=0)).priority, pair[0]))
+    place = {n: at for at, (n, _) in enumerate(texts)}
+    look_ups = []
+    for n, text in texts:
+        detail = details.get(n, Detail(n=n))
+        parents = sorted({place[other] for other in detail.after if other < n and other in place})
+        look_ups.append(LookUp(text, detail.base, tuple(parents)))
+    return look_ups
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Whether a question asks for the present state, and the year it names, if one."""
+
+    timely: bool = False
+    year: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two passages that may disagree: the one to follow, and the one that gives way."""
+
+    followed: Passage
+    overruled: Passage
+
+    @property
+    def between(self) -> str:
+        """The ids of the two passages."""
+        return f"{self.followed.id} and {self.overruled.id}"
+
+    @property
+    def reason(self) -> str:
+        """Why the one is followed, as the answer says it."""
+        if self.followed.authority > self.overruled.authority:
+            return "more official"
+        newer = (self.followed.as_of or date.min) > (self.overruled.as_of or date.min)
+        return "newer" if newer else "better supported"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The caps of one question. Rounds are capped by the policy and by this, whichever is lower."""
+
+    max_rounds: int = 3
+    max_seconds: float = 15.0
+    """The deadline of the answer; searching and judging end before it, so that there is time to write."""
+    max_tokens: int = 50_000
+    max_usd: float = 0.20
+
+
+class Observer(Protocol):
+    """Whoever is told of each finished answer: a trace log, OpenTelemetry."""
+
+    def __call__(self, answer: Answer, question: str, preset: str, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a program runs on; shared by its copies, never saved with it."""
+
+    library: Library
+    models: Models
+    budget: Budget = field(default_factory=Budget)
+    observers: tuple[Observer, ...] = ()
+    version: str = ""
+    preset: str = ""
+    links: tuple[str, ...] = ()
+    """The hosts that answers may link to."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Runtime:
+        return self
 
 
 class Program(Protocol):
     """What the loop reads of a program."""
 
-    classifier: Classifier
-    sources: tuple[str, ...]
-    strategies: tuple[Strategy, ...]
-    links: tuple[str, ...]
-    vouches: bool
-    """A draft whose claims are not checked may be put to the question: that costs no call."""
+    @property
+    def sources(self) -> tuple[str, ...]: ...
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]: ...
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """The hosts that answers may link to."""
+
+    @property
+    def vouches(self) -> bool:
+        """Whether an unchecked draft can be put to its question without a call to a language model."""
+
+    @property
+    def judges_at_once(self) -> bool:
+        """Whether a chat model judges, which is asked all decisions about some evidence in one call."""
 
     def tuning(self) -> Tuning: ...
 
     def threshold(self, predictor: str, field: str) -> float: ...
 
 
+Key = tuple[str, str]
+"""A search that was made: the strategy's name and the query."""
+
+
 @dataclass(slots=True)
 class State:
-    """One question on its way.
-
-    `pool` is what the question's own first look found, `pools` what each later search found; `new` holds the
-    searches that no judge has seen yet, `followed` the queries that were written from what others found; `missing` is
-    what a judge last said is. `foresees` is true when the driver can have several things answered at once.
-    """
+    """One question on its way."""
 
     question: str
     program: Program
@@ -61,43 +226,41 @@ class State:
     plan: Plan
     strategy: Strategy
     order: tuple[Strategy, ...] = ()
+    """The strategies to try one after another, where one is searched at a time."""
     pool: Sequence[Passage] | None = None
+    """What the question's own first look found."""
     pools: dict[Find, Sequence[Passage]] = field(default_factory=dict)
+    """What each later search found."""
     look_ups: list[LookUp] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
     followed: set[str] = field(default_factory=set)
+    """The queries that were written from what others found."""
     ranked: dict[Key, list[Passage]] = field(default_factory=dict)
+    """The best passages of each search."""
+    found: list[Passage] = field(default_factory=list)
+    """The passages of all searches, the best of each first."""
+    current: list[Passage] = field(default_factory=list)
+    """What was found, without what is out of date once newer evidence was searched for."""
+    newest: date | None = None
+    """The date of the newest passage found."""
     new: list[Key] = field(default_factory=list)
+    """The searches that no judge has seen yet."""
     relevant: dict[str, float] = field(default_factory=dict)
+    """The probability that a passage helps, by its id."""
     kept: list[Passage] = field(default_factory=list)
+    """The passages a writer is given."""
+    suspects: list[Conflict] = field(default_factory=list)
+    """Pairs of kept passages that may contradict each other."""
     conflicts: list[Conflict] = field(default_factory=list)
+    """Pairs that do, as the judge said."""
     verdict: Verdict = UNJUDGED
     missing: str = ""
+    """What a judge last said is missing."""
     rounds: list[Round] = field(default_factory=list)
     searched: int = 0
     previous: float | None = None
     settled: bool = False
-    foresees: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        question: str,
-        program: Program,
-        need: Need,
-        max_rounds: int,
-        tripped: Callable[[], StoppedBy | None],
-        path: list[str],
-    ) -> State:
-        """A question about which nothing is known yet."""
-        everywhere = Plan("simple", program.sources, ())
-        strategy = Strategy(ALL, program.sources)
-        return cls(question, program, program.tuning(), max_rounds, tripped, path, need, everywhere, strategy)
-
-    @property
-    def found(self) -> list[Passage]:
-        """Everything that was found, the best of each search first."""
-        return interleave(self.ranked.values())
+    """Whether newer or more official evidence was searched for."""
 
     @property
     def scope(self) -> tuple[str, ...]:
@@ -119,7 +282,7 @@ class State:
     def promising(self) -> tuple[Strategy, ...]:
         """The program's strategies, the most promising first: where one is searched at a time, newer sources gain."""
         lift = self.tuning.recency if self.tuning.one_strategy and self.need.timely else 0.0
-        return ordered(self.program.strategies, dict(self.plan.likely), self.need.timely, lift)
+        return order_strategies(self.program.strategies, dict(self.plan.likely), self.need.timely, lift)
 
     @property
     def progress(self) -> Progress:
@@ -136,57 +299,12 @@ class State:
             settled=self.settled,
         )
 
-    def answer(
-        self,
-        text: str,
-        outcome: Outcome,
-        confidence: float,
-        passages: Sequence[Passage] = (),
-        stopped_by: StoppedBy = StoppedBy.DONE,
-        supported: float = 1.0,
-    ) -> Answer:
-        """The answer; the marks of its text point into `passages`.
 
-        Whoever wrote it, here it loses the links, images and tags that a passage may have planted.
-        """
-        known = known_addresses(passages, self.program.links)
-        text, citations = cited(unlinked(text, known), passages)
-        citations = tuple(replace(citation, title=unlinked(citation.title, known)) for citation in citations)
-        return Answer(
-            text=text,
-            outcome=outcome,
-            citations=citations,
-            confidence=min(1.0, max(0.0, confidence)),
-            stopped_by=stopped_by,
-            route=self.plan.route,
-            sources=self.plan.bases,
-            strategy=self.chosen,
-            retrieved=ids(self.kept),
-            found=ids(self.found),
-            supported=supported,
-            rounds=tuple(self.rounds),
-        )
-
-    def abstention(self, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Answer:
-        """The answer that says what is missing, and names the nearest passage that was found."""
-        self.path.append("abstain")
-        nearest = (self.kept or self.found)[:1]
-        missing = missing.strip(" .?")
-        text = f"{FOUND_NOTHING}: {missing}." if missing else f"{FOUND_NOTHING}."
-        if nearest:
-            text += f" The nearest that I found is “{nearest[0].title}”. [1]"
-        return self.answer(text, Outcome.ABSTAIN, confidence, nearest, stopped_by)
-
-
-def known_addresses(passages: Iterable[Passage], hosts: Sequence[str]) -> set[str]:
-    """The web addresses that an answer may repeat: stated by a passage, of a host that the project names."""
-    return addresses((passage.text for passage in passages), hosts) if hosts else set()
-
-
-def ids(passages: Iterable[Passage]) -> tuple[str, ...]:
+def list_ids(passages: Iterable[Passage]) -> tuple[str, ...]:
+    """Return the passages' ids."""
     return tuple(passage.id for passage in passages)
 
 
-def share(value: float) -> str:
-    """A share as a path shows it: `.41`, or `1.00`."""
+def format_share(value: float) -> str:
+    """Return a share as a path shows it: `.41`, or `1.00`."""
     return f"{value:.2f}".removeprefix("0")

@@ -6,22 +6,39 @@ asynchronously, streaming, or from a record.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
 
-from program.answer import Outcome, StoppedBy
-from program.loop.decide import Clarify, Generate, Search, Settle, Switch, Verdict, decide
-from program.loop.evidence import first_look, rank
-from program.loop.freshness import need
-from program.loop.grounding import draft_request, write
-from program.loop.judging import judge
-from program.loop.modules import Plan, look_ups
-from program.loop.requests import DEPTH, Ask, Find, Part, Reply, Request, StepFailed, Steps
-from program.loop.retrieval import search, search_newer, search_plan
-from program.loop.state import Program, State, share
-
-__all__ = ["DEPTH", "Ask", "Find", "Program", "Reply", "Request", "StepFailed", "Steps", "steps"]
+from program.answer import Answer, Outcome, StoppedBy
+from program.loop import evidence
+from program.loop.decide import Clarify, Generate, Search, Settle, Switch, Verdict, decide, rounds_left
+from program.loop.grounding import MOST_CLAIMS, abstain, ask_draft, conclude, make_answer, write_draft, write_strictly
+from program.loop.judging import judge_evidence, judge_passages
+from program.loop.policy import Strategy
+from program.loop.state import (
+    ALL,
+    Ask,
+    Find,
+    Key,
+    Part,
+    Plan,
+    Program,
+    Reply,
+    Request,
+    State,
+    StepFailed,
+    Steps,
+    format_share,
+    list_ids,
+    read_look_ups,
+    read_plan,
+)
+from program.passage import Passage
 
 DIRECT_CONFIDENCE = 0.9
+"""The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
+NEWER = "newer"
+CLAIM = "claim"
+NO_BASES: Mapping[str, str] = {}
 
 
 def steps(
@@ -30,145 +47,214 @@ def steps(
     max_rounds: int = 10,
     tripped: Callable[[], StoppedBy | None] = lambda: None,
     path: list[str] | None = None,
-    foresees: bool = False,
 ) -> Steps:
-    """Yields requests and returns the answer; `path` is filled with the readable trace as it grows.
-
-    `foresees` says that the driver can use word of what is likely to be asked next.
-    """
+    """Yield requests, receive their replies, and return the answer; `path` is filled with the readable trace."""
     path = [] if path is None else path
-    state = State.of(question, program, need(question), max_rounds, tripped, path)
-    state.foresees = foresees
-    try:
-        return (yield from _agentic(state))
-    except StepFailed as failure:
-        path.append(f"failed: {failure}")
-    try:
-        return (yield from _fallback(state))
-    except StepFailed as failure:
-        path.append(f"failed: {failure}")
-        return state.abstention("", 0.0, StoppedBy.FALLBACK)
+    everywhere = Plan("simple", program.sources, ())
+    strategy = Strategy(ALL, program.sources)
+    need = evidence.read_need(question)
+    state = State(question, program, program.tuning(), max_rounds, tripped, path, need, everywhere, strategy)
+    for attempt in (_answer_in_rounds, _fall_back):
+        try:
+            return (yield from attempt(state))
+        except StepFailed as failure:
+            path.append(f"failed: {failure}")
+    return abstain(state, "", 0.0, StoppedBy.FALLBACK)
 
 
-def _agentic(state: State) -> Steps:
+def _answer_in_rounds(state: State) -> Steps:
     question, tuning = state.question, state.tuning
-    yield from _first_look(state)
-    if state.plan.vague and not _rather_direct(state.plan):
-        state.path.append(f"clarify ({share(state.plan.vagueness)})")
-        state.kept = first_look(state.pool or ())
+    yield from _classify(state)
+    plan = state.plan
+    # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
+    if plan.vague and not (plan.route == "direct" and plan.confidence > plan.vagueness):
+        state.path.append(f"clarify ({format_share(plan.vagueness)})")
+        state.kept = evidence.preview_pool(state.pool or ())
         state.ranked[state.strategy.name, question] = state.kept
+        evidence.merge_searches(state)
         return (yield from _clarify(state))
-    if tuning.route and state.plan.route == "direct":
+    if tuning.route and plan.route == "direct":
         (reply,) = yield [Ask("generator.direct", {"question": question})]
         if text := reply["answer"].strip():
             state.path.append("unretrieved")
-            return state.answer(text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
+            return make_answer(state, text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
         state.path.append("no direct answer")
         if not tuning.look_up_unknown:
-            return state.abstention("", 0.5)
+            return abstain(state, "", 0.5)
     if tuning.one_strategy:
         state.order = state.promising
         state.strategy = state.order[0]
-    if tuning.decompose and state.plan.route == "complex":
+    if tuning.decompose and plan.route == "complex":
         (reply,) = yield [Ask("decomposer.split", {"question": question})]
-        state.look_ups = look_ups(reply)
-    yield from search_plan(state)
-    if tuning.judge and state.plan.route == "simple" and state.plan.confidence > tuning.fast_above:
+        state.look_ups = read_look_ups(reply)
+    yield from _search_plan(state)
+    if tuning.judge and plan.route == "simple" and plan.confidence > tuning.fast_above:
         state.kept = state.found[: tuning.keep_at_most]
-        state.verdict = Verdict(True, state.plan.confidence, len(state.kept))
-        answer = yield from write(state, StoppedBy.DONE)
+        state.verdict = Verdict(True, plan.confidence, len(state.kept))
+        answer = yield from _write(state, StoppedBy.DONE)
         if answer is not None:
             return answer
         state.path.append("unsure")
-    return (yield from _rounds(state))
+    return (yield from _take_rounds(state))
 
 
-def _rather_direct(plan: Plan) -> bool:
-    """Whether it is likelier that no look-up is needed than that the question is vague: what is there to ask back?"""
-    return plan.route == "direct" and plan.confidence > plan.vagueness
-
-
-def _first_look(state: State) -> Part:
-    """The question's own pool, and the plan; the classifier sees the pool, or thinks while it is searched."""
+def _classify(state: State) -> Part:
+    """Search the question as it is, and plan; the classifier sees what was found, or thinks while it is searched."""
     question, find = state.question, Find(state.question, state.program.sources)
     if not state.tuning.route:
         (state.pool,) = yield [find]
         return
     if state.tuning.glimpse:
         (state.pool,) = yield [find]
-        (evidence,) = yield [Ask("classifier.route", {"question": question, "glimpse": first_look(state.pool or ())})]
+        (reply,) = yield [
+            Ask("classifier.route", {"question": question, "glimpse": evidence.preview_pool(state.pool or ())})
+        ]
     else:
-        state.pool, evidence = yield [find, Ask("classifier.route", {"question": question, "glimpse": []})]
-    state.plan = state.program.classifier.plan(evidence)
-    state.path.append(_plan_note(state.plan))
+        state.pool, reply = yield [find, Ask("classifier.route", {"question": question, "glimpse": []})]
+    state.plan = read_plan(reply, state.program.sources)
+    state.path.append(f"classify->{state.plan.route}[{','.join(state.plan.bases)}]")
 
 
-def _rounds(state: State) -> Steps:
-    """Judges what was searched, and does what `decide` says until there is an answer."""
+def _take_rounds(state: State) -> Steps:
+    """Judge what was searched, and do what `decide` says until there is an answer."""
     while True:
         if state.tripped() is StoppedBy.SECONDS:
-            return (yield from _out_of_time(state))
-        yield from judge(state)
+            if not state.rounds:  # of what was found nobody is sure
+                state.kept = state.found[: state.tuning.keep_at_most]
+                state.verdict = Verdict(False, 0.0, len(state.kept))
+            return (yield from _write_or_abstain(state, StoppedBy.SECONDS))
+        yield from judge_evidence(state)
         action = decide(state.verdict, state.progress, state.tuning, state.max_rounds, state.tripped())
-        if isinstance(action, Search | Switch | Settle):
-            state.previous = state.verdict.sufficiency
-            if isinstance(action, Settle):
-                yield from search_newer(state)
-            elif isinstance(action, Search):
-                yield from search(state, action.queries)
-            else:
-                state.strategy = next(s for s in state.order if s.name == action.strategy)
-                state.path.append(f"switch->{action.strategy}")
-                yield from search(state, state.queries or [state.question])
-            continue
         if isinstance(action, Generate):
-            return (yield from _written(state, action.stopped_by))
+            return (yield from _write_or_abstain(state, action.stopped_by))
         if isinstance(action, Clarify):
             state.path.append("clarify")
             return (yield from _clarify(state, action.stopped_by))
-        return state.abstention(state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
-
-
-def _out_of_time(state: State) -> Steps:
-    """What can be written from the best so far: what was judged, else what was found, of which nobody is sure."""
-    if not state.rounds:
-        state.kept = state.found[: state.tuning.keep_at_most]
-        state.verdict = Verdict(False, 0.0, len(state.kept))
-    return (yield from _written(state, StoppedBy.SECONDS))
-
-
-def _written(state: State, stopped_by: StoppedBy) -> Steps:
-    """The answer; when nothing of it can be upheld, what is known to be missing."""
-    answer = yield from write(state, stopped_by)
-    return answer or state.abstention(state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
+        if not isinstance(action, Search | Switch | Settle):
+            return abstain(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
+        state.previous = state.verdict.sufficiency
+        if isinstance(action, Settle):
+            state.settled = True
+            find = Find(state.question, state.program.sources, not_before=evidence.find_cutoff(state))
+            yield from _search_aside(state, NEWER, [find])
+        elif isinstance(action, Search):
+            yield from _search(state, action.queries)
+        else:
+            state.strategy = next(s for s in state.order if s.name == action.strategy)
+            state.path.append(f"switch->{action.strategy}")
+            yield from _search(state, state.queries or [state.question])
 
 
 def _clarify(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Steps:
-    """One question back, naming the options found; what it is made of counts as found, not as cited."""
+    """Ask one question back that names the options found; they count as found, not as cited."""
     (reply,) = yield [Ask("generator.clarify", {"question": state.question, "passages": state.kept})]
     state.kept = []
     text = reply["clarifying_question"]
-    return state.answer(text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
+    return make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
 
 
-def _fallback(state: State) -> Steps:
-    """Plain RAG with what is there: at most one search, one text, nothing judged."""
+def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Steps:
+    """Return the answer; when nothing of it can be upheld, say what is known to be missing."""
+    answer = yield from _write(state, stopped_by)
+    return answer or abstain(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
+
+
+def _write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
+    """Return the grounded answer or None; a claim without support is looked up once more before it is withdrawn."""
+    draft = yield from write_draft(state)
+    unsupported = [text for text in draft.unsupported if (CLAIM, text) not in state.ranked][:MOST_CLAIMS]
+    if unsupported and state.tuning.search_claims and _may_search(state):
+        before = list(state.kept)
+        yield from _search_aside(state, CLAIM, [Find(claim, state.scope) for claim in unsupported])
+        yield from judge_passages(state)
+        known = set(list_ids(before))
+        state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
+        if len(state.kept) > len(before):
+            draft = yield from write_strictly(state)
+    return (yield from conclude(state, draft, stopped_by))
+
+
+def _fall_back(state: State) -> Steps:
+    """Answer as plain RAG does with what is there: at most one search, one text, nothing judged."""
     if not state.ranked:
         if state.pool is None:
             (state.pool,) = yield [Find(state.question, state.program.sources)]
-        state.ranked[state.strategy.name, state.question] = rank(state.pool or (), state.tuning)
+        state.ranked[state.strategy.name, state.question] = evidence.rank_pool(state.pool or (), state.tuning)
+        evidence.merge_searches(state)
     state.kept = state.kept or state.found[: state.tuning.k]
     state.conflicts = []
     state.path.append("fallback")
     text = ""
     if state.kept:
-        (reply,) = yield [draft_request(state, strict=False)]
+        (reply,) = yield [ask_draft(state, strict=False)]
         text = reply["answer"].strip()
     if not text:
-        return state.abstention("", 0.0, StoppedBy.FALLBACK)
-    return state.answer(text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
+        return abstain(state, "", 0.0, StoppedBy.FALLBACK)
+    return make_answer(state, text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
 
 
-def _plan_note(plan: Plan) -> str:
-    """`classify->complex[billing,product]`."""
-    return f"classify->{plan.route}[{','.join(plan.bases)}]"
+def _search_plan(state: State) -> Part:
+    """Search the question, or each look-up of its plan: independent ones together, a dependent one afterwards."""
+    if not state.look_ups:
+        yield from _search(state, [state.question])
+        return
+    state.queries = [look_up.query for look_up in state.look_ups]
+    bases = {look_up.query: look_up.base for look_up in state.look_ups}
+    after = [look_up.after if look_up.after and state.tuning.follow else () for look_up in state.look_ups]
+    waiting = list(range(len(after)))
+    done: set[int] = set()
+    while waiting and (not done or state.tripped() is None):
+        ready = [n for n in waiting if done.issuperset(after[n])]
+        dependent = [n for n in ready if after[n]]
+        if dependent:
+            replies = yield [_ask_follow_up(state, n) for n in dependent]
+            state.path.append(f"follow({len(dependent)})")
+            for n, reply in zip(dependent, replies, strict=True):
+                written = reply["query"].strip() or state.queries[n]
+                bases.setdefault(written, state.look_ups[n].base)
+                state.followed |= {written} - set(state.queries)
+                state.queries[n] = written
+        yield from _search(state, [state.queries[n] for n in ready], bases, count=not done)
+        done.update(ready)
+        waiting = [n for n in waiting if n not in done]
+    state.queries = list(dict.fromkeys(state.queries))
+
+
+def _search(state: State, queries: Sequence[str], bases: Mapping[str, str] = NO_BASES, count: bool = True) -> Part:
+    """Search by the strategy in use, with those queries that it was not given before."""
+    scope, name = state.scope, state.strategy.name
+    new: list[Key] = [(name, query) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]
+    pools = yield from _find_pools(state, [Find(query, scope) for _, query in new])
+    evidence.rank_searches(state, dict(zip(new, pools, strict=True)), bases, state.strategy.part)
+    state.searched += count
+    state.path.append(f"search{f' {name}' if state.order else ''}({len(new)})")
+
+
+def _search_aside(state: State, name: str, finds: Sequence[Find]) -> Part:
+    """Search outside the strategies."""
+    pools = yield from _find_pools(state, finds)
+    keys: list[Key] = [(name, find.query) for find in finds]
+    evidence.rank_searches(state, dict(zip(keys, pools, strict=True)), NO_BASES, "")
+    state.searched += 1
+    state.path.append(f"search {name}({len(finds)})")
+
+
+def _find_pools(state: State, finds: Sequence[Find]) -> Generator[list[Request], list[Reply], list[Sequence[Passage]]]:
+    """Return what each search found: one made before is not made again, nor is the question's own first look."""
+    first = {find for find in finds if find.query == state.question and find.not_before is None}
+    state.pools.update({find: evidence.filter_by_source(state.pool or (), find.sources) for find in first})
+    new = [find for find in dict.fromkeys(finds) if find not in state.pools]
+    if new:
+        state.pools.update(zip(new, (yield [*new]), strict=True))
+    return [state.pools[find] for find in finds]
+
+
+def _ask_follow_up(state: State, n: int) -> Ask:
+    """Return the request that writes a dependent look-up from what its parents found."""
+    parents = [state.ranked[state.strategy.name, state.queries[parent]] for parent in state.look_ups[n].after]
+    inputs = {"question": state.question, "draft": state.look_ups[n].query, "passages": evidence.interleave(parents)}
+    return Ask("decomposer.follow", inputs)
+
+
+def _may_search(state: State) -> bool:
+    return rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped())

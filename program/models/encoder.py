@@ -16,7 +16,7 @@ from program.errors import ModelError
 from program.models.contextual import Passage, Tokens, alike, read
 from program.models.minilm import DIMENSION, MiniLM
 from program.models.sentencemodel import SentenceModel
-from program.storage import VectorFile
+from program.storage import DiskCache
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,14 +48,14 @@ class Embedder:
         self._kept: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._read: OrderedDict[Passage, Tokens] = OrderedDict()
         self._alike: OrderedDict[tuple[str, Passage], NDArray[np.float64]] = OrderedDict()
-        self._file: VectorFile | None = None
+        self._file: DiskCache | None = None
 
     def remember_in(self, folder: Path) -> None:
         """Keeps vectors and tokens in a file there, too, so that another process need not compute them again."""
         path = folder / f"embedded-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
         with self._lock:
             if self._file is None or self._file.path != path:
-                self._file = VectorFile(path)
+                self._file = DiskCache(path)
 
     def close_file(self) -> None:
         """Lets go of its file, which must not be open when this process forks; the next use opens it anew."""

@@ -12,12 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from program.models.encoder import Embedder
-from program.models.reading import GRAM_BUCKETS, Rarity, Vector, gram_vector, grams, read, shape
-from program.models.rules.bearing import NAMES, NEAR, bearing, near
+from program.models.reading import GRAM_BUCKETS, Rarity, Vector, gram_vector, grams, shape
+from program.models.rules.evidence_features import (
+    FEATURE_NAMES,
+    NEAR_FEATURES,
+    evidence_features,
+    near_features,
+    read_words,
+)
 
 BLOCKS = ("meaning", "grams", "shape", "bearing", "near", "bases", "options")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
-VERSION = repr((BLOCKS, NAMES, NEAR, GRAM_BUCKETS, len(shape("")))).encode()  # heads of another version do not fit
+# Heads of another version do not fit.
+VERSION = repr((BLOCKS, FEATURE_NAMES, NEAR_FEATURES, GRAM_BUCKETS, len(shape("")))).encode()
 TEXTS_KEPT = 256
 CARD = re.compile(r"\W+")
 
@@ -93,9 +100,9 @@ class Space:
     def of(cls, cases: Sequence[Case]) -> Space:
         titled = {(t.title, t.text): None for c in cases for t in c.evidence}
         asked = dict.fromkeys(c.asked for c in cases)
-        texts = [read(title, text).words for title, text in titled]
+        texts = [read_words(title, text).words for title, text in titled]
         return cls._ordered(
-            Rarity.of(texts or [read("", text).words for text in asked]),
+            Rarity.of(texts or [read_words("", text).words for text in asked]),
             Rarity.of(grams(text) for text in asked),
             tuple(sorted({_code(t.base) for c in cases for t in c.evidence if t.base})),
             any(c.evidence for c in cases),
@@ -142,9 +149,9 @@ class Space:
             "shape": np.array(shape(case.asked), np.float32),
         }
         rows = np.stack([vectors[t.embedded] for t in case.evidence]) if case.evidence else query[None, :][:0]
-        readings = [read(t.title, t.text) for t in case.evidence]
-        blocks["bearing"] = bearing(read("", case.asked), readings, query, rows, self.words)
-        blocks["near"] = near(blocks["bearing"])
+        readings = [read_words(t.title, t.text) for t in case.evidence]
+        blocks["bearing"] = evidence_features(read_words("", case.asked), readings, query, rows, self.words)
+        blocks["near"] = near_features(blocks["bearing"])
         blocks["bases"] = self._bases(case, rows @ query)
         return blocks
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from program.storage import VectorFile
+from program.storage import DiskCache
 
 
 class HeadFile:
@@ -20,7 +20,7 @@ class HeadFile:
 
     def __init__(self, folder: Path, version: str) -> None:
         self.path = folder / "fitted.sqlite"
-        self._file = VectorFile(self.path)
+        self._file = DiskCache(self.path)
         self._version = version
 
     def close(self) -> None:

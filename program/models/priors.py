@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from program.models.demonstrations import Question
 from program.models.encoder import Embedder
 from program.models.features import Case, card
-from program.models.reading import Rarity, Vector, read
-from program.models.rules.bearing import NAMES
+from program.models.reading import Rarity, Vector
+from program.models.rules.evidence_features import FEATURE_NAMES, read_words
 
 MOST_OPTIONS = 12  # more, and their similarities add nothing to the embedding itself
 WARMTH = 0.1  # cosine difference that makes one option e times as likely as another
 ABOUT_EVIDENCE = re.compile(r"\b(?:passages?|excerpts?|documents?|evidence|text|states?|draft)\b", re.I)
 OWN, PRESENT, LEAD = 9, 0, 2
-AT = {name: n for n, name in enumerate(NAMES)}
+AT = {name: n for n, name in enumerate(FEATURE_NAMES)}
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ def of_base(case: Case, sims: Vector, base: str, rarity: Rarity) -> list[float]:
         return [0.0] * OWN
     best = float(sims[order[ranks[0]]])
     other = max((float(sims[i]) for i in order if case.evidence[i].base != base), default=best)
-    words = read("", case.asked).words
+    words = read_words("", case.asked).words
     whole = rarity.of_all(words) + 1e-9
     covers = [0.0, 0.0]
     for own in (False, True):
-        held = [read(t.title, t.text).words for t in case.evidence if (t.base == base) is own]
+        held = [read_words(t.title, t.text).words for t in case.evidence if (t.base == base) is own]
         covers[own] = rarity.of_all(words & frozenset().union(*held)) / whole
     return [
         1.0, best, best - other, float(ranks[0] == 0), sum(r < 3 for r in ranks) / 3, len(ranks) / len(order),

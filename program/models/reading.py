@@ -6,7 +6,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from zlib import crc32
@@ -14,53 +13,15 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from program.models.rules.arithmetic import solve
-from program.models.rules.split import split
-from program.models.rules.words import expected, kinds, names, quantities, stems
+from program.models.rules.arithmetic import solve_arithmetic
+from program.models.rules.splitting import split_question
+from program.models.rules.words import content_stems, expected_kinds
+from program.models.rules.words import find_names as names
 
 Vector = NDArray[np.float32]
 GRAM_BUCKETS = 1024
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])|\n+")
 _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What is kept of one titled text. `body` leaves the title out, `words` has both; all are stems.
-
-    `kinds` are the kinds of value it holds, `asks` those it asks for.
-    """
-
-    title: frozenset[str]
-    body: frozenset[str]
-    words: frozenset[str]
-    names: frozenset[str]
-    sentences: tuple[frozenset[str], ...]
-    kinds: frozenset[str]
-    numbers: frozenset[str]
-    asks: frozenset[str]
-    plain_title: str
-    plain_body: str
-
-
-@lru_cache(maxsize=20_000)
-def read(title: str, text: str) -> Reading:
-    """The reading of a text under its title, either of which may be empty."""
-    pieces = [piece for piece in _SENTENCE_END.split(text) if piece.strip()]
-    head, body = frozenset(stems(title)), frozenset(stems(text))
-    named = {part for name in names(text) for part in stems(name)}
-    return Reading(
-        title=head,
-        body=body,
-        words=head | body,
-        names=frozenset(named) | head,
-        sentences=tuple(frozenset(stems(piece)) for piece in pieces),
-        kinds=kinds(text),
-        numbers=frozenset(number for _, number in quantities(text)),
-        asks=frozenset(expected(text)),
-        plain_title=title.partition("(")[0].strip().lower(),
-        plain_body=text.lower(),
-    )
 
 
 class Rarity:
@@ -161,8 +122,8 @@ def shape(text: str) -> tuple[float, ...]:
     """How a text is built, whatever it is about: lengths, counts of kinds of words, what is asked for, how many
     look-ups it splits into, and whether it can be computed as it stands."""
     words = _TOKEN.findall(text)
-    content, named, asked = stems(text), names(text), expected(text)
-    opener, parts = _OPENERS.match(text), len(split(text))
+    content, named, asked = content_stems(text), names(text), expected_kinds(text)
+    opener, parts = _OPENERS.match(text), len(split_question(text))
     ends = sum(1 for piece in _SENTENCE_END.split(text) if piece.strip())
     return (
         math.log1p(len(words)),
@@ -181,5 +142,5 @@ def shape(text: str) -> tuple[float, ...]:
         float(not asked),
         float(parts),
         float(parts > 1),
-        float(bool(solve(text))),
+        float(bool(solve_arithmetic(text))),
     )

@@ -1,4 +1,4 @@
-"""What a database holds, read from the database itself: tables, columns, values, ranges, keys, links."""
+"""The schema of a database, read from it: tables, columns, values, ranges and keys."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import sqlalchemy as sa
-
-from program.models.rules.tables_words import DIMENSIONS, name_words, stem
 
 Kind = Literal["integer", "real", "date", "text", "boolean"]
 DISTINCT_KEPT = 500
@@ -19,16 +17,35 @@ LONGEST_VALUE = 120
 TABLES_READ = 100
 _YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
-_EMPTY = "id at on is has the of no code date time type name per to from"
-_EMPTY_WORDS = frozenset(_EMPTY.split())
+_NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
+_EMPTY_WORDS = frozenset("id at on is has the of no code date time type name per to from".split())
+_DIMENSIONS = {
+    "money": "gbp usd eur cad aud chf sek nok dkk price cost costs amount fee fees revenue salary wage budget fare rent"
+    " charge sales turnover",
+    "duration": "minutes minute mins min hours hour hrs seconds secs duration nights",
+    "weight": "kg grams tonnes lb lbs weight",
+    "distance": "km kilometres miles metres distance",
+    "height": "height tall",
+    "temperature": "celsius fahrenheit temperature temp degrees",
+    "age": "age",
+    "quantity": "quantity qty units pieces copies items stock",
+}
+DIMENSIONS = {name: frozenset(listed.split()) for name, listed in _DIMENSIONS.items()}
+"""What numbers measure, by the words of their column's name."""
+
+
+@lru_cache(maxsize=5_000)
+def _split_name(name: str) -> tuple[str, ...]:
+    return tuple(p.lower() for p in _NAME_PART.findall(name)) or (name.lower(),)
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `values` holds every distinct value of a text column that has at most 500 of them.
+    """One column of a table or view.
 
-    `low` and `high` are the extremes of a number or date column (dates as ISO text). `shapes` are regular
-    expressions that every value of an identifier column fits; empty for other columns.
+    `values` holds every distinct value of a text column that has at most 500 of them. `low` and `high` are the
+    extremes of a number or date column (dates as ISO text). `shapes` are regular expressions that every value of an
+    identifier column fits.
     """
 
     table: str
@@ -44,20 +61,19 @@ class Column:
     @cached_property
     def words(self) -> tuple[str, ...]:
         """The words of its name, lower case: `unit_price_gbp` is unit, price, gbp."""
-        return name_words(self.name)
+        return _split_name(self.name)
 
     @cached_property
-    def stems(self) -> tuple[str, ...]:
-        """The stems of its name's telling words; of all its words when none is telling."""
-        telling = [w for w in self.words if w not in _EMPTY_WORDS]
-        return tuple(stem(w) for w in telling or self.words)
+    def telling(self) -> tuple[str, ...]:
+        """The words of its name that tell what it holds; all of them when none does."""
+        return tuple(word for word in self.words if word not in _EMPTY_WORDS) or self.words
 
     @cached_property
     def dimension(self) -> str:
-        """What it measures, read from its name (`money`, `duration`, ...), or empty."""
+        """What its number measures, read from its name (`money`, `duration`, ...), or empty."""
         if self.kind not in ("integer", "real"):
             return ""
-        return next((name for name, d in DIMENSIONS.items() if not d.columns.isdisjoint(self.words)), "")
+        return next((name for name, words in DIMENSIONS.items() if not words.isdisjoint(self.words)), "")
 
     @property
     def number(self) -> bool:
@@ -81,8 +97,8 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """A foreign key: `column` of this table holds values of `to_column` of `to_table`."""
+class ForeignKey:
+    """A foreign key: `column` of the table holds values of `to_column` of `to_table`."""
 
     column: str
     to_table: str
@@ -90,18 +106,18 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableSchema:
     """One table or view, its row count, and the tables it points at."""
 
     name: str
     columns: tuple[Column, ...]
     rows: int
-    links: tuple[Link, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
 
-    @cached_property
-    def stems(self) -> tuple[str, ...]:
-        """The stems of its name's words."""
-        return tuple(stem(w) for w in name_words(self.name))
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of its name, lower case."""
+        return _split_name(self.name)
 
     @property
     def label(self) -> Column:
@@ -114,71 +130,71 @@ class Table:
 class Schema:
     """Every table of a database, and the SQL dialect it speaks (sqlglot's name)."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[TableSchema, ...]
     dialect: str
 
-    def table(self, name: str) -> Table:
-        """The table of that name; `KeyError` when there is none."""
+    def table(self, name: str) -> TableSchema:
+        """Return the table of that name; `KeyError` when there is none."""
         for table in self.tables:
             if table.name == name:
                 return table
         raise KeyError(name)
 
-    def reachable(self, table: Table) -> Iterator[Column]:
-        """The columns of a table, then those of the tables it points at, keys of the latter left out."""
+    def reachable_columns(self, table: TableSchema) -> Iterator[Column]:
+        """Yield the columns of a table, then of the tables it points at, their keys left out."""
         yield from table.columns
-        for link in table.links:
-            yield from (c for c in self.table(link.to_table).columns if c.name != link.to_column)
+        for key in table.foreign_keys:
+            yield from (c for c in self.table(key.to_table).columns if c.name != key.to_column)
 
     def describe(self) -> str:
-        """The schema card: one line a column, with its type, its values or its range."""
+        """Write the schema card: one line a column, with its type, its values or its range."""
         lines = []
         for table in self.tables:
             lines.append(f"{table.name} ({table.rows} rows)")
             for c in table.columns:
                 shown = ", ".join(c.values[:20]) if c.values else "" if c.low is None else f"{c.low} to {c.high}"
                 lines.append(f"  {c.name} {c.kind}{' unique' if c.unique else ''}{': ' + shown if shown else ''}")
-            lines += [f"  {link.column} -> {link.to_table}.{link.to_column}" for link in table.links]
+            lines += [f"  {key.column} -> {key.to_table}.{key.to_column}" for key in table.foreign_keys]
         return "\n".join(lines)
 
 
 def read_schema(connection: sa.Connection) -> Schema:
-    """The schema of a database, from its catalogue and a few aggregates a column."""
+    """Read the schema of a database from its catalogue and a few aggregates a column."""
     inspector = sa.inspect(connection)
     names = sorted([*inspector.get_table_names(), *inspector.get_view_names()])[:TABLES_READ]
     tables = []
     for name in names:
         described = inspector.get_columns(name)
         rows = int(connection.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())
-        columns = tuple(_column(connection, name, d["name"], d["type"], rows) for d in described)
-        links = tuple(
-            Link(key["constrained_columns"][0], key["referred_table"], key["referred_columns"][0])
+        columns = tuple(_read_column(connection, name, d["name"], d["type"], rows) for d in described)
+        keys = tuple(
+            ForeignKey(key["constrained_columns"][0], key["referred_table"], key["referred_columns"][0])
             for key in inspector.get_foreign_keys(name)
             if len(key["constrained_columns"]) == 1
             and len(key["referred_columns"]) == 1
             and key["referred_table"] in names
         )
-        tables.append(Table(name, columns, rows, tuple(k for k in links if k.to_table != name)))
+        tables.append(TableSchema(name, columns, rows, tuple(k for k in keys if k.to_table != name)))
     dialect = {"postgresql": "postgres", "mssql": "tsql"}.get(connection.dialect.name, connection.dialect.name)
-    return Schema(tuple(_linked(table, tables) for table in tables), dialect)
+    return Schema(tuple(_with_implied_keys(table, tables) for table in tables), dialect)
 
 
-def _linked(table: Table, tables: Sequence[Table]) -> Table:
-    """The table with the links its column names imply, when it declares none (CSV files cannot)."""
-    if table.links:
+def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> TableSchema:
+    """Add the keys that column names imply, when none is declared (CSV files cannot)."""
+    if table.foreign_keys:
         return table
-    links = tuple(
-        Link(mine.name, other.name, theirs.name)
+    keys = tuple(
+        ForeignKey(mine.name, other.name, theirs.name)
         for mine in table.columns
         for other in tables
         for theirs in other.columns
         if other.name != table.name and mine.name == theirs.name and mine.kind == theirs.kind
         if theirs.unique and theirs.key and not mine.unique
     )
-    return Table(table.name, table.columns, table.rows, links)
+    return TableSchema(table.name, table.columns, table.rows, keys)
 
 
-def _column(connection: sa.Connection, table: str, name: str, type_: Any, rows: int) -> Column:
+def _read_column(connection: sa.Connection, table: str, name: str, type_: Any, rows: int) -> Column:
     column: sa.ColumnClause[Any] = sa.column(name)
     source = sa.table(table, column)
     counts = sa.select(sa.func.count(column), sa.func.count(sa.distinct(column))).select_from(source)
@@ -201,7 +217,7 @@ def _column(connection: sa.Connection, table: str, name: str, type_: Any, rows: 
         elif sample and len(sample) <= 2 and {v.lower() for v in sample} <= _YES_NO:
             kind, values = "boolean", tuple(sample)
         else:
-            shapes = _shapes(sample) if unique or len(sample) > 20 else ()
+            shapes = _find_shapes(sample) if unique or len(sample) > 20 else ()
             if len(sample) <= DISTINCT_KEPT and not shapes:
                 values = tuple(v for v in sample if 0 < len(v) <= LONGEST_VALUE)
     low = high = None
@@ -209,12 +225,12 @@ def _column(connection: sa.Connection, table: str, name: str, type_: Any, rows: 
         low, high = connection.execute(sa.select(sa.func.min(column), sa.func.max(column)).select_from(source)).one()
         low, high = (str(v) if kind == "date" and v is not None else v for v in (low, high))
         # SQLite keeps whatever it is given, so a column may not hold what it was declared to.
-        if any(not _fits(kind, v) for v in (low, high) if v is not None):
+        if any(not _fits_kind(kind, v) for v in (low, high) if v is not None):
             kind, low, high = "text", None, None
     return Column(table, name, kind, unique, filled < rows, values, low, high, shapes)
 
 
-def _fits(kind: Kind, value: Any) -> bool:
+def _fits_kind(kind: Kind, value: Any) -> bool:
     if kind != "date":
         return not isinstance(value, str | bytes)
     try:
@@ -223,8 +239,8 @@ def _fits(kind: Kind, value: Any) -> bool:
         return False
 
 
-def _shapes(sample: Sequence[str]) -> tuple[str, ...]:
-    """Patterns such as `TG-\\d+`: at most three that together fit every value, each with a digit."""
+def _find_shapes(sample: Sequence[str]) -> tuple[str, ...]:
+    """Return at most three patterns such as `TG-\\d+` that fit every value, or none."""
     if any(not re.search(r"\d", v) or re.search(r"\s", v) or len(v) < 3 for v in sample):
         return ()
     found = {re.sub(r"\d+", "0", v) for v in sample}

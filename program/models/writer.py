@@ -13,10 +13,9 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_e
 from program.errors import ModelError
 from program.models.encoder import Embedder, shared_embedder
 from program.models.prompt import Prompt, fields, read, reply
-from program.models.rules.arithmetic import solve
-from program.models.rules.extract import extract
-from program.models.rules.follow import follow, planned
-from program.models.rules.gaps import clarify, next_query
+from program.models.rules.arithmetic import solve_arithmetic
+from program.models.rules.query_rewriting import ask_back, next_query, plan_look_ups, rewrite_query
+from program.models.rules.quoting import quote_answer
 
 MODEL = "local/extract-v1"
 SENTENCES = 3  # of an answer, when the prompt does not say
@@ -117,16 +116,16 @@ def answer(prompt: Prompt, embedder: Embedder) -> dict[str, str | Sequence[Any]]
     question = prompt.inputs.get("question", "")
     match prompt.outputs:
         case ("sub_queries", "details"):
-            queries, waits = planned(question)
+            queries, waits = plan_look_ups(question)
             return {"sub_queries": queries, "details": [one.model_dump() for one in waits]}
         case ("query",):
-            return {"query": follow(question, prompt.inputs.get("draft", question), prompt.excerpts(), embedder)}
+            return {"query": rewrite_query(question, prompt.inputs.get("draft", question), prompt.excerpts(), embedder)}
         case ("missing", "next_query"):
             return {"missing": "", "next_query": next_query(question, prompt.excerpts(), embedder)}
         case ("clarifying_question",):
-            return {"clarifying_question": clarify(question, prompt.excerpts(), embedder)}
+            return {"clarifying_question": ask_back(prompt.excerpts())}
         case ("answer",) if "passages" in prompt.inputs:
-            text = extract(
+            text = quote_answer(
                 question,
                 prompt.texts("sub_queries"),
                 prompt.excerpts(),
@@ -136,7 +135,7 @@ def answer(prompt: Prompt, embedder: Embedder) -> dict[str, str | Sequence[Any]]
             )
             return {"answer": text}
         case ("answer",):
-            return {"answer": solve(question)}
+            return {"answer": solve_arithmetic(question)}
     raise ModelError(
         f"The local writer cannot fill {', '.join(prompt.outputs) or 'a signature without outputs'}.",
         "Name a language model in [models] write for this signature.",

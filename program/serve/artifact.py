@@ -14,8 +14,7 @@ import orjson
 from dspy.adapters.types.decision import decision_type
 
 from program.errors import IntegrityError, ModelError, VersionError
-from program.loop.knobs import Knob
-from program.loop.parameters import LEVEL, space
+from program.loop.policy import LEVEL, Knob, find_dimensions
 from program.loop.rag import AgenticRAG
 from program.models.catalog import listed, missing_keys
 from program.project import Project
@@ -181,7 +180,7 @@ def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[s
     """Yield values that the program's knobs and decisions cannot take, and settings it does not have."""
     settings = {"": {name: part["value"] for name, part in state.items() if "value" in part}}
     settings |= {f" at {point}": dict(values) for point, values in manifest.section("points").items()}
-    ranges = {d.name: _loadable_range(d.name, d.low, d.high) for d in space(program)}
+    ranges = {d.name: _loadable_range(d.name, d.low, d.high) for d in find_dimensions(program)}
     for where, setting in settings.items():
         for name, value in setting.items():
             if name not in ranges:

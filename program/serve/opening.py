@@ -93,7 +93,7 @@ def _load_version(
     usd_per_question: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> AgenticRAG:
-    from program.loop.parameters import apply
+    from program.loop.policy import apply_setting
     from program.serve import artifact
     from program.serve.manifest import refuse_unreadable, verify_folder
     from program.serve.reference import resolve
@@ -115,7 +115,7 @@ def _load_version(
             )
         else:
             raise VersionError("Both a point and a wish were given.", "Give one of them.")
-        apply(program, setting)
+        apply_setting(program, setting)
     return program
 
 
@@ -148,22 +148,24 @@ def open_program(
     Raises `SettingsError` or `KnowledgeError` when the project is not in order, `BudgetError` when it caps the money of
     a question and names a model whose price is not known.
     """
-    from program.loop.budget import Budget
-    from program.loop.presets import PRESETS
-    from program.loop.rag import AgenticRAG, Runtime
+    from program.loop.policy import PRESETS
+    from program.loop.rag import AgenticRAG
+    from program.loop.state import Budget, Observer, Runtime
     from program.models.catalog import LOCAL, open_models
     from program.project import Project
-    from program.serve.trace import TraceLog
+    from program.serve.trace import TraceLog, emit_spans
 
     opened = project if isinstance(project, Project) else Project.open(project)
     _check_prices(opened)
     settings, caps = opened.settings, opened.settings.budget
     models = open_models(settings.models, settings.provider)
     library = open_library(opened, models, progress)
-    log = TraceLog(opened.private, settings.trace.review_below) if settings.trace.enabled else None
+    observers: tuple[Observer, ...] = (emit_spans,)
+    if settings.trace.enabled:
+        observers = (TraceLog(opened.private, settings.trace.review_below).write_answer, emit_spans)
     budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
     links = tuple(host.lower() for host in settings.answer.links)
-    runtime = Runtime(library, models, budget, log, version, "" if version else settings.loop.preset, links)
+    runtime = Runtime(library, models, budget, observers, version, "" if version else settings.loop.preset, links)
     program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[settings.loop.preset])
     if not str(models.decide.model).startswith(LOCAL):  # it thinks longer than a search takes: do both at once
@@ -178,15 +180,16 @@ def open_library(
 
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
-    from program.knowledge.index.build import INDEX, bring_up_to_date, open_bases
-    from program.knowledge.kinds import folders, others
+    from program.knowledge.index.build import INDEX, update_index
+    from program.knowledge.ingest.folder import list_bases
+    from program.knowledge.library import open_bases, open_sources
     from program.models.catalog import open_models
 
     settings = project.settings
     embedder = (models or open_models(settings.models, settings.provider)).embedder
     embedder.remember_in(project.private)
-    documents, extra = folders(project), others(project, embedder)
-    bring_up_to_date(project, progress)
+    documents, extra = list_bases(project), open_sources(project, embedder)
+    update_index(project, progress)
     library = open_bases(project, documents, project.private / INDEX, embedder, extra)
     library.remember_in(project.private)
     return library

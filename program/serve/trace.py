@@ -16,8 +16,7 @@ from typing import Any
 import orjson
 from filelock import FileLock
 
-from program.answer import Answer, Outcome
-from program.trace import Step
+from program.answer import Answer, Outcome, Step
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5

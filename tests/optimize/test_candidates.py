@@ -13,9 +13,9 @@ from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.plan import inherit
 from program import load, open_program
 from program.errors import StudyError
-from program.loop.decisions import jsonable
-from program.loop.parameters import apply, is_candidate, space
-from program.loop.parameters import read as values
+from program.loop.decisions import to_jsonable
+from program.loop.policy import apply_setting, find_dimensions, is_candidate
+from program.loop.policy import read_setting as values
 from program.models.gateway import shared_gateway
 from program.project import Project
 from program.serve.manifest import read_manifest
@@ -187,16 +187,16 @@ def test_of_an_embedded_program_only_the_demonstrations_of_its_deciders_are_offe
         "diverse-100": 100,
         "diverse-50": 50,
     }
-    before = [d.name for d in space(program)]
+    before = [d.name for d in find_dimensions(program)]
     Candidates(sets, {}).equip(program)
-    assert [d.name for d in space(program)] == before
+    assert [d.name for d in find_dimensions(program)] == before
     offers = {"classifier.route": Offer((), ("labelled", "diverse-50"))}
     Candidates(sets, offers).equip(program, without=frozenset({"t0"}))
-    assert {d.name for d in space(program)} - set(before) == {"classifier.route#demonstrations"}
+    assert {d.name for d in find_dimensions(program)} - set(before) == {"classifier.route#demonstrations"}
     assert program.classifier.route.demos == []
-    apply(program, {"classifier.route#demonstrations": 1})
+    apply_setting(program, {"classifier.route#demonstrations": 1})
     assert len(program.classifier.route.demos) == 219
-    apply(program, {"classifier.route#demonstrations": 2})
+    apply_setting(program, {"classifier.route#demonstrations": 2})
     assert len(program.classifier.route.demos) in {49, 50}
     assert values(program)["classifier.route#demonstrations"] == 2
 
@@ -218,4 +218,4 @@ def test_what_a_parent_was_shown_and_told_is_the_first_candidate_exactly(compile
 
 
 def plain_fields(demo):
-    return {name: jsonable(value) for name, value in demo.items()}
+    return {name: to_jsonable(value) for name, value in demo.items()}

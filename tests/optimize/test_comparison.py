@@ -105,7 +105,7 @@ def test_the_command_opens_with_the_verdict_and_its_exit_code_tells_it(tmp_path)
         publish_version("helpdesk", {}, {"scores.jsonl": lines.encode()}, tmp_path)
     publish_version("helpdesk", {}, {"program.json": b"{}"}, tmp_path)
     app = typer.Typer()
-    ab.register(app)
+    ab.add_ab_verbs(app)
 
     def offline(a, b, *options):
         names = [f"helpdesk@v{n}" for n in (a, b)]

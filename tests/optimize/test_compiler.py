@@ -14,7 +14,7 @@ from optimize.compiler.compile import compile_project
 from optimize.registry.aliases import promote_version
 from program import open_program
 from program.errors import BudgetError, DataError, ModelError, StudyError, VersionError
-from program.loop.presets import PRESETS
+from program.loop.policy import PRESETS
 from program.project import Project
 from program.serve.manifest import read_manifest, verify_folder
 from program.serve.reference import resolve
@@ -131,7 +131,7 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
         return judge(question, outcome, text)
 
     for module in (demonstrations, metrics, scoring):  # wherever it is used
-        monkeypatch.setattr(module, "judge", broken)
+        monkeypatch.setattr(module, "judge_answer", broken)
     done = compile_(paid_shop)
     assert "ZeroDivisionError" in done.broken["q1"]
     assert done.broken["q5 (ZeroDivisionError: no share of nothing)"] == "in the test"

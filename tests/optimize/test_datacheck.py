@@ -59,7 +59,7 @@ def question(**labels: Any) -> LabelledQuestion:
 
 def command(folder: Path, *options: str) -> Any:
     app = typer.Typer()
-    data.register(app)
+    data.add_data_verbs(app)
     return CliRunner().invoke(app, ["data", "check", str(folder), *options])
 
 

@@ -14,8 +14,8 @@ from optimize.compiler.replay import Arm, Replay
 from optimize.compiler.thresholds import label_cases
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
-from program.loop.claims import claims
-from program.loop.parameters import apply
+from program.loop.grounding import split_claims
+from program.loop.policy import apply_setting
 from program.models.encoder import shared_embedder
 
 made = st.lists(
@@ -77,7 +77,7 @@ def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     copy = rag.deepcopy()
     sets = gather_sets(rag, demonstrations, [], rag.runtime.models.embedder)
     sets.equip(copy, without=frozenset({"capacity"}))
-    apply(copy, {"classifier.route#demonstrations": 1})
+    apply_setting(copy, {"classifier.route#demonstrations": 1})
     asked = {demo["question"] for demo in copy.classifier.route.demos}
     assert "How much water does the Merle hold?" not in asked
     assert "What is 12 times 12?" in asked
@@ -108,7 +108,7 @@ def test_labelled_look_ups_are_shown_to_whoever_splits_questions(shop):
 def test_a_labelled_answer_is_shown_to_the_writer_each_sentence_citing_what_bears_it_out(shop):
     answer = "The Merle holds 1.7 litres. It draws 2200 watts!"
     (shown,) = texts_of(shop, labelled(answer=answer))["generator.answer"]
-    said = claims(shown["answer"])
+    said = split_claims(shown["answer"])
     assert [claim.bare.rstrip(" !.") for claim in said] == ["The Merle holds 1.7 litres", "It draws 2200 watts"]
     for claim, number in zip(said, ("1.7", "2200"), strict=True):
         (n,) = claim.cites

@@ -23,9 +23,9 @@ from optimize.compiler.replay import PARALLEL_CALLS
 from optimize.compiler.search import Search
 from optimize.compiler.study import list_studies, open_study
 from program.errors import StudyError
-from program.loop.presets import PRESETS
+from program.loop.grounding import FOUND_NOTHING
+from program.loop.policy import PRESETS
 from program.loop.rag import AgenticRAG
-from program.loop.state import FOUND_NOTHING
 from program.project import Project
 from program.serve.manifest import read_manifest
 from program.serve.reference import find_versions, resolve

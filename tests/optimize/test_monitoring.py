@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from optimize.cli.main import app
-from optimize.report.monitoring import log_of, monitor, trace_of
+from optimize.report.monitoring import find_trace, open_log, summarise_traces
 from program.errors import DataError
 
 RUN = CliRunner()
@@ -52,7 +52,7 @@ def traces(tmp_path):
 
 
 def test_the_figures_are_those_of_the_traces(traces):
-    found = monitor(log_of(traces))
+    found = summarise_traces(open_log(traces))
     assert found.n == 6
     assert found.one_round == pytest.approx(3 / 6)
     assert found.mean_rounds == pytest.approx(8 / 6)
@@ -65,11 +65,11 @@ def test_the_figures_are_those_of_the_traces(traces):
 
 
 def test_a_trace_is_found_by_the_beginning_of_its_id_when_that_is_enough(traces):
-    log = log_of(traces / "traces.jsonl")
-    assert trace_of(log, "0000000000000003")["question"] == "question 3"
+    log = open_log(traces / "traces.jsonl")
+    assert find_trace(log, "0000000000000003")["question"] == "question 3"
     for unclear in ("00", "ff"):
         with pytest.raises(DataError):
-            trace_of(log, unclear)
+            find_trace(log, unclear)
 
 
 def test_rounds_are_counted_of_every_question_and_retries_of_every_second_round(tmp_path):
@@ -82,27 +82,27 @@ def test_rounds_are_counted_of_every_question_and_retries_of_every_second_round(
         entry(4, rounds=twice, cites=("a", "b"), retrieved=["a", "b"]),
     ]
     (tmp_path / "traces.jsonl").write_text("".join(json.dumps(e) + "\n" for e in entries))
-    found = monitor(log_of(tmp_path))
+    found = summarise_traces(open_log(tmp_path))
     assert (found.one_round, found.mean_rounds) == (pytest.approx(2 / 5), pytest.approx(7 / 5))
     assert found.false_retry_rate == pytest.approx(1 / 3)
 
 
 def test_a_file_of_traces_is_read_under_whatever_name(traces):
     (traces / "traces.jsonl").rename(traces / "monday.jsonl")
-    assert monitor(log_of(traces / "monday.jsonl")).n == 6
+    assert summarise_traces(open_log(traces / "monday.jsonl")).n == 6
 
 
 def test_a_default_that_stands_for_an_unreadable_judgement_is_no_score(tmp_path):
     unread = entry(0, rounds=((0.0, ["a"]),), path=["no readable decision from m (why): took the safe default"])
     (tmp_path / "traces.jsonl").write_text(json.dumps(ENTRIES[0]) + "\n" + json.dumps(unread) + "\n")
-    assert monitor(log_of(tmp_path)).judge_by_week == {"2026-W01": 0.9}
+    assert summarise_traces(open_log(tmp_path)).judge_by_week == {"2026-W01": 0.9}
 
 
 def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
     for name in ("traces.jsonl", "review.jsonl"):
         with (traces / name).open("a") as file:
             file.write("{broken")
-    found = monitor(log_of(traces))
+    found = summarise_traces(open_log(traces))
     assert (found.n, found.unread) == (6, (f"{traces / 'traces.jsonl'} line 7",))
     for asked in (
         ["stats", str(traces)],
@@ -114,9 +114,9 @@ def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
 
 def test_a_project_that_was_never_asked_says_so(tmp_path):
     with pytest.raises(DataError, match="no traces"):
-        log_of(tmp_path)
+        open_log(tmp_path)
     with pytest.raises(DataError, match="nosuch"):
-        log_of(tmp_path / "nosuch")
+        open_log(tmp_path / "nosuch")
 
 
 def test_the_command_line_prints_the_figures_and_the_queue(traces):
@@ -141,6 +141,6 @@ def test_what_the_program_writes_is_what_the_figures_read(own_shop):
 
     program = open_program(own_shop)
     answer = program("How much water does the Merle kettle hold?")
-    log = log_of(own_shop)
-    assert monitor(log).n == 1
-    assert trace_of(log, answer.trace.id)["path"] == list(answer.trace.path)
+    log = open_log(own_shop)
+    assert summarise_traces(log).n == 1
+    assert find_trace(log, answer.trace.id)["path"] == list(answer.trace.path)

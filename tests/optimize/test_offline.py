@@ -49,7 +49,7 @@ def root(tmp_path):
 @pytest.fixture
 def offline(tmp_path):
     app = typer.Typer()
-    ab.register(app)
+    ab.add_ab_verbs(app)
     return lambda *args: CliRunner().invoke(app, ["ab", "offline", *map(str, args), "--artifacts", str(tmp_path)])
 
 

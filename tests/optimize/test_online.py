@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from optimize.abtest.online import report, start
+from optimize.abtest.online import report_experiment, start_experiment
 from optimize.cli.main import main
 from program.errors import ExperimentError, VersionError
 from program.serve.experiment_design import Assignment, read_design
@@ -49,7 +49,7 @@ def serve(root, users, resolved=RATES, *, latency=None, recorded=None, key=KEY, 
 def test_a_clear_difference_is_better_or_worse_and_a_promotion_is_proposed_not_done(tmp_path):
     begin(tmp_path)
     serve(tmp_path, 1500, {"A": 0.5, "B": 0.7})
-    found = report(NAME, tmp_path)
+    found = report_experiment(NAME, tmp_path)
     (contrast,) = found.contrasts
     assert (found.verdict, contrast.verdict) == ("better", "better")
     assert contrast.ci[0] > 0
@@ -63,30 +63,30 @@ def test_a_clear_difference_is_better_or_worse_and_a_promotion_is_proposed_not_d
 def test_a_worse_challenger_is_called_worse_and_of_a_cost_less_is_better(tmp_path):
     begin(tmp_path, primary="latency_s")
     serve(tmp_path, 600, latency={"A": 2.0, "B": 1.0})
-    assert report(NAME, tmp_path).verdict == "undecided"  # no spread: nothing to go by
+    assert report_experiment(NAME, tmp_path).verdict == "undecided"  # no spread: nothing to go by
     shutil.rmtree(tmp_path)
     begin(tmp_path)
     serve(tmp_path, 1500, {"A": 0.7, "B": 0.5})
-    found = report(NAME, tmp_path)
+    found = report_experiment(NAME, tmp_path)
     assert (found.verdict, found.proposal) == ("worse", "")
     shutil.rmtree(tmp_path)
     begin(tmp_path, primary="error")
-    assert report(NAME, tmp_path).verdict == "undecided"
+    assert report_experiment(NAME, tmp_path).verdict == "undecided"
 
 
 def test_nothing_found_is_undecided_while_it_runs_and_no_detectable_difference_at_its_end(tmp_path):
     begin(tmp_path, max_units=600)
     serve(tmp_path, 500)
-    assert report(NAME, tmp_path).verdict == "undecided"
+    assert report_experiment(NAME, tmp_path).verdict == "undecided"
     serve(tmp_path, 200, first=500)
-    found = report(NAME, tmp_path)
+    found = report_experiment(NAME, tmp_path)
     assert (found.verdict, found.state.status) == ("no_detectable_difference", "complete")
 
 
 def test_of_several_challengers_the_best_is_proposed(tmp_path):
     begin(tmp_path, arms=3)
     serve(tmp_path, 2500, {"A": 0.4, "B": 0.6, "C": 0.75})
-    found = report(NAME, tmp_path)
+    found = report_experiment(NAME, tmp_path)
     assert [contrast.verdict for contrast in found.contrasts] == ["better", "better"]
     assert f"promote {found.design.arms[2].version} " in found.proposal
 
@@ -94,7 +94,7 @@ def test_of_several_challengers_the_best_is_proposed(tmp_path):
 def test_a_broken_guard_halts_whatever_the_outcome_says(tmp_path):
     begin(tmp_path, guards=["latency_s<=3", "error<=0"])
     serve(tmp_path, 1500, {"A": 0.5, "B": 0.7}, latency={"B": 4.0})
-    found = report(NAME, tmp_path)
+    found = report_experiment(NAME, tmp_path)
     assert (found.verdict, found.proposal) == ("halted", "")
     assert found.state.reason == "B breaks latency_s <= 3 more often than the control"
     assert [check.broken for check in found.guards] == [True, False]
@@ -103,13 +103,13 @@ def test_a_broken_guard_halts_whatever_the_outcome_says(tmp_path):
 def test_a_guard_that_the_control_breaks_more_often_halts_nothing(tmp_path):
     begin(tmp_path, guards=["latency_s<=3"])
     serve(tmp_path, 1500, latency={"A": 4.0})
-    assert report(NAME, tmp_path).verdict == "undecided"
+    assert report_experiment(NAME, tmp_path).verdict == "undecided"
 
 
 def test_outcomes_that_are_missing_from_one_arm_hold_the_verdict_back(tmp_path):
     begin(tmp_path)
     serve(tmp_path, 2500, {"A": 0.5, "B": 0.7}, recorded={"B": 0.5})
-    found = report(NAME, tmp_path)
+    found = report_experiment(NAME, tmp_path)
     assert found.verdict == "undecided"
     assert "outcomes came from" in found.reason
     assert found.contrasts[0].verdict == "better"
@@ -119,7 +119,7 @@ def test_logs_written_with_two_keys_halt_the_experiment(tmp_path):
     begin(tmp_path)
     serve(tmp_path, 50)
     serve(tmp_path, 50, key="another key, also long enough", place=tmp_path / "experiments" / NAME)
-    assert "2 keys" in report(NAME, tmp_path).reason
+    assert "2 keys" in report_experiment(NAME, tmp_path).reason
 
 
 def test_logs_of_other_hosts_are_merged_from_their_folders(tmp_path):
@@ -128,7 +128,7 @@ def test_logs_of_other_hosts_are_merged_from_their_folders(tmp_path):
     elsewhere = tmp_path / "copied"
     elsewhere.mkdir()
     serve(tmp_path, 300, place=elsewhere, first=200)
-    found = report(NAME, tmp_path, [elsewhere])
+    found = report_experiment(NAME, tmp_path, [elsewhere])
     assert sum(arm.units for arm in found.arms) == 500
     assert (found.files, found.accounting.crossed) == (2, 0)
 
@@ -149,7 +149,7 @@ def test_a_design_that_cannot_work_is_refused_and_leaves_nothing(tmp_path, wrong
     publish(tmp_path)
     arms = {"A": "support@v1", "B": "support@v2"}
     with pytest.raises(ExperimentError, match=told):
-        start(NAME, arms, **{"primary": "resolved", "max_units": 9, "artifacts": tmp_path, **wrong})
+        start_experiment(NAME, arms, **{"primary": "resolved", "max_units": 9, "artifacts": tmp_path, **wrong})
     assert not (tmp_path / "experiments").exists()
 
 
@@ -159,14 +159,16 @@ def test_an_experiment_begins_once_on_versions_that_are_there_under_a_name_that_
         begin(tmp_path)
     for arms, error in (({"A": "support@v1"}, ExperimentError), ({"A": "support@v1", "B": "none@v1"}, VersionError)):
         with pytest.raises(error):
-            start("other", arms, primary="resolved", max_units=9, artifacts=tmp_path)
+            start_experiment("other", arms, primary="resolved", max_units=9, artifacts=tmp_path)
     for name in ("../up", "exp-", "Big", ""):
         with pytest.raises(ExperimentError, match="name of an experiment"):
             begin_named(tmp_path, name)
 
 
 def begin_named(root, name):
-    return start(name, {"A": "support@v1", "B": "support@v2"}, primary="resolved", max_units=9, artifacts=root)
+    return start_experiment(
+        name, {"A": "support@v1", "B": "support@v2"}, primary="resolved", max_units=9, artifacts=root
+    )
 
 
 def test_the_command_line_starts_reports_and_stops(ragc, tmp_path):

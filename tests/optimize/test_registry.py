@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from optimize.cli import registry as cli
+from optimize.cli import versions as cli
 from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version, read_history, roll_back
 from program.errors import GateError, IntegrityError, VersionError
@@ -201,7 +201,7 @@ def test_the_gate_lets_a_better_version_through_and_keeps_others_out(tmp_path):
 @pytest.fixture
 def ragc(tmp_path):
     app = typer.Typer()
-    cli.register(app)
+    cli.add_version_verbs(app)
     return lambda *args: CliRunner().invoke(app, [*args, "--artifacts", str(tmp_path)])
 
 

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
-from program.loop.modules import look_ups
-from program.loop.parameters import apply, read, space
-from program.loop.steps import Ask
+from program.loop.policy import apply_setting, find_dimensions, read_setting
+from program.loop.state import Ask, read_look_ups
 
 QUESTIONS = [
     "How much water does the Merle hold?",
@@ -30,20 +29,20 @@ def replay(rag):
 )
 @given(data=st.data())
 def test_under_any_setting_a_replay_answers_as_a_live_run(rag, replay, data):
-    before = read(rag)
+    before = read_setting(rag)
     setting = {
         d.name: data.draw(
             st.integers(int(d.low), int(d.high)) if d.integral else st.floats(d.low, d.high), label=d.name
         )
-        for d in space(rag)
+        for d in find_dimensions(rag)
     }
     question = data.draw(st.sampled_from(QUESTIONS))
     try:
-        apply(rag, setting)
-        apply(replay.program, setting)
+        apply_setting(rag, setting)
+        apply_setting(replay.program, setting)
         live, again = rag(question), replay(question)
     finally:
-        apply(rag, before)
+        apply_setting(rag, before)
     assert (again.text, again.outcome, again.trace.path) == (live.text, live.outcome, live.trace.path)
     assert again.confidence == pytest.approx(live.confidence)
     assert (again.usage.calls, again.usage.decisions) == (live.usage.calls, live.usage.decisions)
@@ -60,7 +59,7 @@ def test_a_question_seen_before_performs_nothing(rag):
 
 def test_a_plan_whose_look_ups_wait_for_each_other_is_read_back_from_the_file(rag, tmp_path):
     ask = Ask("decomposer.split", {"question": "Who leads the team that packs the kettles?"})
-    made, read_back = (look_ups(Replay(rag.deepcopy(), Record(tmp_path / "record")).reply(ask)) for _ in range(2))
+    made, read_back = (read_look_ups(Replay(rag.deepcopy(), Record(tmp_path / "record")).reply(ask)) for _ in range(2))
     assert read_back == made
     assert made[-1].after == (0,)
 

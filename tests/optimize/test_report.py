@@ -6,12 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from optimize.compiler.compile import compare_grades
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import Grade
-from optimize.report.page import Story, render
-from program import load
-from program.errors import VersionError
+from optimize.evaluation.stats import paired_test
+from optimize.report import charts
+from optimize.report.page import CompileReport, render_compile_page
 from program.serve.reference import resolve
 
 
@@ -75,20 +74,8 @@ def test_choosing_by_question_can_only_add_to_what_the_chosen_setting_reaches_on
 
 
 def test_what_an_answer_says_is_text_not_markup():
-    from optimize.report import charts
-
-    assert "<b>" not in charts.bars([("<b>name</b>", 1.0)])
-    assert "<b>" not in charts.scatter([charts.Mark(0, 0, "<b>")], "<b>", "<b>")
-
-
-def test_a_point_can_be_chosen_by_what_it_may_cost_or_must_reach(compiled):
-    root = compiled / "artifacts"
-    frugal = load("shop@v2", artifacts=root, calls_per_question=99)
-    assert frugal("How much water does the Merle hold?").text
-    with pytest.raises(VersionError, match="frontier"):
-        load("shop@v2", artifacts=root, min_utility=2.0)
-    with pytest.raises(VersionError, match="Both"):
-        load("shop@v2", artifacts=root, point="quality", calls_per_question=1)
+    assert "<b>" not in charts.draw_bars([("<b>name</b>", 1.0)])
+    assert "<b>" not in charts.draw_scatter([charts.Mark(0, 0, "<b>")], "<b>", "<b>")
 
 
 def graded(n, topic, worth, answer="It is 42.", question="How much?", tags=()):
@@ -99,19 +86,24 @@ def graded(n, topic, worth, answer="It is 42.", question="How much?", tags=()):
     )  # fmt: skip
 
 
+def judged(name, chances, truths):
+    return {"parameter": name, "cut": True, "chances": chances, "truths": truths}
+
+
 def story(before, after, **changed):
     rows = [Evaluation(tuple(grades), (0.1,) * len(grades)) for grades in (before, before, after)]
     points = {"quality": {"utility": 0.75, "calls": 2.5}, "balanced": {"utility": 0.5, "calls": 1.25}}
-    gain = compare_grades(before, after)
+    gain = paired_test(*([g.utility for g in side] for side in (before, after)), [g.topic for g in before])
     told = {
         "name": "shop", "parent": "shop@v1", "verdict": "better", "gain": gain, "over_plain": gain,
         "plain": rows[0], "before": rows[1], "after": rows[2],
         "points": points, "frontier": list(points.values()), "survived": list(points), "reached": 0.5, "oracle": 0.875,
+        "stages": [{"name": "best first setting", "utility": 0.25, "calls": 1.0}],
         "chosen": {"policy.k": 5, "judge.relevance:relevant": 0.3}, "started_from": {"policy.k": 7, "judge.relevance:relevant": 0.3},
-        "decisions": [{"parameter": "judge.relevance:relevant", "cut": True, "chances": [0.1, 0.2, 0.4, 0.9], "truths": [False, False, True, True]}],
+        "decisions": [judged("judge.relevance:relevant", [0.1, 0.2, 0.4, 0.9], [False, False, True, True])],
         "given": {}, "importances": {"policy.k": 0.75}, "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
     }  # fmt: skip
-    return Story(**{**told, **changed})
+    return CompileReport(**{**told, **changed})
 
 
 def test_every_number_on_the_page_is_that_of_the_story():
@@ -119,12 +111,13 @@ def test_every_number_on_the_page_is_that_of_the_story():
     before = [graded(n, topic, -1.0, tags=["hard"]) for n, topic in enumerate(topics)]
     after = [graded(n, topic, 1.0 if n % 4 else -1.0, tags=["hard"]) for n, topic in enumerate(topics)]
     told = story(before, after)
-    page = " ".join(html.unescape(render(told).decode()).split())
+    page = " ".join(html.unescape(render_compile_page(told).decode()).split())
     gain = told.gain
     assert gain.difference == pytest.approx(1.5)
     assert f"utility +1.500 [{gain.ci[0]:+.3f}, {gain.ci[1]:+.3f}] over shop@v1 on 12 test questions" in page
     assert "looked at 3 times" in page and "Won: 9 questions" in page and "Lost: 0 questions" in page
     assert "question by question would reach 0.875; the one chosen reaches 0.500" in page
+    assert "best first setting: utility 0.250 at 1.00 calls." in page
     assert "<td>policy.k</td><td>7</td><td>5</td>" in page and "<td>judge.relevance:relevant</td>" not in page
     assert "4 cases; no above" in page and "full the cut now (0.30, right in 100 %)" in page
     assert "<td>hard</td><td>12</td><td>75 %</td><td>25 %</td>" in page
@@ -133,7 +126,7 @@ def test_every_number_on_the_page_is_that_of_the_story():
 
 
 def test_the_points_of_the_frontier_are_drawn_where_they_lie():
-    page = render(story([graded(0, "t", -1.0)], [graded(0, "t", 1.0)])).decode()
+    page = render_compile_page(story([graded(0, "t", -1.0)], [graded(0, "t", 1.0)])).decode()
     circles = re.findall(r'<circle class="named" cx="([\d.]+)" cy="([\d.]+)"[^>]*/><text[^>]*>(\w+)</text>', page)
     places = {name: (float(x), float(y)) for x, y, name in circles}
     assert places["balanced"][0] < places["quality"][0] and places["balanced"][1] > places["quality"][1]
@@ -144,7 +137,7 @@ def test_however_much_there_is_to_tell_the_page_stays_small():
     before = [graded(n, f"t{n}", -1.0, long, long, [f"tag {n} {long}"]) for n in range(300)]
     after = [graded(n, f"t{n}", 1.0, long, long, [f"tag {n} {long}"]) for n in range(300)]
     given = {f"predictor{n}": {"kind": "another", "text": long} for n in range(12)}
-    page = render(story(before, after, given=given, broken={f"q{n}": long for n in range(400)}))
+    page = render_compile_page(story(before, after, given=given, broken={f"q{n}": long for n in range(400)}))
     assert len(page) <= 500_000
     assert b"Won: 300 questions" in page
 
@@ -152,16 +145,13 @@ def test_however_much_there_is_to_tell_the_page_stays_small():
 def test_of_very_many_bases_the_decisions_that_mattered_most_are_drawn_and_the_page_stays_small():
     bases = [f"classifier.route:base_{'department' * 4}{n}" for n in range(400)]
     chances = [(n % 97) / 97 for n in range(300)]
-    decisions = [
-        {"parameter": name, "cut": True, "chances": chances, "truths": [p > 0.5 for p in chances]}
-        for name in ("classifier.route:vague", *bases)
-    ]
+    decisions = [judged(name, chances, [p > 0.5 for p in chances]) for name in ("classifier.route:vague", *bases)]
     setting = {**dict.fromkeys(bases, 0.5), "classifier.route:vague": 0.5}
     told = story(
         [graded(n, f"t{n}", -1.0) for n in range(9)], [graded(n, f"t{n}", 1.0) for n in range(9)],
         decisions=decisions, started_from=setting, chosen={**setting, bases[123]: 0.9}, importances={bases[321]: 0.7},
     )  # fmt: skip
-    page = render(told)
+    page = render_compile_page(told)
     assert len(page) < 500_000
     drawn = re.findall(r"<figcaption>([^ ]+): probability said", page.decode())
     assert len(drawn) == 20 and {"classifier.route:vague", bases[123], bases[321]} <= set(drawn)
@@ -169,12 +159,10 @@ def test_of_very_many_bases_the_decisions_that_mattered_most_are_drawn_and_the_p
 
 
 def test_a_label_too_long_for_its_chart_is_shortened_and_told_whole():
-    from optimize.report import charts
-
     long = "classifier.route:base_the_department_of_kettles & pans"
     drawings = (
-        charts.bars([(long, 1.0), ("policy.k", 0.5)]),
-        charts.scatter(
+        charts.draw_bars([(long, 1.0), ("policy.k", 0.5)]),
+        charts.draw_scatter(
             [charts.Mark(0, -0.0123, long), charts.Mark(1, 1.0, "quality, balanced, economy")], "calls", "utility"
         ),
     )
@@ -195,9 +183,9 @@ def test_a_label_too_long_for_its_chart_is_shortened_and_told_whole():
 
 def test_shortcuts_in_the_labels_are_told_and_without_any_nothing_is_said_of_them():
     grades = [graded(0, "t", 1.0)]
-    told = render(
+    told = render_compile_page(
         story(grades, grades, doubts=["a shortcut in train: length alone tells <b>. Add long ones."])
     ).decode()
     assert "a shortcut in train: length alone tells &lt;b&gt;. Add long ones." in told
     assert "What the labels may teach instead" in told
-    assert "What the labels may teach instead" not in render(story(grades, grades)).decode()
+    assert "What the labels may teach instead" not in render_compile_page(story(grades, grades)).decode()

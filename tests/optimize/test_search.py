@@ -20,7 +20,7 @@ from optimize.compiler.thresholds import sweep
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import SettingsError, StudyError
-from program.loop.parameters import read, space
+from program.loop.policy import find_dimensions, read_setting
 from program.project import Project
 from program.settings import UtilitySettings
 from tests.optimize.conftest import planned
@@ -134,7 +134,7 @@ class Table:
 
     def answer_all(self, questions):
         self.asked += len(questions)
-        return [self._tell(read(self.program), int(question)) for question in questions]
+        return [self._tell(read_setting(self.program), int(question)) for question in questions]
 
 
 def answered(right, calls=1):
@@ -150,7 +150,7 @@ def searched(rag, folder, tell, firsts, trials, count=24, swept=None):
     (folder / "ragc.toml").write_text('name = "table"\n[knowledge.one]\npath = "one"\nabout = "one"\n')
     table = Table(rag.deepcopy(), tell)
     scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], WEIGHTS)
-    before = read(table.program)
+    before = read_setting(table.program)
     study = create_study(Project.open(folder), {}, {})
     search = Search(study, scoring, [{**before, **first} for first in firsts], WEIGHTS.call, 0)
     session = Session(None, Spending(), Live(), lambda live: None)
@@ -213,8 +213,8 @@ def test_finalists_are_the_frontier_and_the_best_of_each_stage_no_two_alike(rag,
 def swept(rag, tell, count=24, names=KNOBS):
     table = Table(rag.deepcopy(), tell)
     scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], WEIGHTS)
-    knobs = [dimension for dimension in space(table.program) if dimension.name in names]
-    before = read(table.program)
+    knobs = [dimension for dimension in find_dimensions(table.program) if dimension.name in names]
+    before = read_setting(table.program)
     return sweep(scoring, knobs, before), before
 
 
@@ -243,25 +243,25 @@ def test_a_value_that_wins_on_one_topic_alone_is_not_taken(rag):
 def test_of_a_knob_without_effect_a_part_of_the_questions_is_asked(rag):
     table = Table(rag.deepcopy(), lambda setting, n: answered(n % 2 == 0))
     scoring = Scoring([Arm(table, [labelled(n) for n in range(24)])], WEIGHTS)
-    (knob,) = (dimension for dimension in space(table.program) if dimension.name == "policy.k")
-    sweep(scoring, [knob], read(table.program))
+    (knob,) = (dimension for dimension in find_dimensions(table.program) if dimension.name == "policy.k")
+    sweep(scoring, [knob], read_setting(table.program))
     assert table.asked < 24 * 3
 
 
 def test_a_question_whose_grading_raises_counts_in_no_score(rag, monkeypatch):
     from optimize.compiler import scoring as module
 
-    judge = module.judge
+    judge = module.judge_answer
 
     def broken(question, outcome, text):
         if question.id == "q1":
             raise ZeroDivisionError("nothing")
         return judge(question, outcome, text)
 
-    monkeypatch.setattr(module, "judge", broken)
+    monkeypatch.setattr(module, "judge_answer", broken)
     table = Table(rag.deepcopy(), lambda setting, n: answered(True))
     scoring = Scoring([Arm(table, [labelled(n) for n in range(3)])], WEIGHTS)
-    scores = scoring(read(table.program))
+    scores = scoring(read_setting(table.program))
     assert np.isnan(scores.utility[1]) and np.isfinite(scores.utility[[0, 2]]).all()
     assert list(scoring.broken) == ["q1"]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
 
-from optimize.abtest.sequential import MIN_EACH, Moments, difference, horizon_of, log_e_multinomial, log_e_rates
+from optimize.abtest.sequential import MIN_EACH, Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
 
 SETTINGS = {"alpha": 0.05, "horizon": 5000, "binary": True}
 users = st.lists(st.lists(st.sampled_from([0.0, 1.0]), max_size=4), min_size=2, max_size=40)
@@ -22,7 +22,7 @@ def cumulative(member, y):
 
 def test_with_one_outcome_a_user_the_variance_is_that_of_a_mean():
     y = np.random.default_rng(0).normal(3, 2, 500)
-    moments = Moments.of([[value] for value in y])
+    moments = Moments.from_outcomes([[value] for value in y])
     assert moments.mean() == pytest.approx(y.mean())
     assert moments.variance() == pytest.approx(y.var(ddof=1) / 500)
 
@@ -32,12 +32,12 @@ def test_with_several_outcomes_a_user_the_variance_is_what_redrawing_users_gives
     drawn = [list(rng.normal(rng.normal(), 0.3, rng.integers(1, 9))) for _ in range(400)]
     y, n = np.array([sum(u) for u in drawn]), np.array([len(u) for u in drawn])
     again = rng.integers(0, 400, (4000, 400))
-    assert Moments.of(drawn).variance() == pytest.approx((y[again].sum(1) / n[again].sum(1)).var(), rel=0.1)
+    assert Moments.from_outcomes(drawn).variance() == pytest.approx((y[again].sum(1) / n[again].sum(1)).var(), rel=0.1)
 
 
 @given(users)
 def test_users_without_an_outcome_and_their_order_do_not_matter(drawn):
-    one, other = Moments.of(drawn), Moments.of([u for u in reversed(drawn) if u])
+    one, other = Moments.from_outcomes(drawn), Moments.from_outcomes([u for u in reversed(drawn) if u])
     assert float(one.mean()) == pytest.approx(float(other.mean()))
     assert float(one.variance()) == pytest.approx(float(other.variance()))
     assert (one.units, one.successes, one.failures) == (other.units, other.successes, other.failures)
@@ -45,35 +45,38 @@ def test_users_without_an_outcome_and_their_order_do_not_matter(drawn):
 
 @given(users, users)
 def test_swapping_the_arms_turns_the_difference_round(a, b):
-    there = difference(Moments.of(a), Moments.of(b), **SETTINGS)
-    back = difference(Moments.of(b), Moments.of(a), **SETTINGS)
+    there = compare_means(Moments.from_outcomes(a), Moments.from_outcomes(b), **SETTINGS)
+    back = compare_means(Moments.from_outcomes(b), Moments.from_outcomes(a), **SETTINGS)
     assert there[0] == pytest.approx(-back[0])
     assert there[1] == pytest.approx(back[1])
 
 
 @pytest.mark.parametrize(("failures", "speaks"), [(MIN_EACH - 1, False), (MIN_EACH, True)])
 def test_nothing_is_said_before_ten_successes_and_ten_failures_in_each_arm(failures, speaks):
-    small = Moments.of([[0.0]] * failures + [[1.0]] * 90)
-    large = Moments.of([[0.0]] * 400 + [[1.0]] * 400)
-    assert math.isfinite(difference(large, small, **SETTINGS)[1]) == speaks
-    assert math.isfinite(difference(small, large, **SETTINGS)[1]) == speaks
+    small = Moments.from_outcomes([[0.0]] * failures + [[1.0]] * 90)
+    large = Moments.from_outcomes([[0.0]] * 400 + [[1.0]] * 400)
+    assert math.isfinite(compare_means(large, small, **SETTINGS)[1]) == speaks
+    assert math.isfinite(compare_means(small, large, **SETTINGS)[1]) == speaks
 
 
 def test_an_outcome_that_is_no_yes_or_no_needs_a_hundred_users_and_a_tail_that_is_not_too_long():
     rng = np.random.default_rng(2)
     other = {**SETTINGS, "binary": False}
-    normal = Moments.of([[v] for v in rng.normal(size=1000)])
-    few, long = Moments.of([[v] for v in rng.normal(size=99)]), Moments.of([[v] for v in rng.lognormal(0, 2, 1000)])
-    assert math.isfinite(difference(normal, normal, **other)[1])
-    assert math.isinf(difference(normal, few, **other)[1])
-    assert math.isinf(difference(normal, long, **other)[1])
+    normal = Moments.from_outcomes([[v] for v in rng.normal(size=1000)])
+    few, long = (
+        Moments.from_outcomes([[v] for v in rng.normal(size=99)]),
+        Moments.from_outcomes([[v] for v in rng.lognormal(0, 2, 1000)]),
+    )
+    assert math.isfinite(compare_means(normal, normal, **other)[1])
+    assert math.isinf(compare_means(normal, few, **other)[1])
+    assert math.isinf(compare_means(normal, long, **other)[1])
 
 
 def test_zero_leaves_the_interval_where_a_normal_mixture_bets_one_over_alpha_against_it():
-    a = Moments.of([[0.0]] * 250 + [[1.0]] * 250)
-    b = Moments.of([[0.0]] * 350 + [[1.0]] * 150)
+    a = Moments.from_outcomes([[0.0]] * 250 + [[1.0]] * 250)
+    b = Moments.from_outcomes([[0.0]] * 350 + [[1.0]] * 150)
     spread = math.sqrt(a.variance() + b.variance())
-    reach = float(difference(a, b, **SETTINGS)[1])
+    reach = float(compare_means(a, b, **SETTINGS)[1])
     rho2 = (-2 * math.log(0.05) + math.log(1 - 2 * math.log(0.05))) / 5000
     prior = stats.norm(0, spread * math.sqrt(1000 * rho2))
 
@@ -90,7 +93,7 @@ def test_looking_after_every_user_rejects_no_true_null_too_often_and_finds_a_tru
 
     def found(rate):
         y = (chance < rate) * 1.0
-        mean, reach = difference(cumulative(1 - member, y), cumulative(member, y), **SETTINGS)
+        mean, reach = compare_means(cumulative(1 - member, y), cumulative(member, y), **SETTINGS)
         return (np.abs(mean) > reach).any(1).mean()
 
     assert found(0.7) <= 0.05
@@ -98,7 +101,7 @@ def test_looking_after_every_user_rejects_no_true_null_too_often_and_finds_a_tru
 
 
 def test_the_horizon_is_half_way_and_never_early():
-    assert (horizon_of(20_000), horizon_of(100)) == (10_000, 1000)
+    assert (choose_horizon(20_000), choose_horizon(100)) == (10_000, 1000)
 
 
 @pytest.mark.parametrize("weight", [0.5, 0.1, 0.01])

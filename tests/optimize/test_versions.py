@@ -100,7 +100,7 @@ def test_the_words_that_stay_and_go_are_the_old_text_and_those_that_stay_and_com
 @pytest.fixture
 def ragc(tmp_path):
     app = typer.Typer()
-    cli.register(app)
+    cli.add_version_verbs(app)
     return lambda *args: CliRunner().invoke(app, [*map(str, args), "--artifacts", str(tmp_path)])
 
 

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from program.answer import Answer
-from program.loop.knobs import Policy
-from program.loop.modules import Classifier
-from program.loop.steps import Ask, Find, StepFailed, steps
-from program.loop.strategy import offered
+from program.loop.policy import Policy, offer_strategies
+from program.loop.state import Ask, Find, StepFailed
+from program.loop.steps import steps
 from program.passage import Passage, SourceCard
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
@@ -88,9 +87,9 @@ class Scripted:
         **knobs: float,
     ) -> None:
         self.replies = {**REPLIES, **(changed or {})}
-        self.classifier = Classifier(cards)
+        self.judges_at_once = False
         self.sources = tuple(card.name for card in cards)
-        self.strategies = offered(cards)
+        self.strategies = offer_strategies(cards)
         self.links = ()
         self.vouches = vouches
         self.pool = pool

@@ -12,12 +12,12 @@ import dspy
 from dspy.lm15 import Message, Response, TextPart, Usage, response_to_events
 
 from program.knowledge.library import Library
-from program.loop.budget import Budget
-from program.loop.rag import AgenticRAG, Runtime
+from program.loop.rag import AgenticRAG
+from program.loop.state import Budget, Runtime
 from program.models.catalog import Models
 from program.models.prompt import Prompt, read, reply
 from program.passage import NO_FILTERS, Passage, SourceCard
-from program.serve.trace import TraceLog
+from program.serve.trace import TraceLog, emit_spans
 from program.settings import ModelSettings
 
 WRITTEN: dict[str, Any] = {
@@ -148,7 +148,7 @@ def staged(
     library = Library([], None, None, [shelf])
     names = ModelSettings(decide="staged/decider", write="local/staged")
     models = Models(decider or Decider(), (writer or Writer()).lm(), None, names)
-    traces = TraceLog(log, review_below) if log else None
-    program = AgenticRAG([shelf.describe()], Runtime(library, models, budget or Budget(), traces, "staged@v1"))
+    observers = (TraceLog(log, review_below).write_answer, emit_spans) if log else (emit_spans,)
+    program = AgenticRAG([shelf.describe()], Runtime(library, models, budget or Budget(), observers, "staged@v1"))
     program.policy.turn(**knobs)
     return program

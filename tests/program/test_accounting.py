@@ -6,8 +6,8 @@ import pytest
 from staged import Decider, staged
 
 from program.answer import StoppedBy
-from program.loop.budget import Budget
-from program.loop.drivers import Token
+from program.loop.metering import Token
+from program.loop.state import Budget
 from program.models.adapter import FencedAdapter
 from program.models.asked import LanguageDecider
 from program.models.engine import ProviderLM

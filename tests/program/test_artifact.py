@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from optimize.registry import versions as registry
-from optimize.report.doctor import examine
+from optimize.report.doctor import examine_setup
 from program import Outcome, load, open_program
 from program.errors import IntegrityError, ModelError, SettingsError, VersionError
-from program.loop.parameters import read
+from program.loop.policy import read_setting
 from program.serve.artifact import describe_structure, export_files
 from program.serve.manifest import read_manifest
 from program.serve.opening import open_latest
@@ -65,7 +65,7 @@ def test_versions_differ_only_by_what_they_hold_and_points_are_applied(compiled)
     assert not before.classifier.route.demos and after.classifier.route.demos
     for point, setting in read_manifest(version_folder(compiled, 2)).section("points").items():
         rag = load("shop@v2", artifacts=compiled / "artifacts", point=point)
-        assert {name: pytest.approx(value) for name, value in setting.items()} == read(rag)
+        assert {name: pytest.approx(value) for name, value in setting.items()} == read_setting(rag)
     kinds = {path.suffix for path in (compiled / "artifacts").rglob("*") if path.is_file()}
     assert kinds <= {".json", ".jsonl", ".safetensors", ".html", "", ".lock"}, "no pickle, nothing that runs"
 
@@ -74,7 +74,7 @@ def test_a_setting_is_chosen_from_the_frontier_by_what_it_must_fulfil(compiled):
     frontier = json.loads((version_folder(compiled, 2) / "frontier.json").read_bytes())
     cheapest = min(frontier, key=lambda point: point["calls"])
     rag = load("shop@v2", artifacts=compiled / "artifacts", calls_per_question=cheapest["calls"])
-    assert {name: pytest.approx(value) for name, value in cheapest["setting"].items()} == read(rag)
+    assert {name: pytest.approx(value) for name, value in cheapest["setting"].items()} == read_setting(rag)
     with pytest.raises(VersionError, match=r"No setting of shop@v2 fulfils that\. Its frontier: utility"):
         load("shop@v2", artifacts=compiled / "artifacts", min_utility=1.5)
     with pytest.raises(VersionError, match="Give one of them"):
@@ -267,10 +267,10 @@ def test_a_server_of_the_projects_own_wants_no_providers_key_at_load_nor_of_doct
         toml = f'{(own_shop / "ragc.toml").read_text()}\n[provider.model."openai/own"]\napi_base = "{provider.url}"\n'
         (own_shop / "ragc.toml").write_text(toml)
         assert load("shop@v2", artifacts=compiled / "artifacts", project=own_shop)
-        (told,) = [finding for finding in examine(own_shop) if finding.what.startswith("write:")]
+        (told,) = [finding for finding in examine_setup(own_shop) if finding.what.startswith("write:")]
         assert told.good
     keyless.setenv("RAGC_MODELS__WRITE", "openai/theirs")
-    (told,) = [finding for finding in examine(own_shop) if finding.what.startswith("write:")]
+    (told,) = [finding for finding in examine_setup(own_shop) if finding.what.startswith("write:")]
     assert (told.good, told.mend) == (False, "Set OPENAI_API_KEY in the environment.")
 
 

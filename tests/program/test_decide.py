@@ -19,7 +19,7 @@ from program.loop.decide import (
     lacking,
     wants_query,
 )
-from program.loop.knobs import Policy, Tuning
+from program.loop.policy import Policy, Tuning
 
 TUNING: Tuning = Policy().tuning()
 LETTERS = ["a", "b", "c", "d", "e"]

@@ -3,7 +3,7 @@
 from scripted import Scripted, of_request, passage, planned, scores
 
 from program.answer import Outcome, StoppedBy
-from program.loop.presets import PRESETS
+from program.loop.policy import PRESETS
 from program.passage import SourceCard
 
 CARDS = [SourceCard("docs", "documents", "a company")]

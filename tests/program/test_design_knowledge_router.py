@@ -3,7 +3,7 @@
 from scripted import Scripted, passage, planned, scores
 
 from program.answer import Outcome, StoppedBy
-from program.loop.presets import PRESETS
+from program.loop.policy import PRESETS
 from program.passage import SourceCard
 
 CARDS = [SourceCard(name, "documents", name) for name in ("product", "ops", "faq")]

@@ -6,9 +6,8 @@ import pytest
 from scripted import Scripted, noul, of_request, passage, planned, scores
 
 from program.answer import Outcome, StoppedBy
-from program.loop.modules import look_ups
-from program.loop.presets import PRESETS
-from program.loop.steps import Ask, Find
+from program.loop.policy import PRESETS
+from program.loop.state import Ask, Find, read_look_ups
 from program.passage import SourceCard
 from program.signatures import Detail
 
@@ -70,14 +69,16 @@ def test_a_plan_counts_as_one_round_however_its_parts_depend():
 
 @pytest.mark.parametrize("after", [[1], [2], [3], [9], [1, 1]])
 def test_a_plan_that_goes_in_circles_is_put_straight(after):
-    plans = look_ups({"sub_queries": ["a", "b", "c"], "details": [Detail(n=1, after=after), Detail(n=2, after=[1])]})
+    plans = read_look_ups(
+        {"sub_queries": ["a", "b", "c"], "details": [Detail(n=1, after=after), Detail(n=2, after=[1])]}
+    )
     assert plans[0].after == ()
     assert plans[1].after == (0,)
 
 
 def test_the_most_urgent_part_comes_first_and_four_are_enough():
     reply = {"sub_queries": ["a", " ", "b", "c", "d", "e"], "details": [Detail(n=3, priority=0)]}
-    assert [plan.query for plan in look_ups(reply)] == ["b", "a", "c", "d"]
+    assert [plan.query for plan in read_look_ups(reply)] == ["b", "a", "c", "d"]
 
 
 def test_only_the_part_without_enough_evidence_is_searched_for_again():

@@ -3,9 +3,8 @@
 from scripted import Scripted, noul, passage, planned, scores
 
 from program.answer import Outcome, StoppedBy
-from program.loop.presets import PRESETS
-from program.loop.steps import Find
-from program.loop.strategy import Strategy, offered, ordered
+from program.loop.policy import PRESETS, Strategy, offer_strategies, order_strategies
+from program.loop.state import Find
 from program.passage import SourceCard
 
 CARDS = [
@@ -79,15 +78,15 @@ def test_general_knowledge_is_answered_without_a_look_up_and_marked():
 
 
 def test_a_strategy_is_there_only_when_a_source_offers_it():
-    assert [strategy.name for strategy in offered(CARDS)] == ["vector", "web", "tables"]
-    assert [strategy.name for strategy in offered(CARDS[:1])] == ["vector"]
+    assert [strategy.name for strategy in offer_strategies(CARDS)] == ["vector", "web", "tables"]
+    assert [strategy.name for strategy in offer_strategies(CARDS[:1])] == ["vector"]
     several = [*CARDS, SourceCard("people", "graph", "who is who"), SourceCard("more", "documents", "more")]
-    assert offered(several)[0] == Strategy("vector", ("docs", "more"))
-    assert offered(several)[-1] == Strategy("graph", ("people",))
+    assert offer_strategies(several)[0] == Strategy("vector", ("docs", "more"))
+    assert offer_strategies(several)[-1] == Strategy("graph", ("people",))
 
 
 def test_strategies_without_any_evidence_keep_the_order_of_the_project():
-    assert ordered(offered(CARDS), {}, timely=False, recency=0.0) == offered(CARDS)
+    assert order_strategies(offer_strategies(CARDS), {}, timely=False, recency=0.0) == offer_strategies(CARDS)
 
 
 def test_a_strategy_with_a_score_of_its_own_ranks_by_that_score():

@@ -8,9 +8,9 @@ from time import perf_counter
 import pytest
 from staged import Decider, Shelf, Writer, staged
 
-from program.answer import Answer, Outcome, StoppedBy
-from program.loop.budget import Budget, Meter
-from program.loop.drivers import Progress, Token
+from program.answer import Answer, Outcome, StoppedBy, Usage
+from program.loop.metering import Meter, Progress, Token
+from program.loop.state import Budget
 from program.passage import NO_FILTERS
 
 HURRY = Budget(max_seconds=1.5)
@@ -204,8 +204,8 @@ def test_tokens_spent_end_the_searching():
 def test_every_cap_is_named_when_it_is_reached():
     assert Meter(Budget()).tripped() is None
     assert Meter(Budget(max_seconds=1e-9)).tripped() is StoppedBy.SECONDS
-    assert Meter(Budget(max_tokens=10), tokens_in=6, tokens_out=4).tripped() is StoppedBy.TOKENS
-    assert Meter(Budget(max_usd=0.2), usd=0.2).tripped() is StoppedBy.USD
+    assert Meter(Budget(max_tokens=10), Usage(tokens_in=6, tokens_out=4)).tripped() is StoppedBy.TOKENS
+    assert Meter(Budget(max_usd=0.2), Usage(usd=0.2)).tripped() is StoppedBy.USD
 
 
 def test_searching_ends_while_there_is_time_to_write():

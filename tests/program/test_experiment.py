@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from optimize.abtest.online import look, report, start, stop
+from optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
 from program import Experiment
 from program.errors import ExperimentError, IntegrityError
 from program.serve.experiment_design import DESIGN, Assignment
@@ -86,7 +86,7 @@ def test_an_outcome_is_recorded_by_answer_by_trace_or_by_request_now_or_later(tm
     later = opened(tmp_path)
     for which in kept:
         later.record(which, outcome={"resolved": True})
-    found = report(NAME, tmp_path)
+    found = report_experiment(NAME, tmp_path)
     assert sum(arm.measured for arm in found.arms) == 3
     assert found.accounting.unmatched == 0
     assert all(arm.mean in {1.0, None} for arm in found.arms)
@@ -136,7 +136,7 @@ def test_after_a_stop_every_process_serves_the_control_within_seconds_and_logs_n
     exp = opened(tmp_path)
     with exp.assign(unit="ann") as arm:
         late = arm.program("why?")
-    stop(NAME, "enough", tmp_path)
+    stop_experiment(NAME, "enough", tmp_path)
     until = time.monotonic() + 10
     while arm.why == "assigned" and time.monotonic() < until:
         with exp.assign(unit="bob") as arm:
@@ -176,7 +176,7 @@ def test_a_challenger_that_breaks_a_guard_serves_on_until_a_look_halts_it(tmp_pa
     exp = opened(tmp_path, {"A": Echo("A"), "B": Echo("B", seconds=9)})
     serve_users(exp, 60)
     assert exp.state().running
-    assert look(NAME, tmp_path).state.status == "halted"
+    assert look_at_experiment(NAME, tmp_path).state.status == "halted"
     until = time.monotonic() + 10
     while exp.state().running and time.monotonic() < until:
         time.sleep(0.05)
@@ -189,13 +189,13 @@ def test_an_experiment_ends_when_it_has_seen_its_units_or_its_arms_are_of_the_wr
     begin(tmp_path / "one", max_units=20)
     exp = opened(tmp_path / "one")
     serve_users(exp, 19)
-    assert look(NAME, tmp_path / "one").state.running
+    assert look_at_experiment(NAME, tmp_path / "one").state.running
     serve_users(exp, 20)
-    seen = look(NAME, tmp_path / "one")
+    seen = look_at_experiment(NAME, tmp_path / "one")
     assert (seen.units, seen.state.status, seen.state.reason) == (20, "complete", "20 units were seen")
     begin(tmp_path / "two")
     serve_users(opened(tmp_path / "two"), 100, arms="A")
-    reason = look(NAME, tmp_path / "two").state.reason
+    reason = look_at_experiment(NAME, tmp_path / "two").state.reason
     assert reason.startswith("sample ratio mismatch: ") and ", 0 instead of " in reason
 
 
@@ -214,7 +214,7 @@ def test_several_processes_serve_one_experiment_and_agree_on_every_user(tmp_path
         child.start()
     for child in children:
         child.join()
-    found = report(NAME, tmp_path)
+    found = report_experiment(NAME, tmp_path)
     assert [child.exitcode for child in children] == [0] * 4
     assert found.files == 4
     assert sum(arm.units for arm in found.arms) == 60
@@ -265,7 +265,7 @@ def test_a_process_forked_while_other_threads_log_is_held_up_by_none_of_their_lo
 
 def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):
     artifacts = compiled / "artifacts"
-    start("real", {"A": "shop@v1", "B": "shop@v2"}, primary="resolved", max_units=100, artifacts=artifacts)
+    start_experiment("real", {"A": "shop@v1", "B": "shop@v2"}, primary="resolved", max_units=100, artifacts=artifacts)
     exp = Experiment.open("real", artifacts=artifacts)
     versions = {}
     for n in range(8):

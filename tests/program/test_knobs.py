@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from program.errors import IntegrityError
-from program.loop.knobs import Knob, Policy
-from program.loop.presets import PLAIN
+from program.loop.policy import PLAIN, Knob, Policy
 
 
 @given(st.floats(0, 1))

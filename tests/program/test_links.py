@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from program import open_program
-from program.loop.drivers import Token
-from program.loop.state import known_addresses
+from program.loop.grounding import known_addresses
+from program.loop.metering import Token
 from program.project import Project
 from program.settings import FILE
 from tests.program.scripted import Scripted, passage

@@ -9,9 +9,9 @@ from scripted import Scripted, noul, passage, planned, route, scores
 
 from program.answer import Outcome, StoppedBy
 from program.loop.decisions import Decision
-from program.loop.presets import PLAIN, PRESETS
-from program.loop.state import FOUND_NOTHING
-from program.loop.steps import Ask
+from program.loop.grounding import FOUND_NOTHING
+from program.loop.policy import PLAIN, PRESETS
+from program.loop.state import Ask
 from program.passage import SourceCard
 from program.signatures import Detail
 

@@ -6,9 +6,9 @@ import pytest
 
 from program import open_program
 from program.errors import SettingsError
-from program.loop.knobs import Policy
-from program.loop.presets import PRESETS
+from program.loop.policy import PRESETS, Policy
 from program.project import Project
+from program.serve.trace import TraceLog
 from program.settings import LoopSettings
 
 
@@ -38,7 +38,7 @@ def test_a_project_names_the_preset_its_uncompiled_program_starts_as(own_shop):
     program = open_program(own_shop)
     answer = program("How much water does the Merle kettle hold?")
     assert (answer.usage.decisions, answer.usage.searches) == (0, 1)
-    (entry,) = program.runtime.log.traces.entries()
+    (entry,) = TraceLog(own_shop / ".ragc").traces.entries()
     assert entry["preset"] == "plain"
 
 

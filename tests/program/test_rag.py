@@ -8,7 +8,7 @@ import pytest
 
 from program import Answer, Outcome, open_program
 from program.errors import QuestionError
-from program.loop.drivers import Progress, Token
+from program.loop.metering import Progress, Token
 
 QUESTION = "How much water does the Merle kettle hold?"
 

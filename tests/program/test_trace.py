@@ -7,9 +7,8 @@ import sys
 import pytest
 
 from program import open_program
-from program.answer import Answer, Outcome, Usage
+from program.answer import Answer, Outcome, Step, Trace, Usage, new_trace_id
 from program.serve.trace import LineLog, TraceLog, emit_spans
-from program.trace import Step, Trace, new_trace_id
 
 WRITE = """
 import sys

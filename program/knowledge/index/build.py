@@ -1,78 +1,147 @@
-"""A project's folders of documents: indexed, and opened as a library."""
+"""The one index of a project's document bases: made anew where something changed, and opened.
+
+Indexing is safe to kill at any point. Readers go on with the last complete index until the new one is whole.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from program.errors import SettingsError
-from program.knowledge.bases import BaseSpec
-from program.knowledge.index.generation import CURRENT
-from program.knowledge.index.rerank import Reranker
-from program.knowledge.index.store import IndexReport, build_index
-from program.knowledge.ingest.footprint import footprint
-from program.knowledge.kinds import folders
-from program.knowledge.library import Library
+import numpy as np
+
+from program.errors import KnowledgeError, SettingsError
+from program.knowledge.index import store
+from program.knowledge.index.graph import Graph
+from program.knowledge.index.keywords import Keywords, QdrantKeywords, weigh_texts
+from program.knowledge.index.store import MEND, Index
+from program.knowledge.index.vectors import QdrantVectors, connect_server, open_qdrant
+from program.knowledge.ingest.folder import (
+    BaseSpec,
+    SkippedFile,
+    fingerprint_files,
+    link_superseded,
+    list_bases,
+    read_base,
+)
 from program.models.encoder import Embedder, shared_embedder
-from program.passage import Source
+from program.passage import Passage, embedding_text, keyword_text
 from program.project import Project
-from program.storage import write_whole
+from program.settings import Settings
+from program.storage import DiskCache, write_whole
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from program.knowledge.index.fanout import Fan
 
 INDEX = "index"
-SEEN = "seen"
-"""What the files looked like when they were indexed."""
+"""The folder of the index in a project's private folder."""
+FINGERPRINT = "seen"
+"""The file that says what the documents looked like when they were indexed."""
+PARSED = "parsed.sqlite"
 ENGINES = ("local", "ray")
+CHUNK = 128  # texts embedded between two reports of progress
+WAIT = 120.0  # seconds to wait for another process that is indexing
+SERVER_ABOVE = 200_000
 
 Advance = Callable[[int, int], None]
+"""Called with the texts embedded so far and in all."""
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """How an index is made and searched."""
+
+    qdrant_url: str = ""
+    """The server that searches vectors, too; empty: none."""
+    server_above: int = SERVER_ABOVE
+    """Passages past which the server searches words, too."""
+    keep_stop_words: bool = False
+    """Whether function words are searched."""
+    stem: bool = True
+    """Whether words are searched by their stems."""
+
+    @classmethod
+    def from_project(cls, settings: Settings) -> IndexSettings:
+        """Return what a project's settings say."""
+        keyword = settings.keyword
+        return cls(settings.qdrant.url, keyword.server_above, keyword.stop_words == "none", keyword.stem)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """What indexing did."""
+
+    index_digest: str
+    """A digest of passages, embedder, keyword settings and format together."""
+    corpus_digest: str
+    """A digest of the passages."""
+    documents: int
+    """Files that were read."""
+    passages: int
+    """Passages in the index."""
+    embedded: int
+    """Texts that were embedded now."""
+    reused: int
+    """Passages whose vectors came from the last index."""
+    unchanged: bool
+    """Whether the index was up to date."""
+    skipped: tuple[SkippedFile, ...] = ()
+    """Files that were not read."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong with the files that were read."""
+    seconds: float = 0.0
+    """Time that it took."""
 
 
 def index_project(
     project: Project, progress: Advance | None = None, *, engine: str = "local", workers: int = 0
 ) -> IndexReport:
-    """Indexes what changed in the project's document bases, and tells what was done.
+    """Index what changed in a project's document bases.
 
     The engine `ray` embeds on so many workers (0: one a processor) of a Ray cluster, `local` in this process.
     Raises `KnowledgeError` when a base is absent, empty or unreadable.
     """
-    embedder = shared_embedder(project.settings.models.embed)
-    embedder.remember_in(project.private)
-    place, bases = project.private / INDEX, folders(project)
     if engine not in ENGINES:
         raise SettingsError(f"There is no engine {engine!r}.", f"Use one of: {', '.join(ENGINES)}.")
-    seen = _seen(project, bases)  # before anything is read: what changes meanwhile is indexed the next time
+    embedder = shared_embedder(project.settings.models.embed)
+    embedder.remember_in(project.private)
+    place, bases = project.private / INDEX, list_bases(project)
+    seen = _fingerprint_project(project, bases)  # before anything is read: what changes meanwhile is indexed next time
     if engine == "local":
         report = index_bases(project, bases, place, progress)
     else:
-        from program.knowledge.index.fanout import over_ray
+        from program.knowledge.index.fanout import embed_over_ray
 
-        with over_ray(partial(Embedder, embedder.name), workers) as fan:
+        with embed_over_ray(partial(Embedder, embedder.name), workers) as fan:
             report = index_bases(project, bases, place, progress, fan)
-    write_whole(place / SEEN, seen.encode())
+    write_whole(place / FINGERPRINT, seen.encode())
     return report
 
 
-def bring_up_to_date(project: Project, progress: Advance | None = None) -> None:
-    """Indexes a project that was never indexed, or whose files or their settings changed since they were.
+def update_index(project: Project, progress: Advance | None = None) -> None:
+    """Index a project that was never indexed, or that changed since it was.
 
     Where the index cannot be written, a log warning says that answers are of the old one. Raises as `index_project`.
     """
-    place, bases = project.private / INDEX, folders(project)
+    place, bases = project.private / INDEX, list_bases(project)
     if not bases:
         return
     try:
-        seen = (place / SEEN).read_text(encoding="utf-8")
+        seen = (place / FINGERPRINT).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         seen = ""
-    indexed = (place / CURRENT).is_file()
-    if indexed and seen == _seen(project, bases):
+    indexed = (place / store.CURRENT).is_file()
+    if indexed and seen == _fingerprint_project(project, bases):
         return
     if indexed and not os.access(place, os.W_OK):
         _LOG.warning("%s may have changed since it was indexed, and %s cannot be written.", project.folder, place)
@@ -87,42 +156,174 @@ def index_bases(
     progress: Advance | None = None,
     fan: Fan | None = None,
 ) -> IndexReport:
-    """Indexes document bases into `folder` under the project's settings."""
-    settings = project.settings
-    return build_index(
-        bases,
-        folder,
-        shared_embedder(settings.models.embed),
-        progress,
-        qdrant_url=settings.qdrant.url,
-        server_above=settings.keyword.server_above,
-        keep_stop_words=settings.keyword.stop_words == "none",
-        stem=settings.keyword.stem,
-        fan=fan,
-    )
+    """Index document bases into `folder` under a project's settings."""
+    embedder = shared_embedder(project.settings.models.embed)
+    return build_index(bases, folder, embedder, progress, IndexSettings.from_project(project.settings), fan)
 
 
-def open_bases(
-    project: Project,
+def build_index(
+    bases: Sequence[BaseSpec],
+    folder: str | Path,
+    embedder: Embedder,
+    progress: Advance | None = None,
+    settings: IndexSettings = IndexSettings(),
+    fan: Fan | None = None,
+) -> IndexReport:
+    """Index every base into `folder` (a project's `.ragc/index`), unless nothing changed.
+
+    One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and texts that
+    were embedded are not embedded again; keywords and graph are made anew of all passages. `fan` computes vectors in
+    the embedder's place, elsewhere. Raises `KnowledgeError` for a base that is absent or empty.
+    """
+    from filelock import FileLock, Timeout
+
+    began = time.monotonic()
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with FileLock(place / "lock", timeout=WAIT):
+            report = _build_locked(bases, place, embedder, progress, settings, fan or partial(map, embedder.encode))
+    except Timeout as error:
+        raise KnowledgeError(
+            f"Another process has been indexing {place} for over {WAIT:.0f} seconds.",
+            "Wait for it, or stop it, and run `ragc index PROJECT` again.",
+        ) from error
+    except OSError as error:
+        raise KnowledgeError(
+            f"The index in {place} cannot be written: {error.strerror or error}.",
+            "Free space there, or grant write permission, and run `ragc index PROJECT` again.",
+        ) from error
+    return replace(report, seconds=time.monotonic() - began)
+
+
+def open_index(folder: str | Path, embedder: Embedder, settings: IndexSettings = IndexSettings()) -> Index:
+    """Return the last complete index of a project, its vectors put into the embedder's memory.
+
+    Raises `KnowledgeError` when there is none, when it was made by another format or embedding model, when it
+    is damaged, or when the server does not hold it.
+    """
+    place = Path(folder)
+    for _ in range(3):  # an index may be removed between its being named and its being opened
+        name = store.read_current(place)
+        if not name:
+            raise KnowledgeError(f"There is no index in {place}.", MEND)
+        try:
+            index = store.read_index(place / name, embedder.digest)
+            break
+        except FileNotFoundError:
+            time.sleep(0.05)
+    else:
+        raise KnowledgeError(f"The index in {place} has lost its files.", MEND)
+    embedder.put([embedding_text(p) for p in index.passages], index.matrix)
+    return _ask_server(index, name, settings) if settings.qdrant_url else index
+
+
+def _fingerprint_project(project: Project, bases: Sequence[BaseSpec]) -> str:
+    keyword = project.settings.keyword
+    return fingerprint_files(bases, repr((keyword.stem, keyword.stop_words)))
+
+
+def _build_locked(
     bases: Sequence[BaseSpec],
     folder: Path,
-    embedder: Embedder | None = None,
-    extra: Sequence[Source] = (),
-) -> Library:
-    """The library of document bases indexed in `folder`, and of `extra`, under the project's settings."""
-    settings = project.settings
-    return Library.open(
-        bases,
-        folder,
-        embedder or shared_embedder(settings.models.embed),
-        extra,
-        qdrant_url=settings.qdrant.url,
-        server_above=settings.keyword.server_above,
-        reranker=Reranker(settings.models.rerank) if settings.models.rerank else None,
+    embedder: Embedder,
+    progress: Advance | None,
+    settings: IndexSettings,
+    fan: Fan,
+) -> IndexReport:
+    cache = DiskCache(folder / PARSED)
+    contents = link_superseded([read_base(base, cache) for base in bases])
+    cache.close()
+    passages = contents.passages
+    if not passages:
+        raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
+    lines = store.to_lines(passages)
+    corpus = store.digest_lines(lines)
+    digest = store.digest_index(corpus, embedder.digest, settings.keep_stop_words, settings.stem)
+    name = store.name_generation(digest)
+    try:
+        previous = store.read_current(folder)
+    except KnowledgeError:  # damaged: it is about to be written anew
+        previous = ""
+    whole = store.is_intact(folder / name)
+    embedded = reused = 0
+    if not whole:
+        known = store.read_vectors(folder / previous, embedder.digest) if previous else {}
+        matrix, embedded = _embed_passages(passages, fan, known, progress)
+        reused = len(passages) - embedded
+        keywords = Keywords.from_texts(map(keyword_text, passages), settings.keep_stop_words, settings.stem)
+        index = Index.from_parts(passages, matrix, keywords, Graph.from_passages(passages), embedder.digest)
+        _write_generation(folder, name, index, lines)
+    held = not settings.qdrant_url or _fill_server(folder / name, embedder, settings)
+    if previous != name:
+        store.set_current(folder, name)
+        _drop_old_generations(folder, {name, previous}, settings.qdrant_url)
+    return IndexReport(
+        index_digest=digest,
+        corpus_digest=corpus,
+        documents=len(contents.documents),
+        passages=len(passages),
+        embedded=embedded,
+        reused=reused,
+        unchanged=whole and held and previous == name,
+        skipped=tuple(contents.skipped),
+        warnings=tuple(map(str, contents.flaws)),
     )
 
 
-def _seen(project: Project, bases: Sequence[BaseSpec]) -> str:
-    """What tells whether the project has to be indexed again."""
-    keyword = project.settings.keyword
-    return footprint(bases, repr((keyword.stem, keyword.stop_words)))
+def _embed_passages(
+    passages: Sequence[Passage], fan: Fan, known: dict[str, NDArray[np.float32]], progress: Advance | None
+) -> tuple[NDArray[np.float32], int]:
+    """Return the passages' vectors in order, and how many texts had to be computed."""
+    texts = [embedding_text(p) for p in passages]
+    # Texts alike in length need little padding; the longest come first, so that time left is no underestimate.
+    missing = sorted({t for t in texts if t not in known}, key=lambda t: (-len(t), t))
+    chunks = [missing[start : start + CHUNK] for start in range(0, len(missing), CHUNK)]
+    done = 0
+    for chunk, vectors in zip(chunks, fan(chunks), strict=True):
+        known.update(zip(chunk, vectors, strict=True))
+        done += len(chunk)
+        if progress:
+            progress(done, len(missing))
+    return np.stack([known[t] for t in texts]), len(missing)
+
+
+def _write_generation(folder: Path, name: str, index: Index, lines: Sequence[str]) -> None:
+    for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
+        shutil.rmtree(leftover)
+    aside = folder / f"aside-{os.getpid()}"
+    aside.mkdir()
+    store.write_index(aside, index, lines)
+    store.publish_index(aside, folder / name)
+
+
+def _drop_old_generations(folder: Path, keep: set[str], qdrant_url: str) -> None:
+    """Remove all but the new one and the one before, which a reader may be just opening."""
+    for place in folder.glob("gen-*"):
+        if place.name not in keep:
+            if qdrant_url:
+                with open_qdrant(qdrant_url) as client:
+                    QdrantVectors(client, place.name, qdrant_url).delete_collection()
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _fill_server(place: Path, embedder: Embedder, settings: IndexSettings) -> bool:
+    """See that the server holds the index in `place`; True when it did already."""
+    index = store.read_index(place, embedder.digest)
+    words = len(index.passages) > settings.server_above
+    with open_qdrant(settings.qdrant_url) as client:
+        held = QdrantVectors(client, place.name, settings.qdrant_url)
+        if held.holds_rows(len(index.passages), words):
+            return True
+        sparse = weigh_texts(index.keywords, map(keyword_text, index.passages)) if words else None
+        held.write_rows(index.matrix, index.selection, [p.id for p in index.passages], sparse)
+    return False
+
+
+def _ask_server(index: Index, name: str, settings: IndexSettings) -> Index:
+    """Return the index with its vectors, and past the bound its words, asked of the server."""
+    held = QdrantVectors(connect_server(settings.qdrant_url), name, settings.qdrant_url)
+    words = len(index.passages) > settings.server_above
+    if not held.holds_rows(len(index.passages), words):
+        raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
+    return replace(index, vectors=held, lexical=QdrantKeywords(held, index.keywords) if words else index.lexical)

@@ -19,33 +19,32 @@ if TYPE_CHECKING:
 
 
 class _Worker:
-    """Holds one copy of the model in a process of its own."""
+    """A copy of the model in a process of its own."""
 
     def __init__(self, make: Callable[[], Embedder]) -> None:
         self.embedder = make()
 
-    def digest(self) -> str:
+    def read_digest(self) -> str:
         return self.embedder.digest
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self.embedder.encode(texts)
 
 
 @contextmanager
-def over_ray(make: Callable[[], Embedder], workers: int = 0) -> Iterator[Fan]:
-    """A fan over `workers` processes (0: one a processor), each with the embedder that `make` makes.
+def embed_over_ray(make: Callable[[], Embedder], workers: int = 0) -> Iterator[Fan]:
+    """Yield a fan over `workers` processes (0: one a processor), each with its own `make()`.
 
     It joins the cluster that RAY_ADDRESS names, or starts one on this machine and ends it afterwards. Every
-    host needs this package and the model. Raises KnowledgeError when Ray is not installed, when a worker dies,
+    host needs this package and the model. Raises `KnowledgeError` when Ray is not installed, when a worker dies,
     or when one has other weights than this process.
     """
     try:
         import ray
         from ray.util import ActorPool
     except ImportError as error:
-        raise KnowledgeError(
-            "Ray is not installed.", 'Run: python -m pip install -c constraints.txt "ragc[ray]"'
-        ) from error
+        mend = 'Run: python -m pip install -c constraints.txt "ragc[ray]"'
+        raise KnowledgeError("Ray is not installed.", mend) from error
     began = not ray.is_initialized()
     remote: list[Any] = []
     try:
@@ -56,9 +55,9 @@ def over_ray(make: Callable[[], Embedder], workers: int = 0) -> Iterator[Fan]:
         share = min(1.0, processors / count)  # a worker that asks for more than there is would never start
         remote = [ray.remote(num_cpus=share)(_Worker).remote(make) for _ in range(count)]
         own = make().digest
-        if any(digest != own for digest in ray.get([worker.digest.remote() for worker in remote])):
+        if any(digest != own for digest in ray.get([worker.read_digest.remote() for worker in remote])):
             raise KnowledgeError("A Ray worker has another embedding model.", "Install the same weights on every host.")
-        yield lambda chunks: ActorPool(remote).map(lambda worker, texts: worker.encode.remote(texts), chunks)
+        yield lambda chunks: ActorPool(remote).map(lambda worker, texts: worker.encode_texts.remote(texts), chunks)
     except (ray.exceptions.RayError, ConnectionError) as error:
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise KnowledgeError(

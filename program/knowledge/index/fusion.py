@@ -1,20 +1,21 @@
-"""Dense and keyword parts made into one ranking. Pure; fast enough to be tried under thousands of weights."""
+"""Dense, keyword and graph parts as one ranking, and the optional cross-encoder. Fast enough to try many weights."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
-from program.passage import Passage
+from program.errors import ModelError
+from program.passage import Passage, embedding_text
 
 Method = Literal["convex", "rrf"]
 
 WEIGHT = 0.5
 """The default share of the dense part; 1 is dense only, 0 is keyword only."""
-
 GRAPH = 0.6
 """The default share of the graph part; 0 leaves it out."""
-
 STRATEGIES: Mapping[str, tuple[float, float]] = {
     "auto": (WEIGHT, GRAPH),
     "vector": (1.0, 0.0),
@@ -23,10 +24,10 @@ STRATEGIES: Mapping[str, tuple[float, float]] = {
     "graph": (WEIGHT, 0.9),
 }
 """By name: the share of the dense part in the text score, and the graph's share beside the text's."""
-
 RRF_K = 60
-
-PARTS = ("dense", "keyword", "both")
+RERANKED = 20
+"""Passages of a base that a cross-encoder reads, the best by the default fusion."""
+TEXT_METHODS = ("dense", "keyword", "both")
 
 
 def fuse(
@@ -37,7 +38,7 @@ def fuse(
     rrf_k: int = RRF_K,
     graph: float = 0.0,
 ) -> list[Passage]:
-    """The best `k` passages, best first, ties by id, each with its `score` in [0, 1] and its `method`.
+    """Return the best `k` passages, best first, ties by id, each with its `score` in [0, 1] and its `method`.
 
     `weight` in [0, 1] is the share of the dense part.
 
@@ -53,11 +54,11 @@ def fuse(
     A passage with neither dense nor keyword part keeps its source's own score, clipped to [0, 1]. `method`
     becomes `dense`, `keyword` or `both` by the parts above; `graph`, `sql` and `web` stay.
     """
-    ranked = ranking(passages, weight, k, method, rrf_k, graph)
-    return [passages[at].rescored(score, _method(passages[at])) for at, score in ranked]
+    ranked = rank_positions(passages, weight, k, method, rrf_k, graph)
+    return [passages[at].rescored(score, _method_of(passages[at])) for at, score in ranked]
 
 
-def ranking(
+def rank_positions(
     passages: Sequence[Passage],
     weight: float,
     k: int,
@@ -65,18 +66,18 @@ def ranking(
     rrf_k: int = RRF_K,
     graph: float = 0.0,
 ) -> list[tuple[int, float]]:
-    """The same as positions in `passages` with their scores, for a search that tries many weights."""
+    """Return the result of `fuse` as positions in `passages` with their scores."""
     if k <= 0 or not passages:
         return []
     parts = [p.scores for p in passages]
     dense, keyword = [s.get("dense") for s in parts], [s.get("keyword") for s in parts]
-    scores = (
-        [d + w for d, w in zip(_shares(dense, weight), _shares(keyword, 1.0 - weight), strict=True)]
-        if method == "convex"
-        else _reciprocal(passages, dense, keyword, weight, rrf_k)
-    )
+    if method == "convex":
+        pairs = zip(_normalise(dense, weight), _normalise(keyword, 1.0 - weight), strict=True)
+        scores = [d + w for d, w in pairs]
+    else:
+        scores = _reciprocal_ranks(passages, dense, keyword, weight, rrf_k)
     if graph > 0:
-        _blend(scores, parts, graph)
+        _blend_graph(scores, parts, graph)
     if any("rerank" in s for s in parts):
         scores = [(score + s.get("rerank", 0.0)) / 2 for score, s in zip(scores, parts, strict=True)]
     if None in dense and None in keyword:
@@ -90,7 +91,7 @@ def ranking(
     return [(at, min(scores[at], 1.0)) for at in order[:k]]
 
 
-def _blend(scores: list[float], parts: Sequence[Mapping[str, float]], graph: float) -> None:
+def _blend_graph(scores: list[float], parts: Sequence[Mapping[str, float]], graph: float) -> None:
     """Give the graph part its share, the highest score staying as high as it was."""
     before = max(scores)
     for at, part in enumerate(parts):
@@ -101,8 +102,8 @@ def _blend(scores: list[float], parts: Sequence[Mapping[str, float]], graph: flo
             scores[at] *= before / after
 
 
-def _shares(part: list[float | None], weight: float) -> list[float]:
-    """Each value min-max normalised and multiplied by `weight`, a missing one taken as the lowest."""
+def _normalise(part: list[float | None], weight: float) -> list[float]:
+    """Return each value min-max normalised and multiplied by `weight`, a missing one taken as the lowest."""
     values: list[float] = [v for v in part if v is not None]
     if not values:
         return [0.0] * len(part)
@@ -116,12 +117,8 @@ def _shares(part: list[float | None], weight: float) -> list[float]:
     return [weight if high > 0 else 0.0] * len(part)
 
 
-def _reciprocal(
-    passages: Sequence[Passage],
-    dense: list[float | None],
-    keyword: list[float | None],
-    weight: float,
-    rrf_k: int,
+def _reciprocal_ranks(
+    passages: Sequence[Passage], dense: list[float | None], keyword: list[float | None], weight: float, rrf_k: int
 ) -> list[float]:
     scores = [0.0] * len(passages)
     matched = [w if w is not None and w > 0 else None for w in keyword]
@@ -132,10 +129,49 @@ def _reciprocal(
     return scores
 
 
-def _method(passage: Passage) -> str:
-    if passage.method not in PARTS:
-        return passage.method
+def _method_of(passage: Passage) -> str:
     keyword = passage.scores.get("keyword")
+    if passage.method not in TEXT_METHODS:
+        return passage.method
     if "dense" not in passage.scores:
         return passage.method if keyword is None else "keyword"
     return "both" if keyword is not None and keyword > 0 else "dense"
+
+
+class Reranker:
+    """A sentence-transformers cross-encoder by name or folder, loaded at the first question. Thread-safe."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lock = threading.Lock()
+
+    def rerank(self, question: str, pool: Sequence[Passage]) -> list[Passage]:
+        """Return the pool in its order, the RERANKED best with a `rerank` part in [0, 1].
+
+        Raises `ModelError` when the model cannot be loaded.
+        """
+        best = [at for at, _ in rank_positions(pool, WEIGHT, RERANKED, graph=GRAPH)]
+        if not best:
+            return list(pool)
+        pairs = [(question, embedding_text(pool[at])) for at in best]
+        with self._lock:
+            raw = self._model.predict(pairs, activation_fn=lambda logits: logits.sigmoid(), show_progress_bar=False)
+        # Of several labels the last is the one that says yes.
+        scores = raw.astype("float64").reshape(len(best), -1)[:, -1]
+        read = dict(zip(best, scores, strict=True))
+        return [
+            p.rescored(p.score, None, {**p.scores, "rerank": float(read[at])}) if at in read else p
+            for at, p in enumerate(pool)
+        ]
+
+    @cached_property
+    def _model(self) -> Any:
+        from sentence_transformers import CrossEncoder
+
+        try:
+            return CrossEncoder(self.name, device="cpu")
+        except (OSError, ValueError) as error:
+            raise ModelError(
+                f"The cross-encoder {self.name!r} cannot be loaded: {error}.",
+                "Name a sentence-transformers cross-encoder or its folder in [models] rerank, or leave it empty.",
+            ) from error

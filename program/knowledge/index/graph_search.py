@@ -1,68 +1,235 @@
-"""What the graph says of every passage for a question, found once, whichever bases are then searched."""
+"""How near each passage is to a question in the graph, and by which way, from sparse products alone.
+
+A walk: personalised PageRank (Haveliwala 2002) over the links, restarted at the passages best by text and at those
+about what the question names. And hops: from a good passage to one joined to it by an entity that the question
+does not name, weighed by how well the second passage meets what the first leaves open. A passage whose words repeat
+what the best one already meets is no second piece of evidence, and loses (Carbonell and Goldstein 1998).
+"""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from program.knowledge.index.fusion import WEIGHT, ranking
-from program.knowledge.index.walk import Asked, Reach, reach
+from program.knowledge.index.fusion import GRAPH
+from program.knowledge.index.graph import Graph, read_column
+from program.knowledge.index.vectors import best_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from program.knowledge.index.generation import Index
+    from program.knowledge.index.keywords import Keywords
 
-DEPTH = 60
-"""Passages that each of dense and keyword search brings for the walk to start from."""
+    Floats = NDArray[np.float32]
+    Word = tuple[NDArray[np.int64], NDArray[np.float32]]
 
-KEPT = 32
-"""Questions remembered: the bases of a project are searched one after the other for the same question."""
+RESTART = 0.3
+STEPS = 10
+STARTS = 6  # passages found by text that the walk restarts at
+HOPS = 8  # passages that hops start from
+HOP = 0.6  # what a hop counts beside the walk's 1
+TEXT = 0.25  # what the text score counts in choosing where hops start; the walk counts the rest
+MENTIONED = 0.5  # what a passage that only mentions the joining entity counts, against one that is about it
+RESIDUAL = 0.7  # how much of the first passage's direction is taken out of the question's vector
+DENSE = 0.3  # the share of the vectors in how well a passage meets what is left open; words have the rest
+COMMON_SHARE = 0.05  # an entity in more of the passages than this joins no hop
+UNNAMED = 0.1  # what the walk counts when the question names nothing that a passage is about
+SURE = 0.5  # the sureness of a named entity from which the walk counts in full
+NAMED = 0.7  # the share of the restart that goes to what the question surely names; what text finds has the rest
+REPEATED = 0.4  # what a passage loses that meets only words of the question which the best passage meets, too
+TRUSTED = 1  # passages best by text that are taken to be what the question means
+STAMPED = 0.3  # what an attribute that the question names adds to a passage found by text
+MAX_WAY = 3  # passages in a way that is shown
 
 
-class GraphSearch:
-    """Walks over an index. Safe from many threads."""
+@dataclass(frozen=True, slots=True)
+class GraphScores:
+    """What the graph says of every passage for one question: `scores` in [0, 1], shape (passages,).
 
-    def __init__(self, index: Index) -> None:
-        self.index = index
-        self.titles = [p.title for p in index.passages]
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Reach] = OrderedDict()
+    `mass` is the walk's share. `named` and `stamped` give the entity of the question by which a passage is entered,
+    `hops` the passage and the entity that a hop came by; `starts` were found by text.
+    """
 
-    def reach(self, question: str, vector: NDArray[np.float32]) -> Reach:
-        """The walk from what text search finds in all bases."""
-        with self._lock:
-            if question in self._kept:
-                self._kept.move_to_end(question)
-                return self._kept[question]
-        index = self.index
-        asked = Asked(question, vector, index.keywords.split(question))
-        found = reach(index.graph, index.keywords, index.matrix, asked, self._text(question, vector))
-        with self._lock:
-            self._kept[question] = found
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return found
+    graph: Graph
+    scores: Floats
+    mass: Floats
+    named: Mapping[int, int]
+    stamped: Mapping[int, int]
+    starts: frozenset[int]
+    hops: Mapping[int, tuple[int, int]]
 
-    def way(self, reached: Reach, row: int) -> str:
-        """How a passage was reached, in titles and names."""
-        return reached.way(row, self.titles)
+    def explain_way(self, row: int, titles: Sequence[str]) -> str:
+        """Return how a passage was reached: titles of passages, the entities between them in quotes.
 
-    def _text(self, question: str, vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The default fusion of dense and keyword scores, by passage, 0 beyond the DEPTH best of each."""
-        index = self.index
-        cosine = dict(index.vectors.search(vector, DEPTH))
-        rest = [row for row, _ in index.lexical.search(question, DEPTH) if row not in cosine]
-        cosine.update(zip(rest, index.vectors.similarities(vector, rest), strict=True))
-        rows = list(cosine)
-        pool = [
-            index.passages[row].rescored(0.0, None, {"dense": cosine[row], "keyword": bm25})
-            for row, bm25 in zip(rows, index.lexical.scores(question, rows), strict=True)
-        ]
-        text = np.zeros(len(index.passages), np.float32)
-        for at, score in ranking(pool, WEIGHT, len(pool)):
-            text[rows[at]] = score
-        return text
+        Empty when its text found it and nothing that the question names leads to it. `titles` are those of all
+        passages.
+        """
+        names, steps, seen, by_text = self.graph.keys, [titles[row]], {row}, row in self.starts
+        while row not in self.named and row not in self.stamped and len(seen) < MAX_WAY:
+            before = self._find_previous(row)
+            if before is None or before[0] in seen:
+                break
+            row, entity = before
+            steps = [titles[row], f'"{" ".join(names[entity])}"', *steps]
+            seen.add(row)
+        entered = self.named.get(row, self.stamped.get(row))
+        if entered is not None:
+            return " > ".join(["question", f'"{" ".join(names[entered])}"', *steps])
+        return "" if by_text or len(steps) == 1 else " > ".join(steps)
+
+    def _find_previous(self, row: int) -> tuple[int, int] | None:
+        """Return the passage that most of a passage's score came from, and the rarest entity they share."""
+        if row in self.hops:
+            return self.hops[row]
+        graph, links = self.graph, self.graph.links
+        rows = links.indices[links.indptr[row] : links.indptr[row + 1]]
+        if not len(rows):
+            return None
+        given = links.data[links.indptr[row] : links.indptr[row + 1]] * self.mass[rows] / graph.strength[rows]
+        before = int(rows[int(np.argmax(given))])
+        shared = np.intersect1d(graph.entities_of(before, "mentions"), graph.entities_of(row, "mentions"))
+        if not len(shared) or not given.max() > 0:
+            return None
+        return before, int(shared[int(np.argmax(graph.rarity[shared]))])
+
+
+def score_passages(
+    graph: Graph, keywords: Keywords, matrix: Floats, *, question: str, vector: Floats, text: Floats
+) -> GraphScores:
+    """Return the graph's scores for a question, given by its words and its unit vector.
+
+    `matrix` holds the passages' vectors; `text` is the fused text score of every passage in [0, 1], 0 where text search
+    did not bring it. The walk and the hops count in full when the question names, rarely and unmistakably, what a
+    passage is about, and UNNAMED when it names nothing of the kind: then its text is the better guide.
+    """
+    entities = list(dict.fromkeys(graph.lexicon.find_names(question)))
+    stamped = {int(row): e for e in entities for row in graph.passages_of(e, "stamps")[0] if text[row] > 0}
+    stamp = np.zeros_like(text)
+    stamp[list(stamped)] = STAMPED
+    starts = _top_rows(text + stamp, STARTS)
+    restart = np.zeros_like(text)
+    restart[starts] = (text + stamp)[starts]
+    restart /= max(float(restart.sum()), 1e-9)
+    topics, named = _find_topics(graph, entities)
+    if named:
+        share = NAMED * min(_max_sureness(graph, entities) / SURE, 1.0)
+        restart = (1 - share) * restart + share * topics / topics.sum()
+    mass = _scale_to_one(_walk_links(graph, restart))
+    terms = dict.fromkeys(keywords.split_text(question))
+    words = [read_column(keywords.impacts, keywords.terms[t]) for t in terms if t in keywords.terms]
+    base = (1 - TEXT) * mass + TEXT * text
+    hop, hops = _find_hops(graph, words, matrix, vector, base, frozenset(entities))
+    reached = (mass + HOP * hop) / (1 + HOP)
+    first = int(np.argmax((1 - GRAPH) * text + GRAPH * reached))
+    reached = np.maximum(reached - REPEATED * _measure_repetition(words, first, len(text)), 0)
+    scores = np.minimum(_measure_trust(graph, entities, starts[:TRUSTED]) * reached + stamp, 1)
+    return GraphScores(graph, scores, mass, named, stamped, frozenset(starts), hops)
+
+
+def _find_topics(graph: Graph, entities: Sequence[int]) -> tuple[Floats, dict[int, int]]:
+    """Return what the question gives to each passage about what it names, and by which entity."""
+    topics = np.zeros(graph.passages, np.float32)
+    named: dict[int, int] = {}
+    for entity in entities:
+        rows, shares = graph.passages_of(entity, "about")
+        topics[rows] += shares * graph.rarity[entity] ** 2
+        named |= {int(row): entity for row in rows}
+    return topics, named
+
+
+def _measure_trust(graph: Graph, entities: Sequence[int], starts: Sequence[int]) -> float:
+    """Return how far the graph is to be trusted, from UNNAMED to 1.
+
+    In full when the question names a rare thing that few passages are about, or such a thing joins the passage best by
+    text to another.
+    """
+    surest = _max_sureness(graph, entities)
+    for row in starts:
+        own = set(map(int, graph.entities_of(row, "about")))
+        mentioned = map(int, graph.entities_of(row, "mentions"))
+        joining = [e for e in mentioned if e not in own or len(graph.passages_of(e, "mentions")[0]) > 1]
+        surest = max(surest, _max_sureness(graph, joining))
+    return UNNAMED + (1 - UNNAMED) * min(surest / SURE, 1.0)
+
+
+def _max_sureness(graph: Graph, entities: Iterable[int]) -> float:
+    return max((float(graph.sureness[e]) for e in entities), default=0.0)
+
+
+def _walk_links(graph: Graph, restart: Floats) -> Floats:
+    mass = restart
+    for _ in range(STEPS):
+        mass = RESTART * restart + (1 - RESTART) * (graph.links @ (mass / graph.strength))
+    return mass
+
+
+def _measure_repetition(words: Sequence[Word], first: int, passages: int) -> Floats:
+    """Return how much of what a question's words give to each passage, they give to `first`, too.
+
+    The most that they give to any is 1; `first` itself repeats nothing.
+    """
+    met, whole = np.zeros(passages, np.float32), np.zeros(passages, np.float32)
+    for rows, impact in words:
+        whole[rows] += impact
+        if _holds_row(rows, first):
+            met[rows] += impact
+    met[first] = 0
+    return np.asarray(np.clip(met / max(float(whole.max(initial=0)), 1e-9), 0, 1), np.float32)
+
+
+def _find_hops(
+    graph: Graph, words: Sequence[Word], matrix: Floats, vector: Floats, base: Floats, named: frozenset[int]
+) -> tuple[Floats, dict[int, tuple[int, int]]]:
+    """Return the best hop to each passage, the highest 1, and the passage and entity that it came by."""
+    best = np.zeros_like(base)
+    hops: dict[int, tuple[int, int]] = {}
+    for seed in _top_rows(base, HOPS):
+        joined, by = _join_seed(graph, seed, named)
+        rows = np.flatnonzero(joined)
+        if not len(rows):
+            continue
+        met = np.zeros_like(base)
+        for passages, impact in words:
+            if not _holds_row(passages, seed):
+                met[passages] += impact
+        near = matrix[rows] @ (vector - RESIDUAL * (vector @ matrix[seed]) * matrix[seed])
+        open_met = DENSE * _scale_to_one(near - near.min()) + (1 - DENSE) * _scale_to_one(met)[rows]
+        hop = base[seed] * joined[rows] * open_met
+        better = hop > best[rows]
+        best[rows[better]] = hop[better]
+        hops |= {int(row): (seed, int(by[row])) for row in rows[better]}
+    return _scale_to_one(best), hops
+
+
+def _join_seed(graph: Graph, seed: int, named: frozenset[int]) -> tuple[Floats, NDArray[np.int64]]:
+    """Return how strongly an entity joins each passage to the seed, and which does; none that is `named`."""
+    most = max(COMMON_SHARE * graph.passages, 10)
+    joined = np.zeros(graph.passages, np.float32)
+    by = np.zeros(graph.passages, np.int64)
+    for entity in map(int, graph.entities_of(seed, "mentions")):
+        naming, subjects = (graph.passages_of(entity, part)[0] for part in ("mentions", "about"))
+        if entity in named or len(naming) > most:
+            continue
+        rarity = graph.rarity[entity]
+        for rows, strength in ((naming, MENTIONED * rarity), (subjects, rarity)):
+            stronger = rows[joined[rows] < strength]
+            joined[stronger], by[stronger] = strength, entity
+    joined[seed] = 0
+    return joined, by
+
+
+def _holds_row(ascending: NDArray[np.integer], row: int) -> bool:
+    at = int(np.searchsorted(ascending, row))
+    return at < len(ascending) and int(ascending[at]) == row
+
+
+def _scale_to_one(values: Floats) -> Floats:
+    """Return the values over the highest, when that is above zero."""
+    return np.asarray(values / max(float(values.max(initial=0)), 1e-9), np.float32)
+
+
+def _top_rows(scores: Floats, k: int) -> list[int]:
+    return best_rows(scores, np.flatnonzero(scores > 0), k)

@@ -8,12 +8,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from program.knowledge.index.selection import Selection, best
-from program.knowledge.index.vectors import QdrantVectors
+from program.knowledge.index.vectors import Hits, QdrantVectors, Selection, best_rows
 from program.passage import NO_FILTERS, Filters
 
 if TYPE_CHECKING:
@@ -32,70 +31,67 @@ STOP_WORDS = frozenset(
 )
 
 
-def words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
-    """Split a text into words in order, lower case, stemmed or whole, with or without function words."""
+def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
+    """Return a text's words in order, lower case, stemmed or whole, with or without function words."""
     found = WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
-    return [_stem(w) if stem and not w.isdigit() else w for w in found if keep_stop_words or w not in STOP_WORDS]
+    return [_stem_word(w) if stem and not w.isdigit() else w for w in found if keep_stop_words or w not in STOP_WORDS]
 
 
 class Keywords:
     """The scores of `rank_bm25.BM25Okapi` over a list of texts, to the bit.
 
-    Its statistics are multiplied out once into `impacts`, a matrix of texts by `terms`. Read-only once made: safe
-    from many threads.
+    Its statistics are multiplied out once into `impacts`, a matrix of texts by `terms`. Safe from many threads.
     """
 
     def __init__(
-        self, impacts: csc_array, terms: Mapping[str, int], keep_stop_words: bool = False, stem: bool = True
+        self, impacts: csc_array, terms: Iterable[str], keep_stop_words: bool = False, stem: bool = True
     ) -> None:
         self.impacts = impacts
-        self.terms = terms
+        self.terms = {term: at for at, term in enumerate(terms)}
         self.keep_stop_words = keep_stop_words
         self.stem = stem
 
     @classmethod
-    def build(cls, texts: Iterable[str], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
+    def from_texts(cls, texts: Iterable[str], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
         """Index these texts, numbered as in the sequence."""
-        return cls.of_words((words(t, keep_stop_words, stem) for t in texts), keep_stop_words, stem)
+        return cls.from_words((split_words(t, keep_stop_words, stem) for t in texts), keep_stop_words, stem)
 
     @classmethod
-    def of_words(cls, documents: Iterable[Sequence[str]], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
+    def from_words(
+        cls, documents: Iterable[Sequence[str]], keep_stop_words: bool = False, stem: bool = True
+    ) -> Keywords:
         """Index texts that are already split into terms."""
-        weights, idf = _weights(documents)
+        weights, idf = _weigh_terms(documents)
         weights.data *= np.array(list(idf.values()))[weights.indices]
-        return cls(weights.tocsc(), {term: at for at, term in enumerate(idf)}, keep_stop_words, stem)
+        return cls(weights.tocsc(), idf, keep_stop_words, stem)
 
     @classmethod
     def from_arrays(
-        cls,
-        arrays: Mapping[str, NDArray[Any]],
-        terms: Sequence[str],
-        keep_stop_words: bool = False,
-        stem: bool = True,
+        cls, arrays: Mapping[str, NDArray[Any]], terms: Sequence[str], keep_stop_words: bool, stem: bool
     ) -> Keywords:
         """Restore the index that `arrays` and `terms` were taken from."""
         from scipy.sparse import csc_array
 
         parts = (arrays["data"], arrays["indices"], arrays["indptr"])
         matrix = csc_array(parts, shape=(int(arrays["texts"][0]), len(terms)))
-        return cls(matrix, {term: at for at, term in enumerate(terms)}, keep_stop_words, stem)
+        return cls(matrix, terms, keep_stop_words, stem)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Give the matrix as plain arrays: data, indices, indptr and the number of texts."""
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the matrix as plain arrays: data, indices, indptr and the number of texts."""
         matrix: Any = self.impacts
         texts = np.array([matrix.shape[0]], np.int64)
         return {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "texts": texts}
 
-    def split(self, text: str) -> list[str]:
-        """Split a text into terms, a query as the texts were."""
-        return words(text, self.keep_stop_words, self.stem)
+    def split_text(self, text: str) -> list[str]:
+        """Return a text's terms, a query's as the texts' were."""
+        return split_words(text, self.keep_stop_words, self.stem)
 
     def scores(self, query: str) -> NDArray[np.float64]:
-        """Score every text, shape (texts,)."""
-        return self.scores_of(self.split(query))
+        """Return every text's score, shape (texts,)."""
+        return self.score_terms(self.split_text(query))
 
-    def scores_of(self, query: Sequence[str]) -> NDArray[np.float64]:
-        """Score every text for a query already split into terms; a term counts as often as it stands there."""
+    def score_terms(self, query: Sequence[str]) -> NDArray[np.float64]:
+        """Return every text's score for terms; one counts as often as it stands there."""
         matrix: Any = self.impacts
         total = np.zeros(matrix.shape[0], np.float64)
         for column in (self.terms[term] for term in query if term in self.terms):
@@ -104,45 +100,28 @@ class Keywords:
         return total
 
 
-class KeywordStore(Protocol):
-    """Texts by row, scored by the words that they share with a question; 0 for none. Safe from many threads."""
-
-    def search(
-        self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS
-    ) -> list[tuple[int, float]]:
-        """Find the `k` best rows of a base (None: of all) that pass the filters and score above 0.
-
-        Each comes with its score.
-        """
-        ...
-
-    def scores(self, query: str, rows: Sequence[int]) -> list[float]:
-        """Score each of these rows, in their order."""
-        ...
-
-
 class ArrayKeywords:
-    """BM25 of every text at once, from the matrix in memory."""
+    """BM25 of every text at once, from the matrix in memory. Safe from many threads."""
 
     def __init__(self, keywords: Keywords, selection: Selection) -> None:
         self.keywords = keywords
         self.selection = selection
-        self._last: tuple[str, NDArray[np.float64]] = ("", np.zeros(0))
+        self._last: tuple[str | None, NDArray[np.float64]] = (None, np.zeros(0))
 
-    def search(
-        self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS
-    ) -> list[tuple[int, float]]:
-        scores = self._scores(query)
-        rows = self.selection.admitted(base, filters)
-        return [(row, float(scores[row])) for row in best(scores, rows[scores[rows] > 0], k)]
+    def search(self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> Hits:
+        """Return the `k` best rows of a base (None: of all) that pass the filters and score above 0."""
+        scores = self._score_all(query)
+        rows = self.selection.admitted_rows(base, filters)
+        return [(row, float(scores[row])) for row in best_rows(scores, rows[scores[rows] > 0], k)]
 
     def scores(self, query: str, rows: Sequence[int]) -> list[float]:
-        return [float(score) for score in self._scores(query)[np.asarray(rows, np.intp)]]
+        """Return the score of each of these rows, in their order; 0 for no word in common."""
+        return [float(score) for score in self._score_all(query)[np.asarray(rows, np.intp)]]
 
-    def _scores(self, query: str) -> NDArray[np.float64]:
+    def _score_all(self, query: str) -> NDArray[np.float64]:
         # One search asks several times about one question: for each base, for the walk, for rows found otherwise.
         last, scores = self._last
-        if last != query or not len(scores):
+        if last != query:
             # In a project of a few passages BM25 can fall below zero; that is no match either.
             scores = np.maximum(self.keywords.scores(query), 0.0)
             self._last = query, scores
@@ -150,36 +129,36 @@ class ArrayKeywords:
 
 
 class QdrantKeywords:
-    """The same by a Qdrant collection: stored are BM25's weights of terms in texts, the server multiplies by its IDF,
-    ln(1 + (N - n + 0.5) / (n + 0.5)), which differs a little from the one in memory."""
+    """The same by a Qdrant collection that stores BM25's weights of terms in texts.
+
+    The server multiplies by its IDF, ln(1 + (N - n + 0.5) / (n + 0.5)), which differs a little from the one in memory.
+    """
 
     def __init__(self, store: QdrantVectors, keywords: Keywords) -> None:
         self.store = store
         self.keywords = keywords
 
-    def search(
-        self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS
-    ) -> list[tuple[int, float]]:
-        asked = self._asked(query)
-        return self.store.sparse(asked, k, base, filters) if k > 0 and asked else []
+    def search(self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> Hits:
+        asked = self._count_terms(query)
+        return self.store.search_words(asked, k, base, filters) if k > 0 and asked else []
 
     def scores(self, query: str, rows: Sequence[int]) -> list[float]:
-        asked = self._asked(query)
-        found = dict(self.store.sparse(asked, len(rows), rows=rows)) if asked and len(rows) else {}
+        asked = self._count_terms(query)
+        found = dict(self.store.score_words(asked, rows)) if asked and len(rows) else {}
         return [found.get(row, 0.0) for row in rows]
 
-    def _asked(self, query: str) -> dict[int, float]:
+    def _count_terms(self, query: str) -> dict[int, float]:
         terms = self.keywords.terms
-        return {terms[t]: float(times) for t, times in Counter(self.keywords.split(query)).items() if t in terms}
+        return {terms[t]: float(n) for t, n in Counter(self.keywords.split_text(query)).items() if t in terms}
 
 
-def sparse_rows(keywords: Keywords, texts: Iterable[str]) -> Any:
-    """Weigh each term in each of an index's own texts before the IDF: CSR, shape (texts, terms)."""
-    return _weights(map(keywords.split, texts))[0]
+def weigh_texts(keywords: Keywords, texts: Iterable[str]) -> Any:
+    """Return each term's weight in each of an index's own texts before the IDF: CSR, shape (texts, terms)."""
+    return _weigh_terms(map(keywords.split_text, texts))[0]
 
 
-def _weights(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, float]]:
-    """Each term's weight in each text before its IDF (CSR, texts by terms), and the IDF of each term."""
+def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, float]]:
+    """Return each term's weight in each text before its IDF (CSR, texts by terms), and each term's IDF."""
     from rank_bm25 import BM25Okapi
     from scipy.sparse import csr_array
 
@@ -200,13 +179,13 @@ _stemming = threading.Lock()
 
 
 @lru_cache(maxsize=20_000)
-def _stem(word: str) -> str:
+def _stem_word(word: str) -> str:
     with _stemming:  # the stemmer keeps its place in the word on itself
-        return str(_stemmer().stemWord(word))
+        return str(_load_stemmer().stemWord(word))
 
 
 @lru_cache(maxsize=1)
-def _stemmer() -> Any:
+def _load_stemmer() -> Any:
     import snowballstemmer
 
     return snowballstemmer.stemmer("english")

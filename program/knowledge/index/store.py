@@ -1,229 +1,259 @@
-"""Build the one index of a project's document bases, and open it. Safe to kill at any point."""
+"""One complete index on disk: a folder that is written aside, renamed into place and never changed again.
+
+`current.json` names the folder that readers open. It is replaced by a rename, so at every instant it names a
+complete one, and a reader that has one open keeps it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import orjson
 
 from program.errors import KnowledgeError
-from program.knowledge.bases import BaseSpec, check_bases
-from program.knowledge.index import generation, server
-from program.knowledge.index.generation import MEND, Index
 from program.knowledge.index.graph import Graph
-from program.knowledge.index.keywords import Keywords
-from program.knowledge.index.passagefile import corpus_digest, lines_of
-from program.knowledge.ingest.folder import Skipped, link_superseded, read_spec
-from program.knowledge.ingest.parsedfile import ParsedFiles
-from program.models.encoder import Embedder
-from program.passage import Passage, embedding_text, keyword_text
+from program.knowledge.index.keywords import ArrayKeywords, Keywords, QdrantKeywords
+from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection
+from program.passage import Passage, embedding_text
+from program.storage import write_whole
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
-    from program.knowledge.index.fanout import Fan
-
-CHUNK = 128  # texts embedded between two reports of progress
-WAIT = 120.0  # seconds to wait for another process that is indexing
-PARSED = "parsed.sqlite"
-SERVER_ABOVE = 200_000  # passages past which a server, where there is one, searches words, too
-
-__all__ = ["BaseSpec", "IndexReport", "build_index", "open_index"]
-
-Progress = Callable[[int, int], None]
-"""Called with the texts embedded so far and in all."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexReport:
-    """What indexing did. `embedded` counts texts computed now, `reused` those taken from the last index."""
-
-    index_digest: str
-    corpus_digest: str
-    documents: int
-    passages: int
-    embedded: int
-    reused: int
-    unchanged: bool
-    skipped: tuple[Skipped, ...] = ()
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
+FORMAT = 4
+CURRENT = "current.json"
+MANIFEST = "manifest.json"
+PASSAGES = "passages.jsonl"
+TERMS = "terms.json"
+KEYWORDS = "keywords.safetensors"
+VECTORS = "vectors.safetensors"
+ENTITIES = "entities.json"
+GRAPH = "graph.safetensors"
+FILES = (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)
+MEND = "Run: ragc index PROJECT"
+_FIELDS = ("id", "source", "title", "text", "method", "authority", "superseded_by", "link", "attributes")
+_encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
 
 
-def build_index(
-    bases: Sequence[BaseSpec],
-    folder: str | Path,
-    embedder: Embedder,
-    progress: Progress | None = None,
-    *,
-    qdrant_url: str = "",
-    server_above: int = SERVER_ABOVE,
-    keep_stop_words: bool = False,
-    stem: bool = True,
-    fan: Fan | None = None,
-) -> IndexReport:
-    """Index every base into `folder` (a project's `.ragc/index`), unless nothing changed.
+@dataclass(frozen=True)
+class Index:
+    """An index in memory: row i of every part belongs to `passages[i]`. Read-only, safe from many threads."""
 
-    Readers go on with the last complete index until the new one is whole, and those that have it open keep
-    it. One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and
-    texts that were embedded are not embedded again; keywords and graph are made anew of all passages. Vectors also
-    go to the Qdrant server at `qdrant_url`, if any: its local folder admits one process only, so that readers would
-    have no use for one; past `server_above` passages their words do, too. `fan` computes vectors in the embedder's
-    place, elsewhere. Raises KnowledgeError for a base that is absent, empty or of an unknown kind.
+    passages: tuple[Passage, ...]
+    matrix: NDArray[np.float32]
+    keywords: Keywords
+    graph: Graph
+    selection: Selection
+    vectors: ArrayVectors | QdrantVectors
+    lexical: ArrayKeywords | QdrantKeywords
+    embedder_digest: str
+
+    @classmethod
+    def from_parts(
+        cls,
+        passages: Sequence[Passage],
+        matrix: NDArray[np.float32],
+        keywords: Keywords,
+        graph: Graph,
+        embedder_digest: str,
+    ) -> Index:
+        """Return the index of these passages, searched in memory; those of one base must stand together."""
+        selection = Selection(passages)
+        vectors, lexical = ArrayVectors(matrix, selection), ArrayKeywords(keywords, selection)
+        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, lexical, embedder_digest)
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """The row of each passage id."""
+        return {p.id: row for row, p in enumerate(self.passages)}
+
+    @cached_property
+    def corpus_digest(self) -> str:
+        """A digest of the passages, whatever embeds them."""
+        return digest_lines(to_lines(self.passages))
+
+    @cached_property
+    def index_digest(self) -> str:
+        """A digest of passages, embedder, keyword settings and format together."""
+        return digest_index(self.corpus_digest, self.embedder_digest, self.keywords.keep_stop_words, self.keywords.stem)
+
+
+def digest_index(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True) -> str:
+    """Return `sha256:` and the digest of everything that an index depends on."""
+    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem])
+    return f"sha256:{hashlib.sha256(made_of.encode()).hexdigest()}"
+
+
+def digest_lines(lines: Iterable[str]) -> str:
+    """Return `sha256:` and the digest of passages as `to_lines` gives them."""
+    sha = hashlib.sha256()
+    for line in lines:
+        sha.update(line.encode())
+    return f"sha256:{sha.hexdigest()}"
+
+
+def to_lines(passages: Iterable[Passage]) -> list[str]:
+    """Return each passage as a line of JSON."""
+    lines = []
+    for passage in passages:
+        values: dict[str, Any] = {name: getattr(passage, name) for name in _FIELDS}
+        values["as_of"] = passage.as_of.isoformat() if passage.as_of else None
+        lines.append(_encode(values) + "\n")
+    return lines
+
+
+def name_generation(digest: str) -> str:
+    """Return the folder name of the index with that digest."""
+    return f"gen-{digest.removeprefix('sha256:')[:16]}"
+
+
+def read_current(folder: Path) -> str:
+    """Return the name of the index that readers open, or an empty string when there is none yet.
+
+    Raises `KnowledgeError` when `current.json` is damaged.
     """
-    from filelock import FileLock, Timeout
-
-    began = time.monotonic()
-    check_bases(bases)
-    place = Path(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        with FileLock(place / "lock", timeout=WAIT):
-            report = _build(
-                bases,
-                place,
-                embedder,
-                progress,
-                qdrant_url=qdrant_url,
-                server_above=server_above,
-                keep_stop_words=keep_stop_words,
-                stem=stem,
-                fan=fan or partial(map, embedder.encode),
-            )
-    except Timeout as error:
-        raise KnowledgeError(
-            f"Another process has been indexing {place} for over {WAIT:.0f} seconds.",
-            "Wait for it, or stop it, and run `ragc index PROJECT` again.",
-        ) from error
-    except OSError as error:
-        raise KnowledgeError(
-            f"The index in {place} cannot be written: {error.strerror or error}.",
-            "Free space there, or grant write permission, and run `ragc index PROJECT` again.",
-        ) from error
-    return replace(report, seconds=time.monotonic() - began)
-
-
-def open_index(
-    folder: str | Path, embedder: Embedder, *, qdrant_url: str = "", server_above: int = SERVER_ABOVE
-) -> Index:
-    """The last complete index of a project, its vectors put into the embedder's memory.
-
-    Past `server_above` passages the server at `qdrant_url`, if any, is asked for words, too.
-
-    Raises KnowledgeError when there is none, when it was made by another format or embedding model, when it
-    is damaged, or when the server does not hold it.
-    """
-    place = Path(folder)
-    for _ in range(3):  # a generation may be removed between its being named and its being opened
-        name = generation.current(place)
-        if not name:
-            raise KnowledgeError(f"There is no index in {place}.", MEND)
-        try:
-            index = generation.read(place / name, embedder.digest)
-            break
-        except FileNotFoundError:
-            time.sleep(0.05)
-    else:
-        raise KnowledgeError(f"The index in {place} has lost its files.", MEND)
-    embedder.put([embedding_text(p) for p in index.passages], index.matrix)
-    return server.served(index, name, qdrant_url, server_above) if qdrant_url else index
-
-
-def _build(
-    bases: Sequence[BaseSpec],
-    folder: Path,
-    embedder: Embedder,
-    progress: Progress | None,
-    *,
-    qdrant_url: str,
-    server_above: int,
-    keep_stop_words: bool,
-    stem: bool,
-    fan: Fan,
-) -> IndexReport:
-    kept = ParsedFiles(folder / PARSED)
-    reading = link_superseded([read_spec(base, kept) for base in bases])
-    passages = reading.passages
-    if not passages:
-        raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
-    lines = lines_of(passages)
-    corpus = corpus_digest(lines)
-    digest = generation.index_digest(corpus, embedder.digest, keep_stop_words, stem)
-    name = generation.generation_name(digest)
-    previous = _current(folder)
-    whole = generation.intact(folder / name)
-    embedded = reused = 0
-    if not whole:
-        known = generation.known_vectors(folder / previous, embedder.digest) if previous else {}
-        matrix, embedded = _embed(passages, fan, known, progress)
-        reused = len(passages) - embedded
-        keywords = Keywords.build(map(keyword_text, passages), keep_stop_words, stem)
-        index = Index.of(passages, matrix, keywords, Graph.build(passages), embedder.digest)
-        _store(folder, name, index, lines)
-    served = not qdrant_url or server.fill(folder / name, embedder, qdrant_url, server_above)
-    if previous != name:
-        generation.point_to(folder, name)
-        _drop_old(folder, {name, previous}, qdrant_url)
-    return IndexReport(
-        index_digest=digest,
-        corpus_digest=corpus,
-        documents=len(reading.documents),
-        passages=len(passages),
-        embedded=embedded,
-        reused=reused,
-        unchanged=whole and served and previous == name,
-        skipped=tuple(reading.skipped),
-        warnings=tuple(map(str, reading.flaws)),
-    )
-
-
-def _embed(
-    passages: Sequence[Passage],
-    fan: Fan,
-    known: dict[str, NDArray[np.float32]],
-    progress: Progress | None,
-) -> tuple[NDArray[np.float32], int]:
-    """The passages' vectors in order, and how many passages' texts had to be computed."""
-    texts = [embedding_text(p) for p in passages]
-    # Texts alike in length need little padding; the longest come first, so that time left is no underestimate.
-    missing = sorted({t for t in texts if t not in known}, key=lambda t: (-len(t), t))
-    chunks = [missing[start : start + CHUNK] for start in range(0, len(missing), CHUNK)]
-    done = 0
-    for chunk, vectors in zip(chunks, fan(chunks), strict=True):
-        known.update(zip(chunk, vectors, strict=True))
-        done += len(chunk)
-        if progress:
-            progress(done, len(missing))
-    return np.stack([known[t] for t in texts]), len(missing)
-
-
-def _store(folder: Path, name: str, index: Index, lines: Sequence[str]) -> None:
-    for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
-        shutil.rmtree(leftover)
-    aside = folder / f"aside-{os.getpid()}"
-    aside.mkdir()
-    generation.write(aside, index, lines)
-    generation.publish(aside, folder / name)
-
-
-def _drop_old(folder: Path, keep: set[str], qdrant_url: str) -> None:
-    """Remove all generations but the new one and the one before, which a reader may be just opening."""
-    for place in folder.glob("gen-*"):
-        if place.name not in keep:
-            if qdrant_url:
-                server.drop(place.name, qdrant_url)
-            shutil.rmtree(place, ignore_errors=True)
-
-
-def _current(folder: Path) -> str:
-    try:
-        return generation.current(folder)
-    except KnowledgeError:  # damaged: it is about to be written anew
+        return str(json.loads((folder / CURRENT).read_bytes())["generation"])
+    except FileNotFoundError:
         return ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise KnowledgeError(f"{folder / CURRENT} cannot be read: {error}.", MEND) from error
+
+
+def set_current(folder: Path, name: str) -> None:
+    """Make `name` the index that readers open; atomic, and on the disk when this returns."""
+    write_whole(folder / CURRENT, json.dumps({"generation": name}).encode())
+
+
+def write_index(aside: Path, index: Index, lines: Sequence[str]) -> None:
+    """Write an index into the empty folder `aside`, the manifest of digests last.
+
+    `lines` are its passages as `to_lines` gives them.
+    """
+    from safetensors.numpy import save_file
+
+    with (aside / PASSAGES).open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(lines)
+    (aside / TERMS).write_text(json.dumps(list(index.keywords.terms)), encoding="utf-8")
+    save_file(index.keywords.to_arrays(), aside / KEYWORDS)
+    save_file({"vectors": index.matrix}, aside / VECTORS)
+    (aside / ENTITIES).write_text(json.dumps(index.graph.names, ensure_ascii=False), encoding="utf-8")
+    save_file(index.graph.to_arrays(), aside / GRAPH)
+    corpus, keep_stop_words, stem = digest_lines(lines), index.keywords.keep_stop_words, index.keywords.stem
+    manifest = {
+        "format": FORMAT,
+        "index_digest": digest_index(corpus, index.embedder_digest, keep_stop_words, stem),
+        "corpus_digest": corpus,
+        "embedder_digest": index.embedder_digest,
+        "keep_stop_words": keep_stop_words,
+        "stem": stem,
+        "passages": len(index.passages),
+        "files": {name: _digest_file(aside / name) for name in FILES},
+    }
+    (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+
+
+def publish_index(aside: Path, place: Path) -> None:
+    """Move a written folder to its place, everything in it on the disk first; what is there is replaced."""
+    for path in (*aside.iterdir(), aside):
+        _sync_path(path)
+    if place.exists():
+        damaged = place.with_name(f"aside-{place.name}")
+        place.rename(damaged)
+        aside.rename(place)
+        shutil.rmtree(damaged)
+    else:
+        aside.rename(place)
+    _sync_path(place.parent)
+
+
+def is_intact(place: Path) -> bool:
+    """Tell whether every file of an index is there and has its digest."""
+    try:
+        files = json.loads((place / MANIFEST).read_bytes())["files"]
+        return all(_digest_file(place / name) == digest for name, digest in files.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def read_index(place: Path, embedder_digest: str) -> Index:
+    """Return the index in a folder.
+
+    Raises `FileNotFoundError` when the folder is gone, `KnowledgeError` when it was made by another format or
+    embedder, or is damaged.
+    """
+    from safetensors.numpy import load_file
+
+    try:
+        manifest: dict[str, Any] = json.loads((place / MANIFEST).read_bytes())
+        _check_manifest(manifest, embedder_digest)
+        passages = _read_passages(place / PASSAGES)
+        terms: Sequence[str] = json.loads((place / TERMS).read_bytes())
+        split = manifest["keep_stop_words"], manifest["stem"]
+        keywords = Keywords.from_arrays(load_file(place / KEYWORDS), terms, *split)
+        matrix = load_file(place / VECTORS)["vectors"]
+        graph = Graph.from_arrays(load_file(place / GRAPH), json.loads((place / ENTITIES).read_bytes()))
+        if not len(passages) == len(matrix) == keywords.impacts.shape[0] == graph.passages == manifest["passages"]:
+            raise ValueError("its parts differ in length")
+    except (KnowledgeError, FileNotFoundError):
+        raise
+    except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
+        raise KnowledgeError(f"The index in {place} is damaged: {error}.", MEND) from error
+    return Index.from_parts(passages, matrix, keywords, graph, embedder_digest)
+
+
+def read_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.float32]]:
+    """Return the vectors of an index by their texts: none of one that is damaged, or of another embedder."""
+    from safetensors.numpy import load_file
+
+    try:
+        if not is_intact(place) or json.loads((place / MANIFEST).read_bytes())["embedder_digest"] != embedder_digest:
+            return {}
+        texts = map(embedding_text, _read_passages(place / PASSAGES))
+        return dict(zip(texts, load_file(place / VECTORS)["vectors"], strict=True))
+    except Exception:  # whatever another format holds in their place: the cost is time
+        return {}
+
+
+def _read_passages(path: Path) -> list[Passage]:
+    found = []
+    with path.open("rb") as file:
+        for line in file:
+            values = orjson.loads(line)
+            as_of = values.pop("as_of")
+            found.append(Passage(**values, as_of=date.fromisoformat(as_of) if as_of else None))
+    return found
+
+
+def _check_manifest(manifest: Mapping[str, Any], embedder_digest: str) -> None:
+    if manifest["format"] != FORMAT:
+        raise KnowledgeError(f"The index has format {manifest['format']}; this program reads {FORMAT}.", MEND)
+    if manifest["embedder_digest"] != embedder_digest:
+        raise KnowledgeError(
+            f"The index was made with another embedding model ({manifest['embedder_digest'][:23]}... against "
+            f"{embedder_digest[:23]}...).",
+            f"{MEND}, or set [models] embed back.",
+        )
+
+
+def _digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync_path(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

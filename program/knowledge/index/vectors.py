@@ -1,7 +1,7 @@
-"""Dense search: the index's own array for readers of a folder, or Qdrant, in a folder or on a server.
+"""Dense search: an array in memory, or a Qdrant collection; and the rows that a search may return.
 
-Qdrant's local folder admits one process at a time and is read by unpickling, so the indexing process writes
-it and readers use the array; with a server's address set, readers ask the server.
+Qdrant's local folder admits one process at a time, so readers of a folder use the index's own array; with a server's
+address set, they ask the server.
 """
 
 from __future__ import annotations
@@ -10,53 +10,90 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from program.errors import KnowledgeError
-from program.knowledge.index.selection import Selection, best
-from program.passage import NO_FILTERS, Filters
+from program.passage import NO_FILTERS, Filters, Passage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from qdrant_client import QdrantClient, models
 
+    Floats = NDArray[np.float32]
+
 BATCH = 256
 WORDS = "words"  # the collection's sparse vectors: a weight for each term of a text
 DECIMALS = 6  # the last bits of a product depend on how many rows are multiplied at once
+Hits = list[tuple[int, float]]
+"""Rows of an index with their scores, best first, the lower row first among equals."""
 
 
-class VectorStore(Protocol):
-    """Rows of unit vectors, searched by cosine. Safe from many threads."""
+class Selection:
+    """The rows of an index by base, date, authority and attributes.
 
-    def search(
-        self, vector: NDArray[np.float32], k: int, base: str | None = None, filters: Filters = NO_FILTERS
-    ) -> list[tuple[int, float]]:
-        """The `k` nearest rows of a base (None: of all) that pass the filters, each with its cosine."""
-        ...
+    The passages of a base stand together, so a base is a slice and its vectors are a view, not a copy.
+    """
 
-    def similarities(self, vector: NDArray[np.float32], rows: Sequence[int]) -> list[float]:
-        """The cosine of each of these rows, in their order."""
-        ...
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self.bases = [p.source for p in passages]
+        self.days = np.array([p.as_of.toordinal() if p.as_of else 0 for p in passages], np.int64)  # 0: undated
+        self.authority = np.array([p.authority for p in passages], np.int64)
+        self.attributes = [p.attributes for p in passages]
+        self._slices: dict[str | None, slice] = {None: slice(0, len(passages))}
+        for row, base in enumerate(self.bases):
+            start = self._slices[base].start if base in self._slices else row
+            self._slices[base] = slice(start, row + 1)
+
+    def base_rows(self, base: str | None) -> slice:
+        """Return the rows of a base, of all with None; `KnowledgeError` where it is not indexed."""
+        if base not in self._slices:
+            raise KnowledgeError(f"The index has no knowledge base {base!r}.", "Run: ragc index PROJECT")
+        return self._slices[base]
+
+    def admitted_rows(self, base: str | None, filters: Filters = NO_FILTERS) -> NDArray[np.intp]:
+        """Return the rows of a base that pass the filters, ascending; the same rule as `Filters.admits`."""
+        part = self.base_rows(base)
+        days, keep = self.days[part], self.authority[part] >= filters.min_authority
+        if filters.not_before is not None:
+            keep &= days >= filters.not_before.toordinal()
+        if filters.not_after is not None:
+            keep &= (days > 0) & (days <= filters.not_after.toordinal())
+        rows: NDArray[np.intp] = np.flatnonzero(keep) + part.start
+        if filters.attributes:
+            rows = rows[[filters.has_attributes(self.attributes[row]) for row in rows]]
+        return rows
+
+
+def best_rows(scores: NDArray[np.floating], rows: NDArray[np.intp], k: int) -> list[int]:
+    """Return the `k` of these rows with the highest scores, the lower row first among equals."""
+    if k <= 0 or not len(rows):
+        return []
+    own = scores[rows]
+    if k < len(rows):
+        cut = np.partition(own, len(rows) - k)[len(rows) - k]
+        rows = rows[own >= cut]
+        own = scores[rows]
+    return [int(row) for row in rows[np.argsort(-own, kind="stable")[:k]]]
 
 
 class ArrayVectors:
-    """Exact search over an array in memory, shape (rows, dimension), each row of length 1."""
+    """Exact search over an array, shape (rows, dimension), each row of length 1. Safe from many threads."""
 
-    def __init__(self, matrix: NDArray[np.float32], selection: Selection) -> None:
+    def __init__(self, matrix: Floats, selection: Selection) -> None:
         self.matrix = matrix
         self.selection = selection
 
-    def search(
-        self, vector: NDArray[np.float32], k: int, base: str | None = None, filters: Filters = NO_FILTERS
-    ) -> list[tuple[int, float]]:
-        span = self.selection.span(base)
-        cosines = np.round(self.matrix[span] @ vector, DECIMALS)
-        rows = self.selection.admitted(base, filters) - span.start
-        return [(span.start + row, float(cosines[row])) for row in best(cosines, rows, k)]
+    def search(self, vector: Floats, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> Hits:
+        """Return the `k` nearest rows of a base (None: of all) that pass the filters, with their cosines."""
+        part = self.selection.base_rows(base)
+        cosines = np.round(self.matrix[part] @ vector, DECIMALS)
+        rows = self.selection.admitted_rows(base, filters) - part.start
+        return [(part.start + row, float(cosines[row])) for row in best_rows(cosines, rows, k)]
 
-    def similarities(self, vector: NDArray[np.float32], rows: Sequence[int]) -> list[float]:
+    def similarities(self, vector: Floats, rows: Sequence[int]) -> list[float]:
+        """Return the cosine of each of these rows, in their order."""
         if not len(rows):
             return []
         return [float(c) for c in np.round(self.matrix[np.asarray(rows, np.intp)] @ vector, DECIMALS)]
@@ -70,44 +107,26 @@ class QdrantVectors:
         self.collection = collection
         self.where = where
 
-    def search(
-        self, vector: NDArray[np.float32], k: int, base: str | None = None, filters: Filters = NO_FILTERS
-    ) -> list[tuple[int, float]]:
-        return self._nearest(vector, k, _conditions(base, filters)) if k > 0 else []
+    def search(self, vector: Floats, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> Hits:
+        return self._query(vector.tolist(), k, _to_conditions(base, filters)) if k > 0 else []
 
-    def similarities(self, vector: NDArray[np.float32], rows: Sequence[int]) -> list[float]:
-        from qdrant_client import models
-
-        if not len(rows):
-            return []
-        chosen = models.Filter(must=[models.HasIdCondition(has_id=[*rows])])
-        found = dict(self._nearest(vector, len(rows), chosen))
+    def similarities(self, vector: Floats, rows: Sequence[int]) -> list[float]:
+        found = dict(self._query(vector.tolist(), len(rows), _only_rows(rows))) if len(rows) else {}
         return [found[row] for row in rows]
 
-    def sparse(
-        self,
-        query: Mapping[int, float],
-        k: int,
-        base: str | None = None,
-        filters: Filters = NO_FILTERS,
-        rows: Sequence[int] | None = None,
-    ) -> list[tuple[int, float]]:
-        """The `k` best rows by the sparse vectors (of `rows` only, if given), those that share no term left out."""
+    def search_words(self, query: Mapping[int, float], k: int, base: str | None, filters: Filters) -> Hits:
+        """Return the `k` best rows by their sparse vectors, those that share no term left out."""
+        return self._query(_to_sparse(query), k, _to_conditions(base, filters), WORDS)
+
+    def score_words(self, query: Mapping[int, float], rows: Sequence[int]) -> Hits:
+        """Return the scores of these rows by their sparse vectors, those that share no term left out."""
+        return self._query(_to_sparse(query), len(rows), _only_rows(rows), WORDS)
+
+    def write_rows(self, matrix: Floats, selection: Selection, ids: Sequence[str], words: Any | None = None) -> None:
+        """Make the collection anew; each point carries what filters ask for, and its row of `words` (CSR)."""
         from qdrant_client import models
 
-        chosen = _conditions(base, filters)
-        if rows is not None:
-            chosen = models.Filter(must=[models.HasIdCondition(has_id=[*rows])])
-        asked = models.SparseVector(indices=list(query), values=list(query.values()))
-        return self._points(asked, k, chosen, WORDS)
-
-    def write(
-        self, matrix: NDArray[np.float32], selection: Selection, ids: Sequence[str], words: Any | None = None
-    ) -> None:
-        """Make the collection anew; each point also carries what filters ask for, and its row of `words` (CSR)."""
-        from qdrant_client import models
-
-        with reaching(self.where):
+        with reporting_errors(self.where):
             if self.client.collection_exists(self.collection):
                 self.client.delete_collection(self.collection)
             size = models.VectorParams(size=matrix.shape[1], distance=models.Distance.COSINE)
@@ -115,34 +134,33 @@ class QdrantVectors:
             self.client.create_collection(self.collection, vectors_config=size, sparse_vectors_config=sparse)
             for start in range(0, len(matrix), BATCH):
                 rows = range(start, min(start + BATCH, len(matrix)))
-                payloads = [_payload(selection, ids, row) for row in rows]
                 vectors: Any = matrix[start : rows.stop].tolist()
                 if words is not None:
-                    vectors = {"": vectors, WORDS: [_sparse(words, row) for row in rows]}
+                    parts = [slice(words.indptr[row], words.indptr[row + 1]) for row in rows]
+                    weights = [dict(zip(words.indices[p].tolist(), words.data[p].tolist(), strict=True)) for p in parts]
+                    vectors = {"": vectors, WORDS: [_to_sparse(weight) for weight in weights]}
+                payloads = [_to_payload(selection, ids, row) for row in rows]
                 batch = models.Batch(ids=list(rows), vectors=vectors, payloads=payloads)
                 self.client.upsert(self.collection, batch, wait=True)
 
-    def holds(self, count: int, words: bool = False) -> bool:
-        """True when the collection is there with this many points, with sparse vectors where `words` are wanted."""
-        with reaching(self.where):
+    def holds_rows(self, count: int, words: bool = False) -> bool:
+        """Tell whether the collection has this many points, with sparse vectors where `words` are wanted."""
+        with reporting_errors(self.where):
             if not self.client.collection_exists(self.collection):
                 return False
             if words and WORDS not in (self.client.get_collection(self.collection).config.params.sparse_vectors or {}):
                 return False
             return int(self.client.count(self.collection, exact=True).count) == count
 
-    def delete(self) -> None:
+    def delete_collection(self) -> None:
         """Remove the collection, if it is there."""
-        with reaching(self.where):
+        with reporting_errors(self.where):
             self.client.delete_collection(self.collection)
 
-    def _nearest(self, vector: NDArray[np.float32], k: int, chosen: models.Filter | None) -> list[tuple[int, float]]:
-        return self._points(vector.tolist(), k, chosen)
-
-    def _points(
+    def _query(
         self, query: list[float] | models.SparseVector, k: int, chosen: models.Filter | None, using: str | None = None
-    ) -> list[tuple[int, float]]:
-        with reaching(self.where):
+    ) -> Hits:
+        with reporting_errors(self.where):
             points = self.client.query_points(
                 self.collection, query=query, using=using, limit=k, query_filter=chosen, with_payload=False
             ).points
@@ -152,25 +170,28 @@ class QdrantVectors:
 
 @contextmanager
 def open_qdrant(url: str = "", folder: Path | None = None) -> Iterator[QdrantClient]:
-    """A client of the server at `url`, or of a local folder (neither: of memory); closed at the end."""
-    client = connect(url) if url else _local(folder)
+    """Yield a client of the server at `url`, or of a local folder (neither: of memory)."""
+    from qdrant_client import QdrantClient
+
+    local = {"path": str(folder)} if folder else {"location": ":memory:"}
+    client = connect_server(url) if url else QdrantClient(**local)
     try:
         yield client
     finally:
         client.close()
 
 
-def connect(url: str) -> QdrantClient:
-    """A client of the server at `url`, its key from QDRANT_API_KEY; nothing is asked of the server yet."""
+def connect_server(url: str) -> QdrantClient:
+    """Return a client of the server at `url`, its key from QDRANT_API_KEY, without asking it anything."""
     from qdrant_client import QdrantClient
 
-    with reaching(url):
+    with reporting_errors(url):
         return QdrantClient(url=url, api_key=os.environ.get("QDRANT_API_KEY"), check_compatibility=False)
 
 
 @contextmanager
-def reaching(where: str) -> Iterator[None]:
-    """Turn what a Qdrant client raises into a KnowledgeError that names the place and the way out."""
+def reporting_errors(where: str) -> Iterator[None]:
+    """Turn what a Qdrant client raises into a `KnowledgeError` that names the place."""
     from qdrant_client.http.exceptions import ApiException
 
     try:
@@ -184,43 +205,39 @@ def reaching(where: str) -> Iterator[None]:
         ) from error
 
 
-def _local(folder: Path | None) -> QdrantClient:
-    from qdrant_client import QdrantClient
-
-    return QdrantClient(path=str(folder)) if folder else QdrantClient(location=":memory:")
-
-
-def _payload(selection: Selection, ids: Sequence[str], row: int) -> dict[str, str | int | list[str]]:
+def _to_payload(selection: Selection, ids: Sequence[str], row: int) -> dict[str, str | int | list[str]]:
     payload: dict[str, str | int | list[str]] = {
         "base": selection.bases[row],
         "passage": ids[row],
         "authority": int(selection.authority[row]),
-        "attributes": [_pair(key, value) for key, value in selection.attributes[row].items()],
+        "attributes": [f"{key}={value.casefold()}" for key, value in selection.attributes[row].items()],
     }
     if selection.days[row]:  # left out when undated, so that a date filter does not match
         payload["day"] = int(selection.days[row])
     return payload
 
 
-def _sparse(words: Any, row: int) -> models.SparseVector:
+def _to_sparse(weights: Mapping[int, float]) -> models.SparseVector:
     from qdrant_client import models
 
-    part = slice(words.indptr[row], words.indptr[row + 1])
-    return models.SparseVector(indices=words.indices[part].tolist(), values=words.data[part].tolist())
+    return models.SparseVector(indices=list(weights), values=list(weights.values()))
 
 
-def _pair(key: str, value: str) -> str:
-    return f"{key}={value.casefold()}"
+def _only_rows(rows: Sequence[int]) -> models.Filter:
+    from qdrant_client import models
+
+    return models.Filter(must=[models.HasIdCondition(has_id=[*rows])])
 
 
-def _conditions(base: str | None, filters: Filters) -> models.Filter | None:
+def _to_conditions(base: str | None, filters: Filters) -> models.Filter | None:
     from qdrant_client import models
 
     must: list[models.Condition] = []
     if base is not None:
         must.append(models.FieldCondition(key="base", match=models.MatchValue(value=base)))
     for key, value in filters.attributes:
-        must.append(models.FieldCondition(key="attributes", match=models.MatchValue(value=_pair(key, value))))
+        pair = f"{key}={value.casefold()}"
+        must.append(models.FieldCondition(key="attributes", match=models.MatchValue(value=pair)))
     if filters.min_authority > 0:
         must.append(models.FieldCondition(key="authority", range=models.Range(gte=filters.min_authority)))
     if filters.not_before is not None or filters.not_after is not None:

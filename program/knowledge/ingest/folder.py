@@ -1,42 +1,74 @@
-"""A folder of files as documents, each a list of passages; what cannot be read is named, never fatal."""
+"""Folders of files as documents; what cannot be read is named, never fatal."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
 import stat
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from program.errors import KnowledgeError
-from program.knowledge.bases import KINDS, BaseSpec
-from program.knowledge.ingest.chunks import TOKENS
-from program.knowledge.ingest.convert import Unreadable
-from program.knowledge.ingest.parsedfile import Known, ParsedFiles
-from program.knowledge.ingest.sections import MEGABYTES, READ, Document
-from program.passage import Flaw, Passage
+from program.knowledge.ingest.convert import UnreadableFile
+from program.knowledge.ingest.sections import READ, Document, parse_file
+from program.passage import Flaw, Passage, SourceCard
+from program.project import Project
+from program.settings import CHUNK_TOKENS, MAX_MEGABYTES, DocumentsSettings, WebSettings
+from program.storage import DiskCache
 
-SHOWN = 3  # files that were skipped, named where nothing was read
+KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
+"""The kinds that are folders of files, each with the `method` of its passages."""
+PARSER_VERSION = 4
+"""Raised when the same bytes give other passages."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_MAX_NAMED = 3  # files that were skipped, named where nothing was read
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
-    """A file that was not read, and why."""
+class BaseSpec:
+    """A knowledge base that is a folder of files, or one file; `kind` is one of KINDS.
+
+    `about`, `asks` and `not_` are for the router. Passages have about `chunk_tokens`, larger files than
+    `max_megabytes` are skipped.
+    """
+
+    name: str
+    kind: str = "documents"
+    path: str | Path = ""
+    about: str = ""
+    asks: tuple[str, ...] = ()
+    not_: tuple[str, ...] = ()
+    chunk_tokens: int = CHUNK_TOKENS
+    max_megabytes: float = MAX_MEGABYTES
+
+    def card(self) -> SourceCard:
+        """Return its description for a router."""
+        return SourceCard(self.name, self.kind, self.about, tuple(self.asks), tuple(self.not_))
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """A file that was not read: its path `<base>/<file>`, and why."""
 
     path: str
     reason: str
 
 
 @dataclass(slots=True)
-class Reading:
-    """What one or several folders hold: documents in order of path, files left out, and flaws of the others."""
+class FolderContents:
+    """The documents of one or several bases in order of path, files left out, and flaws of the others."""
 
     documents: list[Document] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[SkippedFile] = field(default_factory=list)
     flaws: list[Flaw] = field(default_factory=list)
 
     @property
@@ -45,59 +77,62 @@ class Reading:
         return [p for document in self.documents for p in document.passages]
 
 
-def read_base(
-    name: str,
-    path: Path,
-    method: str = "dense",
-    *,
-    limit: int = TOKENS,
-    megabytes: float = MEGABYTES,
-    kept: ParsedFiles | None = None,
-) -> Reading:
-    """The documents of the base `name` in a folder (or one file), each passage marked with `method`.
+def list_bases(project: Project) -> list[BaseSpec]:
+    """Return the project's bases that are folders of files.
 
-    `limit` is a passage's size in tokens; files over so many `megabytes` are skipped; a file that `kept` knows
-    is not parsed again. Names that start with a dot are not looked at, links to folders are not followed.
-    Raises KnowledgeError when `path` is absent, holds no text at all, or disappears while it is read.
+    Raises `KnowledgeError` for a name that cannot be part of a passage's id.
     """
-    reading = Reading()
-    kept = kept or ParsedFiles(None)
-    with kept.of(name, limit, megabytes) as known:
-        for file, relative in _files(reading, name, path):
-            _read_file(reading, name, file, relative, method, known)
+    found = []
+    for name, base in project.settings.knowledge.items():
+        if not isinstance(base, DocumentsSettings | DocumentsSettings | WebSettings) or not base.path:
+            continue
+        if not _NAME.fullmatch(name):
+            mend = "Name it with letters, digits, - and _, a letter first."
+            raise KnowledgeError(f"The knowledge base name {name!r} is not a usable name.", mend)
+        sizes = base.chunk_tokens, base.max_megabytes
+        found.append(BaseSpec(name, base.kind, project.place(base), base.about, base.asks, base.not_, *sizes))
+    return found
+
+
+def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
+    """Return the documents of a base; files whose bytes `cache` knows are not parsed again.
+
+    Names that start with a dot are not looked at, links to folders are not followed. Raises `KnowledgeError` when the
+    path is absent, holds no text at all, or disappears while it is read.
+    """
+    contents, path = FolderContents(), Path(base.path)
+    fresh: dict[str, bytes] = {}
+    for file, relative in _list_files(base, contents.skipped):
+        _read_document(contents, base, file, relative, cache, fresh)
+    if cache is not None:
+        cache.put(fresh)
     if not path.exists():
         raise KnowledgeError(
-            f"The folder of the knowledge base {name!r} disappeared while it was read: {path}.",
+            f"The folder of the knowledge base {base.name!r} disappeared while it was read: {path}.",
             "Bring it back, and run `ragc index PROJECT` again; the last index stays as it is.",
         )
-    _drop_repeats(reading)
-    if not reading.passages:
-        left_out = [f"{one.path}: {one.reason.rstrip('.')}" for one in reading.skipped[:SHOWN]]
-        left_out += [f"{more} more"] if (more := len(reading.skipped) - SHOWN) > 0 else []
+    _drop_repeated_ids(contents)
+    if not contents.passages:
+        left_out = [f"{one.path}: {one.reason.rstrip('.')}" for one in contents.skipped[:_MAX_NAMED]]
+        left_out += [f"{more} more"] if (more := len(contents.skipped) - _MAX_NAMED) > 0 else []
         skipped = f" (skipped: {'; '.join(left_out)})" if left_out else ""
         raise KnowledgeError(
-            f"The knowledge base {name!r} holds no text: {path}{skipped}.",
-            f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{name}] in ragc.toml.",
+            f"The knowledge base {base.name!r} holds no text: {path}{skipped}.",
+            f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{base.name}] in ragc.toml.",
         )
-    return reading
+    return contents
 
 
-def read_spec(base: BaseSpec, kept: ParsedFiles | None = None) -> Reading:
-    """`read_base` for a base as its project declares it."""
-    method, limit, megabytes = KINDS[base.kind], base.chunk_tokens, base.max_megabytes
-    return read_base(base.name, Path(base.path), method, limit=limit, megabytes=megabytes, kept=kept)
-
-
-def link_superseded(readings: Sequence[Reading]) -> Reading:
-    """All bases as one reading, every superseded passage naming the document that replaced it.
+def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
+    """Return all bases as one, each superseded passage naming its successor.
 
     A document supersedes another as a whole, `<base>/<file>`, or one passage of it, `<base>/<file>#<heading>`. Order of
     files and bases does not matter. Of two documents that supersede a third, the newer counts.
     """
-    whole = Reading(
-        documents=[d for r in readings for d in r.documents],
-        skipped=[s for r in readings for s in r.skipped],
-        flaws=[f for r in readings for f in r.flaws],
+    whole = FolderContents(
+        documents=[d for base in bases for d in base.documents],
+        skipped=[s for base in bases for s in base.skipped],
+        flaws=[f for base in bases for f in base.flaws],
     )
     passages = {d.path: [p.id for p in d.passages] for d in whole.documents}
     for id_ in [id_ for ids in passages.values() for id_ in ids]:
@@ -108,47 +143,65 @@ def link_superseded(readings: Sequence[Reading]) -> Reading:
         for old in document.supersedes:
             if old.partition("#")[0] == document.path:
                 whole.flaws.append(Flaw("supersedes itself", "Name the document that it replaces.", path=document.path))
-            elif old not in passages:
+            elif old in passages:
+                successor.update(dict.fromkeys(passages[old], document.path))
+            else:
                 near = difflib.get_close_matches(old, passages, n=1)
                 mend = f"Did you mean {near[0]}?" if near else "Write it as <base>/<file> or <base>/<file>#<heading>."
-                whole.flaws.append(
-                    Flaw(f"supersedes {old!r}, which is no document or section", mend, path=document.path)
-                )
-            else:
-                successor.update(dict.fromkeys(passages[old], document.path))
-    whole.documents = [
-        replace(d, passages=tuple(replace(p, superseded_by=successor.get(p.id, "")) for p in d.passages))
-        if any(p.id in successor for p in d.passages)
-        else d
-        for d in whole.documents
-    ]
+                what = f"supersedes {old!r}, which is no document or section"
+                whole.flaws.append(Flaw(what, mend, path=document.path))
+    for at, document in enumerate(whole.documents):
+        if any(p.id in successor for p in document.passages):
+            marked = tuple(replace(p, superseded_by=successor.get(p.id, "")) for p in document.passages)
+            whole.documents[at] = replace(document, passages=marked)
     return whole
 
 
-def _files(reading: Reading, name: str, path: Path) -> Iterator[tuple[Path, str]]:
-    """Files with their relative path in posix form, sorted by it: every machine reads in one order."""
+def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
+    """Return a digest of every file's path, size and time, of the bases, and of `settings`.
+
+    No file is opened. A folder that is absent or closed is as an empty one.
+    """
+    digest = hashlib.sha256(settings.encode())
+    for base in bases:
+        seen: list[object] = [base.name, base.kind, base.chunk_tokens, base.max_megabytes]
+        with suppress(KnowledgeError):
+            for file, relative in _list_files(base, []):
+                try:
+                    status = file.stat()
+                    seen += [relative, status.st_size, status.st_mtime_ns]
+                except OSError:  # a link to nothing
+                    seen.append(relative)
+        digest.update(repr(seen).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _list_files(base: BaseSpec, skipped: list[SkippedFile]) -> Iterator[tuple[Path, str]]:
+    """Yield files with their relative path in posix form, sorted by it: every machine reads in one order."""
+    path = Path(base.path)
     if path.is_file():
         yield path, path.name
         return
     if not path.is_dir():
         raise KnowledgeError(
-            f"The folder of the knowledge base {name!r} does not exist: {path}.",
-            f"Make it, or correct `path` under [knowledge.{name}] in ragc.toml.",
+            f"The folder of the knowledge base {base.name!r} does not exist: {path}.",
+            f"Make it, or correct `path` under [knowledge.{base.name}] in ragc.toml.",
         )
 
-    def skip(folder: str, reason: str | None) -> None:
-        relative = Path(folder).relative_to(path).as_posix()
-        reading.skipped.append(Skipped(f"{name}/{relative}", f"a folder that is not looked into: {reason}"))
+    def skip_entry(entry: Path, reason: str) -> None:
+        skipped.append(SkippedFile(f"{base.name}/{entry.relative_to(path).as_posix()}", reason))
+
+    def skip_folder(folder: Path, reason: str | None) -> None:
+        skip_entry(folder, f"a folder that is not looked into: {reason}")
 
     found = []
-    for folder, folders, files in os.walk(path, onerror=lambda e: skip(str(e.filename), e.strerror)):
+    for folder, folders, files in os.walk(path, onerror=lambda e: skip_folder(Path(e.filename), e.strerror)):
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         for link in (f for f in folders if Path(folder, f).is_symlink()):
-            skip(str(Path(folder, link)), "it is a link")
+            skip_folder(Path(folder, link), "it is a link")
         for file in (Path(folder, f) for f in sorted(files) if not f.startswith(".")):
             if file.is_symlink() and not file.resolve().is_relative_to(path.resolve()):
-                relative = file.relative_to(path).as_posix()
-                reading.skipped.append(Skipped(f"{name}/{relative}", "a link that leads out of the folder"))
+                skip_entry(file, "a link that leads out of the folder")
             else:
                 found.append(file)
     # One spelling of accented names, whatever the file system makes of them.
@@ -156,52 +209,83 @@ def _files(reading: Reading, name: str, path: Path) -> Iterator[tuple[Path, str]
     yield from sorted(pairs, key=lambda pair: (pair[1], str(pair[0])))
 
 
-def _read_file(reading: Reading, base: str, file: Path, relative: str, method: str, known: Known) -> None:
-    path = f"{base}/{relative}".encode(errors="backslashreplace").decode()
+def _read_document(
+    contents: FolderContents,
+    base: BaseSpec,
+    file: Path,
+    relative: str,
+    cache: DiskCache | None,
+    fresh: dict[str, bytes],
+) -> None:
+    """Add a file's document to `contents`, and to `fresh` what the cache lacks."""
+    path = f"{base.name}/{relative}".encode(errors="backslashreplace").decode()
     try:
-        document, flaws = known.parsed(path, _content(file, known.megabytes))
-    except Unreadable as error:
-        reading.skipped.append(Skipped(path, error.what))
+        content = _read_bytes(file, base.max_megabytes)
+        key = f"{PARSER_VERSION} {base.chunk_tokens} {base.max_megabytes} {hashlib.sha256(content).hexdigest()} {path}"
+        kept = cache.get([key]).get(key) if cache else None
+        parsed = _decode_parsed(kept) if kept else None
+        if parsed is None:
+            try:
+                parsed = parse_file(path, content, base.chunk_tokens, base.max_megabytes)
+            except UnreadableFile as error:
+                fresh[key] = orjson.dumps({"unreadable": error.what})
+                raise
+            fresh[key] = orjson.dumps({"document": parsed[0], "flaws": parsed[1]})
+    except UnreadableFile as error:
+        contents.skipped.append(SkippedFile(path, error.what))
         return
-    passages = tuple(replace(p, source=base, method=method) for p in document.passages)
-    reading.documents.append(replace(document, passages=passages))
-    reading.flaws += [replace(flaw, path=path) for flaw in flaws]
+    document, flaws = parsed
+    passages = tuple(replace(p, source=base.name, method=KINDS[base.kind]) for p in document.passages)
+    contents.documents.append(replace(document, passages=passages))
+    contents.flaws += [replace(flaw, path=path) for flaw in flaws]
     if not passages:
-        reading.flaws.append(Flaw("holds no text", lost=False, path=path))
+        contents.flaws.append(Flaw("holds no text", lost=False, path=path))
 
 
-def _content(file: Path, megabytes: float) -> bytes:
-    """The bytes of a file. Raises Unreadable, saying why, for one that is not to be read."""
+def _decode_parsed(kept: bytes) -> tuple[Document, list[Flaw]] | None:
+    """Return what a cache kept of a file, None where it is damaged. Raises `UnreadableFile` as parsing did."""
+    try:
+        entry: dict[str, Any] = orjson.loads(kept)
+        if "unreadable" in entry:
+            raise UnreadableFile(entry["unreadable"])
+        values = entry["document"]
+        passages = tuple(Passage(**{**p, "as_of": _decode_day(p["as_of"])}) for p in values["passages"])
+        supersedes, flaws = tuple(values["supersedes"]), [Flaw(**flaw) for flaw in entry["flaws"]]
+        return Document(values["path"], values["title"], _decode_day(values["as_of"]), supersedes, passages), flaws
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _decode_day(written: str | None) -> date | None:
+    return date.fromisoformat(written) if written else None
+
+
+def _read_bytes(file: Path, megabytes: float) -> bytes:
+    """Return the bytes of a file. Raises `UnreadableFile` for one that is not to be read."""
     if file.suffix.lower() not in READ:
-        raise Unreadable(f"only {', '.join(READ)} files are read")
+        raise UnreadableFile(f"only {', '.join(READ)} files are read")
     try:
         status = file.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise Unreadable("not a regular file")
+            raise UnreadableFile("not a regular file")
         if status.st_size > megabytes * 1e6:
-            raise Unreadable(f"it has {status.st_size / 1e6:.1f} MB, and max_megabytes is {megabytes:g}")
+            raise UnreadableFile(f"it has {status.st_size / 1e6:.1f} MB, and max_megabytes is {megabytes:g}")
         return file.read_bytes()
     except OSError as error:
-        raise Unreadable(f"cannot be read: {error.strerror}") from error
+        raise UnreadableFile(f"cannot be read: {error.strerror}") from error
 
 
-def _line(passage: Passage) -> int:
-    """The line that a passage begins on, 0 where its link does not tell."""
-    found = re.search(r":(\d+)-\d+$", passage.link)
-    return int(found[1]) if found else 0
-
-
-def _drop_repeats(reading: Reading) -> None:
+def _drop_repeated_ids(contents: FolderContents) -> None:
     """Keep the first passage of each id; the others are flaws, for an id must cite one text."""
     seen: dict[str, str] = {}
-    for at, document in enumerate(reading.documents):
+    for at, document in enumerate(contents.documents):
         kept = []
         for passage in document.passages:
             if passage.id in seen:
-                first = seen[passage.id]
-                what = f"the id {passage.id!r} is that of {first}, and the passage was left out"
-                reading.flaws.append(Flaw(what, "Rename one.", _line(passage), path=document.path))
+                what = f"the id {passage.id!r} is that of {seen[passage.id]}, and the passage was left out"
+                line = re.search(r":(\d+)-\d+$", passage.link)
+                contents.flaws.append(Flaw(what, "Rename one.", int(line[1]) if line else 0, path=document.path))
             else:
                 seen[passage.id] = passage.link
                 kept.append(passage)
-        reading.documents[at] = replace(document, passages=tuple(kept))
+        contents.documents[at] = replace(document, passages=tuple(kept))

@@ -1,4 +1,4 @@
-"""What a document says of itself in its front matter: title, date, authority, what it replaces."""
+"""Front matter: title, date, authority, what the document supersedes, and other attributes."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ from datetime import date
 from itertools import pairwise
 
 import yaml
-from frontmatter.default_handlers import YAMLHandler
 
 from program.passage import AUTHORITY, Flaw
 
-KNOWN = frozenset("title as_of authority supersedes text contents content body _id id".split())
-"""Fields that are read as what they are; any other is an attribute."""
-OWN = ("title", "as_of", "date", "authority", "supersedes")
-"""The keys of front matter that mean something to the program."""
-DISTINCT = ("as_of", "authority", "supersedes")
-"""Of these those that no key of one's own resembles by chance, as `dates` does `date`."""
-DATE = "date"
-"""In front matter another word for `as_of`; a record's `date` may be the date of anything."""
-NEAR = 0.8  # normalised similarity of a misspelt key, 1.0 being the same: one slip in five letters
-LONGEST = 80  # characters of an attribute's value; a longer one is prose
+NO_ATTRIBUTES = frozenset("title as_of authority supersedes text contents content body _id id".split())
+"""Fields with a meaning of their own; any other is an attribute."""
+FRONT_KEYS = ("title", "as_of", "date", "authority", "supersedes")
+"""Keys of front matter that mean something; `date` is there another word for `as_of`."""
+LOST_IF_MISSPELT = ("as_of", "authority", "supersedes")
+"""Keys that no key of an author's own resembles by chance, as `dates` does `date`."""
+SIMILARITY = 0.8  # of a misspelt key to the right one, 1 being the same: one slip in five letters
+MAX_ATTRIBUTE = 80  # characters of an attribute's value; a longer one is prose
 
+_FENCE = re.compile(r"-{3,}\s*$")
 _ENTRY = re.compile(r"([^\s#\-\[{][^:]*):(?:\s|$)")
-FENCE = YAMLHandler.FM_BOUNDARY or re.compile(r"^-{3,}\s*$", re.MULTILINE)
+_WRITE_ENTRY = "Write one `key: value` a line."
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What front matter says; `supersedes` holds paths `<base>/<file>`.
+    """The fields of front matter, or of a record.
 
-    `attributes` holds every other short field by its name, those of a nested `metadata` as its own.
+    `supersedes` holds paths `<base>/<file>` or ids of passages; `attributes` every other short field, those of a
+    nested `metadata` as its own.
     """
 
     title: str = ""
@@ -44,155 +43,147 @@ class Metadata:
     flaws: tuple[Flaw, ...] = ()
 
 
-def split(text: str) -> tuple[Metadata, str, int]:
-    """Return the front matter, the text under it, and the line (from 1) on which that text starts.
+def split_front_matter(text: str) -> tuple[Metadata, str, int]:
+    """Return the front matter, the text under it, and that text's first line from 1.
 
-    Of front matter that is not YAML the entries that are by themselves are kept; each other is a flaw.
+    Where front matter is not YAML as a whole, its entries are read one by one; each that cannot be is a flaw.
     """
     lines = text.split("\n")
-    last = next((n for n, line in enumerate(lines[1:], 1) if FENCE.match(line)), 0)
-    if not last or not FENCE.match(lines[0]):
+    last = next((n for n, line in enumerate(lines[1:], 1) if _FENCE.match(line)), 0)
+    if not last or not _FENCE.match(lines[0]):
         return Metadata(), text, 1
     head, body, first_line = lines[1:last], "\n".join(lines[last + 1 :]), last + 2
     flaws: list[Flaw] = []
     try:
-        fields = _loaded("\n".join(head))
+        fields = _load_yaml(head)
     except (yaml.YAMLError, RecursionError):
-        fields = _readable(head, flaws)
+        fields = _read_entries(head, flaws)
     if not fields:
         return Metadata(flaws=tuple(flaws)), body, first_line
     if not isinstance(fields, dict):
-        flaw = Flaw("the front matter holds no `key: value` and was read as text", "Write one `key: value` a line.", 1)
+        flaw = Flaw("the front matter holds no `key: value` and was read as text", _WRITE_ENTRY, 1)
         return Metadata(flaws=(flaw,)), text, 1
-    places = {_key(found[1]): n for n, line in enumerate(head, 2) if (found := _ENTRY.match(line))}
-    flaws += _misspelt(fields, places)
-    written = frozenset(fields)
-    if DATE in fields and "as_of" not in fields:
-        fields = {"as_of" if name == DATE else name: value for name, value in fields.items()}
-        places["as_of"] = places.get(DATE, 0)
-    about = read(fields, places, "as_of" if "as_of" in written else DATE)
+    places = {_normalise_key(found[1]): n for n, line in enumerate(head, 2) if (found := _ENTRY.match(line))}
+    flaws += _find_misspelt(fields, places)
+    dated = "as_of" if "as_of" in fields or "date" not in fields else "date"
+    if dated == "date":
+        fields = {"as_of" if name == "date" else name: value for name, value in fields.items()}
+        places["as_of"] = places.get("date", 0)
+    about = read_fields(fields, places, dated)
     return replace(about, flaws=(*flaws, *about.flaws)), body, first_line
 
 
-def read(fields: Mapping[str, object], lines: Mapping[str, int] | None = None, dated: str = "as_of") -> Metadata:
-    """Read the known fields of a mapping of strings; a bad value is a flaw.
+def read_fields(fields: Mapping[str, object], lines: Mapping[str, int] | None = None, dated: str = "as_of") -> Metadata:
+    """Return what a mapping of strings says; a bad value is a flaw.
 
-    `lines` has the line of each key; `dated` is the key that the date was written under.
+    `lines` has the line of each key; `dated` is the key under which the date was written.
     """
-    found: dict[str, list[Flaw]] = {"as_of": [], "authority": [], "supersedes": []}
-    about = Metadata(
-        title=_text(fields.get("title")),
-        as_of=_date(fields.get("as_of"), dated, found["as_of"]),
-        authority=_authority(fields.get("authority"), found["authority"]),
-        supersedes=_paths(fields.get("supersedes"), found["supersedes"]),
-        attributes=_attributes(fields),
+    flaws: list[Flaw] = []
+    places = lines or {}
+
+    def note_flaw(key: str, what: str, mend: str) -> None:
+        flaws.append(Flaw(what, mend, places.get(key, 0)))
+
+    written = _one_line(fields.get("as_of"))
+    as_of = parse_day(written)
+    if written and as_of is None:
+        note_flaw("as_of", f"{dated} {written!r} is no date and was left out", "Write it like 2026-03-01.")
+    level = _one_line(fields.get("authority")).lower()
+    if level and level not in AUTHORITY:
+        told = f"authority {level!r} is not known; reviewed is assumed"
+        note_flaw("authority", told, f"Use {' | '.join(AUTHORITY)}.")
+    value = fields.get("supersedes") or []
+    paths = [_one_line(path).removeprefix("./") for path in (value if isinstance(value, list) else [value])]
+    if not all(paths):
+        told = "supersedes holds what is no path and was left out"
+        note_flaw("supersedes", told, "Write <base>/<file>, or a list of them.")
+    return Metadata(
+        title=_one_line(fields.get("title")),
+        as_of=as_of,
+        authority=AUTHORITY.get(level, AUTHORITY["reviewed"]),
+        supersedes=tuple(path for path in paths if path),
+        attributes=_read_attributes(fields),
+        flaws=tuple(flaws),
     )
-    known = lines or {}
-    flaws = (replace(flaw, line=known.get(key, 0)) for key, some in found.items() for flaw in some)
-    return replace(about, flaws=tuple(flaws))
 
 
-def _loaded(text: str) -> object:
-    # BaseLoader keeps each value as it is written: `title: 2024` is a title, 2026-02-30 is ours to name.
-    return YAMLHandler().load(text, Loader=yaml.BaseLoader)
-
-
-def _readable(lines: Sequence[str], flaws: list[Flaw]) -> dict[str, object]:
-    """Return the entries that are YAML by themselves; an entry is a line `key: value` and what is indented under it."""
-    starts = [n for n, line in enumerate(lines) if _ENTRY.match(line)]
-    before = lines[: starts[0]] if starts else lines
-    stray = next((n for n, line in enumerate(before) if line.strip() and not line.lstrip().startswith("#")), -1)
-    if stray >= 0:
-        flaws.append(Flaw(f"`{_shown(lines[stray])}` is no `key: value`", "Write one `key: value` a line.", stray + 2))
-    fields: dict[str, object] = {}
-    for start, end in pairwise([*starts, len(lines)]):
-        entry = lines[start:end]
-        try:
-            found = _loaded("\n".join(entry))
-            if not isinstance(found, dict):
-                raise yaml.YAMLError
-        except (yaml.YAMLError, RecursionError):
-            flaws.append(Flaw(f"`{_shown(entry[0])}` is not YAML and was left out", _mend(entry), start + 2))
-        else:
-            fields.update(found)
-    return fields
-
-
-def _mend(entry: Sequence[str]) -> str:
-    """The remedy for an entry that is no YAML: quotes for a plain value of one line, else where to look."""
-    key, _, value = (part.strip() for part in entry[0].partition(":"))
-    under = next((n for n, line in enumerate(entry) if n and line.strip() and not line.lstrip().startswith("#")), 0)
-    if under:
-        return f"Begin `{_shown(entry[under])}` at the margin, if it is an entry of its own; indent lists by spaces."
-    if value and value[0] not in "[{\"'|>":
-        return f"Put the value in quotes: {key}: {json.dumps(value, ensure_ascii=False)}"
-    return "Close every bracket and quote, and put values with a colon in quotes."
-
-
-def _shown(line: str) -> str:
-    line = line.strip()
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
-
-
-def _misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> list[Flaw]:
-    """Return the unknown keys that are one of OWN but for a slip of the pen."""
-    from rapidfuzz.distance import OSA
-
-    flaws = []
-    for name in fields:
-        key = _key(str(name))
-        near = max(OWN, key=lambda own: OSA.normalized_similarity(key, own))
-        if str(name) not in KNOWN and name != DATE and OSA.normalized_similarity(key, near) >= NEAR:
-            what = f"the key {str(name)!r} is not known and was taken for an attribute"
-            flaws.append(Flaw(what, f"Did you mean {near}?", places.get(key, 0), lost=near in DISTINCT))
-    return flaws
-
-
-def _key(written: str) -> str:
-    return re.sub(r"[\s-]+", "_", written.strip().strip("\"'").casefold())
-
-
-def _attributes(fields: Mapping[str, object]) -> dict[str, str]:
-    nested = fields.get("metadata")
-    every = {**fields, **nested} if isinstance(nested, Mapping) else fields
-    found = {str(name): _text(value) for name, value in every.items() if name not in KNOWN}
-    return {name: value for name, value in found.items() if name and value and len(value) <= LONGEST}
-
-
-def day(text: str) -> date | None:
-    """The date that a text starts with (2026-03-01, also with a time after it), or None."""
+def parse_day(text: str) -> date | None:
+    """Return the date that a text starts with, as in 2026-03-01T08:00, or None."""
     try:
         return date.fromisoformat(text.strip()[:10])
     except ValueError:
         return None
 
 
-def _text(value: object) -> str:
+def _load_yaml(lines: Sequence[str]) -> object:
+    # BaseLoader keeps each value as it is written: `title: 2024` is a title, 2026-02-30 is ours to name.
+    return yaml.load("\n".join(lines), Loader=yaml.BaseLoader)
+
+
+def _read_entries(lines: Sequence[str], flaws: list[Flaw]) -> dict[str, object]:
+    """Return the entries that are YAML by themselves: a line `key: value` and what is indented under it."""
+    starts = [n for n, line in enumerate(lines) if _ENTRY.match(line)]
+    stray = next((n for n, line in enumerate(lines[: starts[0]] if starts else lines) if _is_content(line)), -1)
+    if stray >= 0:
+        flaws.append(Flaw(f"`{_shorten(lines[stray])}` is no `key: value`", _WRITE_ENTRY, stray + 2))
+    fields: dict[str, object] = {}
+    for start, end in pairwise([*starts, len(lines)]):
+        entry = lines[start:end]
+        try:
+            found = _load_yaml(entry)
+        except (yaml.YAMLError, RecursionError):
+            found = None
+        if isinstance(found, dict):
+            fields.update(found)
+        else:
+            told = f"`{_shorten(entry[0])}` is not YAML and was left out"
+            flaws.append(Flaw(told, _suggest_repair(entry), start + 2))
+    return fields
+
+
+def _suggest_repair(entry: Sequence[str]) -> str:
+    key, _, value = (part.strip() for part in entry[0].partition(":"))
+    under = next((line for line in entry[1:] if _is_content(line)), "")
+    if under:
+        return f"Begin `{_shorten(under)}` at the margin, if it is an entry of its own; indent lists by spaces."
+    if value and value[0] not in "[{\"'|>":
+        return f"Put the value in quotes: {key}: {json.dumps(value, ensure_ascii=False)}"
+    return "Close every bracket and quote, and put values with a colon in quotes."
+
+
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _shorten(line: str) -> str:
+    line = line.strip()
+    return line if len(line) <= MAX_ATTRIBUTE else f"{line[:MAX_ATTRIBUTE]}..."
+
+
+def _find_misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> list[Flaw]:
+    """Return a flaw for each unknown key that is nearly one of FRONT_KEYS."""
+    from rapidfuzz.distance import OSA
+
+    flaws = []
+    for name in map(str, fields):
+        key = _normalise_key(name)
+        near = max(FRONT_KEYS, key=lambda own: OSA.normalized_similarity(key, own))
+        if name not in NO_ATTRIBUTES and name != "date" and OSA.normalized_similarity(key, near) >= SIMILARITY:
+            what = f"the key {name!r} is not known and was taken for an attribute"
+            flaws.append(Flaw(what, f"Did you mean {near}?", places.get(key, 0), lost=near in LOST_IF_MISSPELT))
+    return flaws
+
+
+def _normalise_key(written: str) -> str:
+    return re.sub(r"[\s-]+", "_", written.strip().strip("\"'").casefold())
+
+
+def _read_attributes(fields: Mapping[str, object]) -> dict[str, str]:
+    nested = fields.get("metadata")
+    every = {**fields, **nested} if isinstance(nested, Mapping) else fields
+    found = {str(name): _one_line(value) for name, value in every.items() if name not in NO_ATTRIBUTES}
+    return {name: value for name, value in found.items() if name and value and len(value) <= MAX_ATTRIBUTE}
+
+
+def _one_line(value: object) -> str:
     return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
-
-
-def _date(value: object, key: str, flaws: list[Flaw]) -> date | None:
-    written = _text(value)
-    found = day(written)
-    if written and found is None:
-        flaws.append(Flaw(f"{key} {written!r} is no date and was left out", "Write it like 2026-03-01."))
-    return found
-
-
-def _authority(value: object, flaws: list[Flaw]) -> int:
-    written = _text(value).lower()
-    if written and written not in AUTHORITY:
-        flaws.append(Flaw(f"authority {written!r} is not known; reviewed is assumed", f"Use {' | '.join(AUTHORITY)}."))
-    return AUTHORITY.get(written, AUTHORITY["reviewed"])
-
-
-def _paths(value: object, flaws: list[Flaw]) -> tuple[str, ...]:
-    if value is None or value == "":
-        return ()
-    listed = value if isinstance(value, list) else [value]
-    paths = tuple(_text(path).removeprefix("./") for path in listed)
-    if not all(paths):
-        flaws.append(
-            Flaw("supersedes holds what is no path and was left out", "Write <base>/<file>, or a list of them.")
-        )
-    return tuple(path for path in paths if path)

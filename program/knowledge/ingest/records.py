@@ -1,4 +1,4 @@
-"""Rows of a .csv or .jsonl file as passages' contents, one a row."""
+"""Rows of a .csv or .jsonl file, each the content of one passage."""
 
 from __future__ import annotations
 
@@ -6,39 +6,45 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from program.knowledge.ingest.metadata import Metadata, read
+from program.knowledge.ingest.metadata import Metadata, read_fields
 from program.passage import Flaw
 
 TEXT_KEYS = ("text", "contents", "content", "body")
 ID_KEYS = ("_id", "id")
-FIELD_LIMIT = 16 * 1024 * 1024  # characters in one cell; csv's own 131,072 is below a long page
+MAX_CELL = 16 * 1024 * 1024  # characters; csv's own 131,072 is below a long page
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One row: `key` is its own id or `row-<n>`, lines count from 1, `title` may be empty."""
+class Row:
+    """One record: `key` is its own id or `row-<n>`, lines count from 1."""
 
     key: str
-    title: str
     text: str
     first: int
     last: int
     metadata: Metadata
 
 
-@dataclass(slots=True)
-class Rows:
-    """The records of a file, and what is wrong with it."""
+def read_rows(text: str, suffix: str) -> tuple[list[Row], list[Flaw]]:
+    """Return the rows of a .jsonl or .csv file, and what is wrong with it."""
+    rows: list[Row] = []
+    flaws: list[Flaw] = []
+    found = _read_jsonl(text, flaws) if suffix == ".jsonl" else _read_csv(text, flaws)
+    for fields, first, last in found:
+        metadata = read_fields(fields)
+        flaws.extend(replace(flaw, line=first) for flaw in metadata.flaws)
+        if shown := _text_of(fields):
+            key = next((" ".join(str(fields[k]).split()) for k in ID_KEYS if str(fields.get(k, "")).strip()), "")
+            rows.append(Row(key or f"row-{len(rows) + 1}", shown, first, last, metadata))
+    return rows, flaws
 
-    records: list[Record] = field(default_factory=list)
-    flaws: list[Flaw] = field(default_factory=list)
+
+Fields = tuple[dict[str, object], int, int]
 
 
-def read_jsonl(text: str) -> Rows:
-    """One record a JSON object; other lines are counted in one warning."""
-    rows = Rows()
+def _read_jsonl(text: str, flaws: list[Flaw]) -> Iterator[Fields]:
     bad: list[int] = []
     for line, raw in enumerate(text.split("\n"), 1):
         if not raw.strip():
@@ -48,55 +54,40 @@ def read_jsonl(text: str) -> Rows:
         except (ValueError, RecursionError):
             fields = None
         if isinstance(fields, dict):
-            _add(rows, fields, line, line)
+            yield fields, line, line
         else:
             bad.append(line)
     if bad:
         what = "1 line is no JSON object" if len(bad) == 1 else f"{len(bad)} lines are no JSON objects"
-        rows.flaws.append(Flaw(f"{what}; left out", "Write one object a line.", bad[0]))
-    return rows
+        flaws.append(Flaw(f"{what}; left out", "Write one object a line.", bad[0]))
 
 
-def read_csv(text: str) -> Rows:
-    """One record a row under the header, which tells the separator: comma, semicolon or tab."""
-    rows = Rows()
+def _read_csv(text: str, flaws: list[Flaw]) -> Iterator[Fields]:
+    """Yield rows under the header, which tells the separator: comma, semicolon or tab."""
     separator = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    csv.field_size_limit(FIELD_LIMIT)
+    csv.field_size_limit(MAX_CELL)
     try:
         header = [name.strip() for name in next(reader, [])]
         start = reader.line_num + 1
         for cells in reader:
-            fields = dict(zip(header, cells, strict=False))
+            fields: dict[str, object] = dict(zip(header, cells, strict=False))
             if len(cells) > len(header):
                 fields[""] = separator.join(cells[len(header) :])
             if any(cell.strip() for cell in cells):
-                _add(rows, fields, start, reader.line_num)
+                yield fields, start, reader.line_num
             start = reader.line_num + 1
     except csv.Error as error:
-        rows.flaws.append(Flaw(f"reading stopped here: {error}", "Mend the row.", reader.line_num))
-    return rows
+        flaws.append(Flaw(f"reading stopped here: {error}", "Mend the row.", reader.line_num))
 
 
-def _add(rows: Rows, fields: Mapping[str, object], first: int, last: int) -> None:
-    values = {str(k): v for k, v in fields.items()}
-    metadata = read(values)
-    rows.flaws.extend(replace(flaw, line=first) for flaw in metadata.flaws)
-    text = next((str(values[k]) for k in TEXT_KEYS if str(values.get(k) or "").strip()), "")
-    if text:
-        shown = [text.strip()]
-    else:
-        shown = [f"{k}: {v}" if k else v for k, v in _shown(values) if k not in ("as_of", "authority")]
-    if not any(shown):
-        return
-    key = next((" ".join(str(values[k]).split()) for k in ID_KEYS if str(values.get(k, "")).strip()), "")
-    rows.records.append(
-        Record(key or f"row-{len(rows.records) + 1}", metadata.title, "\n".join(shown), first, last, metadata)
-    )
-
-
-def _shown(values: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    for key, value in values.items():
+def _text_of(fields: Mapping[str, object]) -> str:
+    """Return a record's text, else its fields a line each; date and authority say themselves."""
+    if text := next((str(fields[k]) for k in TEXT_KEYS if str(fields.get(k) or "").strip()), ""):
+        return text.strip()
+    lines = []
+    for key, value in fields.items():
         shown = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if shown and value is not None:
-            yield key, shown
+        if shown and value is not None and key not in ("as_of", "authority"):
+            lines.append(f"{key}: {shown}" if key else shown)
+    return "\n".join(lines)

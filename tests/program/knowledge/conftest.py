@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from word_embedder import WordEmbedder
 
-from program.knowledge.bases import BaseSpec
+from program.knowledge.ingest.folder import BaseSpec
 
 settings.register_profile("shared machine", deadline=None)  # other work on it is no failure
 settings.load_profile("shared machine")

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from web_server import Reply, WebServer, web_server
 
 from program.errors import KnowledgeError
-from program.knowledge.guard import Guard, public
+from program.knowledge.guard import Guard, is_public
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ def open_guard(seconds: float = 5.0, megabytes: float = 1.0) -> Guard:
     ],
 )  # fmt: skip
 def test_private_reserved_and_wrapped_addresses_are_not_public(address: str) -> None:
-    assert not public(address)
+    assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "64:ff9b::101:101"])
 def test_addresses_of_the_internet_are_public(address: str) -> None:
-    assert public(address)
+    assert is_public(address)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "intranet.example"])
@@ -76,7 +76,7 @@ def test_a_redirect_to_a_private_address_is_refused(
 ) -> None:
     port = server.url.rpartition(":")[2]
     # 127.0.0.2 stands for the public internet here.
-    monkeypatch.setattr("program.knowledge.guard.public", lambda address: address == "127.0.0.2")
+    monkeypatch.setattr("program.knowledge.guard.is_public", lambda address: address == "127.0.0.2")
     names["public.example"] = ["127.0.0.2"]
     server.replies["/go"] = Reply(status=302, location=f"http://127.0.0.1:{port}/secret")
     server.replies["/secret"] = Reply("secret")
@@ -91,7 +91,7 @@ def test_a_redirect_to_a_private_address_is_refused(
 def test_the_connection_goes_to_the_address_that_was_checked(
     server: WebServer, names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("program.knowledge.guard.public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr("program.knowledge.guard.is_public", lambda address: address == "127.0.0.1")
     names["rebinding.example"] = ["127.0.0.1", "127.0.0.9"]  # a second look-up would name another
     server.replies["/"] = Reply("checked")
     url = f"http://rebinding.example:{server.url.rpartition(':')[2]}/"

@@ -1,91 +1,91 @@
+"""The index on disk: what changed is made again, readers keep a whole one, damage is named and mended."""
+
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from word_embedder import WordEmbedder
 
-from program.errors import KnowledgeError
-from program.knowledge.bases import BaseSpec
-from program.knowledge.index.generation import VECTORS
-from program.knowledge.index.store import build_index, open_index
+from program.errors import KnowledgeError, SettingsError
+from program.knowledge.index.build import IndexSettings, build_index, index_project, open_index
+from program.knowledge.index.fanout import embed_over_ray
+from program.knowledge.index.store import FILES, MANIFEST
+from program.knowledge.ingest.folder import BaseSpec
+from program.knowledge.library import Library
 from program.passage import embedding_text
+from program.project import Project
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / ".ragc" / "index"
-
-
-def generations(folder: Path) -> list[Path]:
-    return sorted(folder.glob("gen-*"))
+def folder(bases: list[BaseSpec], tmp_path: Path, embedder: WordEmbedder) -> Path:
+    """A folder with the index of all bases."""
+    build_index(bases, tmp_path / "index", embedder)
+    return tmp_path / "index"
 
 
 def live(folder: Path) -> Path:
+    """The folder that readers open."""
     return folder / str(json.loads((folder / "current.json").read_text())["generation"])
 
 
-def test_an_index_holds_every_passage_with_its_vector(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder
+def content(folder: Path, *names: str) -> list[bytes]:
+    return [(live(folder) / name).read_bytes() for name in names]
+
+
+def test_an_index_holds_every_passage_with_its_vector_and_nothing_pickled(
+    bases: list[BaseSpec], tmp_path: Path, embedder: WordEmbedder
 ) -> None:
-    report = build_index(bases, folder, embedder)
+    report = build_index(bases, tmp_path / "index", embedder)
     assert (report.documents, report.passages, report.embedded, report.reused) == (5, 10, 10, 0)
     assert not report.unchanged and not report.skipped and not report.warnings
-    index = open_index(folder, embedder)
-    assert index.index_digest == report.index_digest
-    assert index.corpus_digest == report.corpus_digest
+    fresh = WordEmbedder()
+    index = open_index(tmp_path / "index", fresh)
+    assert (index.index_digest, index.corpus_digest) == (report.index_digest, report.corpus_digest)
     texts = [embedding_text(p) for p in index.passages]
     np.testing.assert_array_equal(index.matrix, WordEmbedder().encode(texts))
-    old = index.passages[index.rows["billing/refunds-2024.md#prorated-refunds"]]
-    assert old.superseded_by == "billing/refunds.md"
+    fresh.encode(texts)
+    assert fresh.computed == []  # opening lends the vectors to the embedder
+    assert index.passages[index.rows["billing/refunds-2024.md#prorated-refunds"]].superseded_by == "billing/refunds.md"
+    assert {p.suffix for p in live(tmp_path / "index").iterdir()} == {".json", ".jsonl", ".safetensors"}
 
 
-def test_indexing_again_without_a_change_embeds_and_writes_nothing(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder
-) -> None:
-    first = build_index(bases, folder, embedder)
+def test_indexing_again_without_a_change_embeds_and_writes_nothing(bases: list[BaseSpec], folder: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and p.name != "lock"}
     fresh = WordEmbedder()
     again = build_index(bases, folder, fresh)
     assert again.unchanged and again.embedded == 0 and fresh.computed == []
-    assert again.index_digest == first.index_digest
     assert {p: p.stat().st_mtime_ns for p in before} == before
 
 
-def test_only_changed_texts_are_embedded_again(
-    bases: list[BaseSpec], folder: Path, knowledge: Path, embedder: WordEmbedder
+def test_only_changed_texts_are_embedded_again_and_deleted_files_go(
+    bases: list[BaseSpec], folder: Path, knowledge: Path
 ) -> None:
-    first = build_index(bases, folder, embedder)
     file = knowledge / "product/plans.md"
     file.write_text(file.read_text().replace("GBP 19", "GBP 21"))
     fresh, told = WordEmbedder(), []
     report = build_index(bases, folder, fresh, lambda done, of: told.append((done, of)))
     assert len(fresh.computed) == 1 and "GBP 21" in fresh.computed[0]
     assert (report.embedded, report.reused, told) == (1, 9, [(1, 1)])
-    assert report.corpus_digest != first.corpus_digest
-    assert any("GBP 21" in p.text for p in open_index(folder, fresh).passages)
-
-
-def test_deleting_a_file_deletes_its_passages(
-    bases: list[BaseSpec], folder: Path, knowledge: Path, embedder: WordEmbedder
-) -> None:
-    build_index(bases, folder, embedder)
     (knowledge / "product/batteries.md").unlink()
-    fresh = WordEmbedder()
     assert build_index(bases, folder, fresh).embedded == 0
     index = open_index(folder, fresh)
-    assert len(index.passages) == 8
-    assert not any("batteries" in p.id for p in index.passages)
+    assert len(index.passages) == 8 and not any("batteries" in p.id for p in index.passages)
     assert not index.keywords.scores("slide").any()
 
 
 def test_an_index_that_was_open_goes_on_while_others_take_its_place(
     bases: list[BaseSpec], folder: Path, knowledge: Path, embedder: WordEmbedder
 ) -> None:
-    build_index(bases, folder, embedder)
     held = open_index(folder, embedder)
     query = embedder.encode(["four cells"])[0]
     before = held.vectors.search(query, 3)
@@ -94,128 +94,151 @@ def test_an_index_that_was_open_goes_on_while_others_take_its_place(
         build_index(bases, folder, embedder)
     assert held.vectors.search(query, 3) == before
     assert len(open_index(folder, embedder).passages) == 13
-    assert len(generations(folder)) == 2  # the one in use and the one before
-
-
-def test_going_back_to_earlier_content_finds_the_earlier_digest(
-    bases: list[BaseSpec], folder: Path, knowledge: Path, embedder: WordEmbedder
-) -> None:
-    first = build_index(bases, folder, embedder)
-    (knowledge / "product/new.md").write_text("# New\n\nText.\n")
-    build_index(bases, folder, embedder)
-    (knowledge / "product/new.md").unlink()
+    assert len(list(folder.glob("gen-*"))) == 2  # the one in use and the one before
+    for n in range(3):
+        (knowledge / f"product/new{n}.md").unlink()
     back = build_index(bases, folder, embedder)
-    assert (back.index_digest, back.unchanged, back.embedded) == (first.index_digest, False, 0)
-    assert len(open_index(folder, embedder).passages) == 10
+    assert (back.index_digest, back.unchanged, back.embedded) == (held.index_digest, False, 0)
 
 
 def test_the_digest_does_not_depend_on_where_the_project_lies(
     bases: list[BaseSpec], folder: Path, knowledge: Path, tmp_path: Path, embedder: WordEmbedder
 ) -> None:
-    first = build_index(bases, folder, embedder)
     moved = knowledge.rename(tmp_path / "elsewhere")
     there = [replace(b, path=moved / b.name) for b in bases]
-    assert build_index(there, tmp_path / "other", embedder).index_digest == first.index_digest
+    digest = open_index(folder, embedder).index_digest
+    assert build_index(there, tmp_path / "other", embedder).index_digest == digest
 
 
-def test_another_embedder_is_refused_by_readers_and_makes_every_vector_anew(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder
-) -> None:
-    build_index(bases, folder, embedder)
+def test_another_embedder_or_format_is_refused_by_readers_and_made_anew(bases: list[BaseSpec], folder: Path) -> None:
     other = WordEmbedder("2")
     with pytest.raises(KnowledgeError, match=r"another embedding model.*ragc index"):
         open_index(folder, other)
     assert build_index(bases, folder, other).embedded == 10
+    manifest = live(folder) / MANIFEST
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
+    with pytest.raises(KnowledgeError, match=r"format 99.*ragc index"):
+        open_index(folder, other)
+    renamed = folder / "gen-0123456789abcdef"
+    manifest.parent.rename(renamed)
+    (folder / "current.json").write_text(json.dumps({"generation": renamed.name}))
+    report = build_index(bases, folder, other)
+    assert (report.embedded, report.reused) == (0, 10)  # the vectors are still good
     assert len(open_index(folder, other).passages) == 10
 
 
-def test_another_format_is_refused_by_readers(bases: list[BaseSpec], folder: Path, embedder: WordEmbedder) -> None:
-    build_index(bases, folder, embedder)
-    manifest = live(folder) / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    with pytest.raises(KnowledgeError, match=r"format 99.*ragc index"):
-        open_index(folder, embedder)
-
-
-@pytest.mark.parametrize("name", ["passages.jsonl", "terms.json", "keywords.safetensors", VECTORS, "manifest.json"])
-@pytest.mark.parametrize("harm", ["cut", "gone"])
+@pytest.mark.parametrize("name", [*FILES, MANIFEST, "../current.json"])
 def test_a_damaged_index_is_named_and_indexing_mends_it(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder, name: str, harm: str
+    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder, name: str
 ) -> None:
-    build_index(bases, folder, embedder)
     file = live(folder) / name
-    if harm == "gone":
-        file.unlink()
-    else:
-        file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(KnowledgeError, match=r"ragc index"):
-        open_index(folder, embedder)
-    assert not build_index(bases, folder, embedder).unchanged
-    assert len(open_index(folder, embedder).passages) == 10
-
-
-def test_a_damaged_pointer_is_named_and_indexing_mends_it(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder
-) -> None:
-    build_index(bases, folder, embedder)
-    (folder / "current.json").write_text("{")
-    with pytest.raises(KnowledgeError, match=r"ragc index"):
-        open_index(folder, embedder)
-    build_index(bases, folder, embedder)
-    assert len(open_index(folder, embedder).passages) == 10
-
-
-def test_no_index_is_an_error_that_says_what_to_run(tmp_path: Path, embedder: WordEmbedder) -> None:
-    with pytest.raises(KnowledgeError, match=r"no index.*ragc index"):
-        open_index(tmp_path, embedder)
-
-
-def test_opening_lends_the_vectors_to_the_embedder(bases: list[BaseSpec], folder: Path, embedder: WordEmbedder) -> None:
-    build_index(bases, folder, embedder)
-    fresh = WordEmbedder()
-    index = open_index(folder, fresh)
-    fresh.encode([embedding_text(p) for p in index.passages])
-    assert fresh.computed == []
-
-
-def test_nothing_in_the_index_that_readers_open_is_pickled(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder
-) -> None:
-    build_index(bases, folder, embedder)
-    assert {p.suffix for p in live(folder).iterdir() if p.is_file()} == {".json", ".jsonl", ".safetensors"}
+    whole = file.read_bytes()
+    for harmed in (whole[:-40] or b"{", b"nonsense", None):
+        if harmed is None:
+            file.unlink()
+        else:
+            file.write_bytes(harmed)
+        with pytest.raises(KnowledgeError, match=r"ragc index"):
+            open_index(folder, embedder)
+        assert not build_index(bases, folder, embedder).unchanged
+        assert len(open_index(folder, embedder).passages) == 10
+        assert file.read_bytes() == whole
 
 
 def test_a_failed_rebuild_leaves_the_last_index(
-    bases: list[BaseSpec], folder: Path, knowledge: Path, embedder: WordEmbedder
+    bases: list[BaseSpec], folder: Path, knowledge: Path, tmp_path: Path, embedder: WordEmbedder
 ) -> None:
-    build_index(bases, folder, embedder)
+    with pytest.raises(KnowledgeError, match=r"no index.*ragc index"):
+        open_index(tmp_path, embedder)
     for file in (knowledge / "web").iterdir():
         file.unlink()
     with pytest.raises(KnowledgeError, match=r"'web' holds no text"):
         build_index(bases, folder, embedder)
+    with pytest.raises(KnowledgeError, match="does not exist"):
+        build_index([*bases[:2], BaseSpec("x", path="nowhere")], folder, embedder)
     assert len(open_index(folder, embedder).passages) == 10
-
-
-@pytest.mark.parametrize(
-    ("spec", "complaint"),
-    [
-        (BaseSpec("x", kind="graphs", path="."), "unknown kind 'graphs'.*documents, graph, web"),
-        (BaseSpec("x", kind="web"), "'x' has no path"),
-        (BaseSpec("a/b", path="."), "'a/b' is not a usable name"),
-        (BaseSpec("product", path="."), "'product' is given twice"),
-        (BaseSpec("x", path="nowhere"), "does not exist"),
-    ],
-)
-def test_a_base_that_cannot_be_is_an_error(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder, spec: BaseSpec, complaint: str
-) -> None:
-    with pytest.raises(KnowledgeError, match=complaint):
-        build_index([*bases, spec], folder, embedder)
-
-
-def test_a_folder_that_cannot_be_written_is_an_error(
-    bases: list[BaseSpec], tmp_path: Path, embedder: WordEmbedder
-) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(KnowledgeError, match=r"cannot be written"):
-        build_index(bases, tmp_path / "file" / "index", embedder)
+        build_index(bases[:2], tmp_path / "file" / "index", embedder)
+
+
+# Few words, so that names come and go, contain each other, and are written small elsewhere.
+WORD = st.sampled_from(
+    ["Home", "home", "Plus", "plus", "Kingston", "Jamaica", "of", "and", "the", "the", "max_rounds", "Érd", "ßa", "£9"]
+)
+SENTENCE = st.lists(WORD, max_size=7).map(lambda words: " ".join(words) + ".")
+HEADING = st.sampled_from(["Home Plus", "Kingston, Jamaica", "Plus", "The Érd (Jamaica)", "Rounds"])
+PART = st.tuples(HEADING, st.lists(SENTENCE, min_size=1, max_size=3).map("\n\n".join))
+TEXT = st.lists(PART, min_size=1, max_size=2).map(lambda parts: "\n\n".join(f"# {h}\n\n{t}" for h, t in parts))
+CHANGE = st.tuples(st.sampled_from(["a.md", "b.md", "c/d.md", "z.txt"]), st.none() | TEXT)  # None deletes
+RUNS = st.lists(st.lists(CHANGE, min_size=1, max_size=3), min_size=1, max_size=4)
+
+
+@settings(max_examples=15)
+@given(RUNS, st.booleans())
+def test_whatever_changes_an_index_made_again_is_that_made_from_nothing(
+    runs: list[list[tuple[str, str | None]]], stem: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        knowledge, folder, fresh = Path(root, "knowledge"), Path(root, "index"), Path(root, "fresh")
+        (knowledge / "c").mkdir(parents=True)
+        (knowledge / "kept.md").write_text("# Kept\n\nThe Home of Érd and Kingston, Jamaica.\n", encoding="utf-8")
+        bases, split = [BaseSpec("k", path=knowledge)], IndexSettings(stem=stem)
+        for changes in runs:
+            for name, text in changes:
+                if text is None:
+                    (knowledge / name).unlink(missing_ok=True)
+                else:
+                    (knowledge / name).write_text(text, encoding="utf-8")
+            build_index(bases, folder, WordEmbedder(), settings=split)
+        build_index(bases, fresh, WordEmbedder(), settings=split)
+        assert content(folder, *FILES, MANIFEST) == content(fresh, *FILES, MANIFEST)
+        one, other = (Library.open(bases, at, WordEmbedder()) for at in (folder, fresh))
+        for question in ("home plus", "Kingston", "max_rounds of Érd"):
+            assert one.search(question) == other.search(question)
+
+
+@pytest.mark.parametrize(("change", "embedded"), [("nothing", 1), ("stop words", 1), ("embedder", 11), ("damage", 11)])
+def test_only_vectors_of_the_same_embedder_in_a_whole_index_are_used_again(
+    bases: list[BaseSpec], folder: Path, tmp_path: Path, knowledge: Path, change: str, embedded: int
+) -> None:
+    if change == "damage":
+        file = live(folder) / "keywords.safetensors"
+        file.write_bytes(file.read_bytes()[:-9])
+    (knowledge / "product/new.md").write_text("# New\n\nHome Plus costs more.\n")
+    embedder = WordEmbedder("2" if change == "embedder" else "1")
+    split = IndexSettings(keep_stop_words=change == "stop words")
+    assert build_index(bases, folder, embedder, settings=split).embedded == embedded
+    build_index(bases, tmp_path / "fresh", embedder, settings=split)
+    assert content(folder, *FILES) == content(tmp_path / "fresh", *FILES)
+
+
+class Changed(WordEmbedder):
+    """Has other weights in every process but the one that made it."""
+
+    @property
+    def digest(self) -> str:
+        import os
+
+        return f"process {os.getpid()}"
+
+
+@pytest.mark.slow
+def test_an_index_made_over_ray_is_the_one_made_here(
+    bases: list[BaseSpec], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", f"{HERE.parents[2]}:{HERE}")  # for the workers
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    own = WordEmbedder()
+    with embed_over_ray(WordEmbedder, workers=2) as fan:
+        report = build_index(bases, tmp_path / "there", own, fan=fan)
+    assert (report.embedded, own.computed) == (10, [])
+    assert content(tmp_path / "there", *FILES) == content(folder, *FILES)
+    with pytest.raises(KnowledgeError, match="another embedding model"), embed_over_ray(partial(Changed), 2) as fan:
+        build_index(bases[:2], folder, WordEmbedder(), fan=fan)
+
+
+def test_an_unknown_engine_is_an_error(own_shop: Path) -> None:
+    with pytest.raises(SettingsError, match=r"no engine 'spark'.*local, ray"):
+        index_project(Project.open(own_shop), engine="spark")

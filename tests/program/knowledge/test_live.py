@@ -14,10 +14,9 @@ from web_server import Reply, Request, WebServer, web_server
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.api import JsonApi
 from program.knowledge.guard import Guard
 from program.knowledge.testing import SourceConformance
-from program.knowledge.web import WebSearch, provider_of
+from program.knowledge.web import JsonApi, WebSearch, has_provider
 from program.passage import AUTHORITY, Filters, Source, SourceCard
 from program.settings import HttpSettings, WebSettings
 
@@ -61,12 +60,12 @@ def card(kind: str) -> SourceCard:
     return SourceCard("news", kind, "what happened lately")
 
 
-def web(server: WebServer, provider: str = "searxng", url: str = "", fetch: bool = True, **more: Any) -> WebSearch:
+def web(server: WebServer, provider: str = "searxng", url: str = "", **more: Any) -> WebSearch:
     settings = WebSettings(kind="web", provider=provider, url=url or server.url, allow_private=True, **more)
-    found = provider_of("news", settings)
-    assert found is not None
-    pages = Guard("A page", 5, 1, allow_private=True) if fetch else None
-    return WebSearch(card("web"), found, WordEmbedder(), pages, settings.results)
+    assert has_provider(settings)
+    source = WebSearch(card("web"), settings, WordEmbedder())
+    source.pages = Guard("A page", 5, 1, allow_private=True) if settings.fetch else None
+    return source
 
 
 def api(server: WebServer, **more: Any) -> JsonApi:
@@ -75,20 +74,10 @@ def api(server: WebServer, **more: Any) -> JsonApi:
     return JsonApi(card("http"), HttpSettings(kind="http", **settings), WordEmbedder())
 
 
-class TestWebSearchConforms(SourceConformance):
-    @pytest.fixture
-    def source(self, server: WebServer) -> Source:
-        return web(server)
-
-    @pytest.fixture
-    def query(self) -> str:
-        return QUERY
-
-
-class TestJsonApiConforms(SourceConformance):
-    @pytest.fixture
-    def source(self, server: WebServer) -> Source:
-        return api(server)
+class TestLiveSourcesConform(SourceConformance):
+    @pytest.fixture(params=[web, api])
+    def source(self, server: WebServer, request: pytest.FixtureRequest) -> Source:
+        return request.param(server)
 
     @pytest.fixture
     def query(self) -> str:
@@ -137,8 +126,8 @@ def test_tavily_and_brave_are_asked_in_their_own_way(server: WebServer, monkeypa
 
 def test_a_provider_without_its_key_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TAVILY_API_KEY", raising=False)
-    assert provider_of("news", WebSettings(kind="web", provider="tavily")) is None
-    assert provider_of("news", WebSettings(kind="web")) is None
+    assert not has_provider(WebSettings(kind="web", provider="tavily"))
+    assert not has_provider(WebSettings(kind="web"))
 
 
 def test_an_empty_result_list_finds_nothing(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,11 +168,9 @@ def test_a_service_that_answers_badly_is_named(server: WebServer, make: Callable
 def test_a_service_that_leads_to_a_private_address_is_named(server: WebServer) -> None:
     with pytest.raises(KnowledgeError, match=r"JSON API of news leads to 127\.0\.0\.1, which is not a public"):
         api(server, allow_private=False).search(QUERY, 5)
-    settings = WebSettings(kind="web", provider="searxng", url=server.url)
-    provider = provider_of("news", settings)
-    assert provider is not None
+    source = WebSearch(card("web"), WebSettings(kind="web", provider="searxng", url=server.url), WordEmbedder())
     with pytest.raises(KnowledgeError, match=r"searxng of news leads to 127\.0\.0\.1, which is not a public"):
-        provider.search(QUERY, 5)
+        source.search(QUERY, 5)
     assert not server.requests
 
 

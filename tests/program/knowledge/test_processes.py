@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from word_embedder import WordEmbedder
 
-from program.knowledge.bases import BaseSpec
-from program.knowledge.index.store import build_index, open_index
+from program.knowledge.index.build import build_index, open_index
+from program.knowledge.ingest.folder import BaseSpec
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -23,8 +23,9 @@ WRITE = """
 import sys
 from pathlib import Path
 from word_embedder import WordEmbedder
-from program.knowledge import generation, index, parsedfile
-from program.knowledge.bases import BaseSpec
+from program.knowledge.index import build, store
+from program.knowledge.ingest import folder as ingest
+from program.knowledge.ingest.folder import BaseSpec
 
 stop_at, knowledge, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 
@@ -38,8 +39,8 @@ elif stop_at == "anywhere":
     import filelock, markdown_it, safetensors.numpy, scipy.sparse  # so that the time goes to indexing
     print("started", flush=True)
 elif stop_at != "nowhere":  # just before one of the steps of writing
-    setattr(parsedfile if stop_at == "parse" else generation, stop_at, halt)
-report = index.build_index([BaseSpec("x", path=knowledge)], folder, WordEmbedder())
+    setattr(ingest if stop_at == "parse_file" else store, stop_at, halt)
+report = build.build_index([BaseSpec("x", path=knowledge)], folder, WordEmbedder())
 print(report.index_digest, report.unchanged, flush=True)
 """
 
@@ -47,7 +48,7 @@ READ = """
 import sys, time
 from pathlib import Path
 from word_embedder import WordEmbedder
-from program.knowledge.bases import BaseSpec
+from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 
 seen = set()
@@ -86,7 +87,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("stop_at", ["parse", "embedding", "write", "publish", "point_to"])
+@pytest.mark.parametrize("stop_at", ["parse_file", "embedding", "write_index", "publish_index", "set_current"])
 def test_killing_the_writer_leaves_the_last_index_and_the_next_run_completes(tmp_path: Path, stop_at: str) -> None:
     knowledge, folder = tmp_path / "knowledge", tmp_path / "index"
     base = [BaseSpec("x", path=knowledge)]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from program.knowledge.index.keywords import words
+from program.knowledge.index.keywords import split_words
 from program.models.encoder import Embedder
 
 SIZE = 64
@@ -46,7 +46,7 @@ class WordEmbedder(Embedder):
 
 def _vector(text: str) -> NDArray[np.float32]:
     total = np.full(SIZE, 1e-3, np.float32)
-    for word in words(text):
+    for word in split_words(text):
         seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big")
         total += np.random.default_rng(seed).standard_normal(SIZE).astype(np.float32)
     return total / np.linalg.norm(total)

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.compiler.record import Record
-from optimize.compiler.replay import Replay
+from optimize.compiler.replay import Record, Replay
 from optimize.evaluation.evaluate import evaluate
 from optimize.labelled.dataset import read_labelled
 from program import open_program
-from program.loop.parameters import space
+from program.loop.policy import find_dimensions
 from program.models.cascade import certainty, consult, settled
 from program.settings import FILE
 from tests.support.provider import Script, serve
@@ -61,8 +60,8 @@ def test_only_the_decisions_in_doubt_are_put_to_the_second_model_and_all_of_them
 
 def test_the_doubts_are_parameters_of_a_cascade_and_of_no_other_program(cascade, shop):
     program, _, _ = cascade
-    assert {f"doubt.{name}" for name in DOUBTS} <= {d.name for d in space(program)}
-    assert not [d for d in space(open_program(shop)) if d.name.startswith("doubt.")]
+    assert {f"doubt.{name}" for name in DOUBTS} <= {d.name for d in find_dimensions(program)}
+    assert not [d for d in find_dimensions(open_program(shop)) if d.name.startswith("doubt.")]
 
 
 def test_the_language_model_is_asked_as_often_as_doubt_says(cascade):

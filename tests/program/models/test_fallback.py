@@ -10,7 +10,7 @@ import pytest
 
 from program import Outcome
 from program.errors import BudgetError, ModelError
-from program.loop.drivers import Progress
+from program.loop.metering import Progress
 from program.settings import ProviderSettings
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
@@ -125,11 +125,11 @@ def test_a_fallback_that_no_model_may_be_is_refused(second, tmp_path):
 
 
 def test_doctor_asks_the_fallback_too(second, own_shop):
-    from optimize.report.doctor import examine
+    from optimize.report.doctor import examine_setup
 
     terms = f'[provider]\nfallback = "{SECOND}"\n[provider.model."{SECOND}"]\napi_base = "{second.url}"\n'
     (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + terms)
-    (found,) = [finding for finding in examine(own_shop) if SECOND in finding.what]
+    (found,) = [finding for finding in examine_setup(own_shop) if SECOND in finding.what]
     assert found.good and found.what.startswith("fallback: ") and "answers" in found.what
 
 

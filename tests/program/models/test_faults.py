@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from program import Outcome, open_program
-from program.loop.presets import PRESETS
-from program.loop.state import FOUND_NOTHING
+from program.loop.grounding import FOUND_NOTHING
+from program.loop.policy import PRESETS
 from tests.support.provider import FAULTS, Script, serve
 from tests.support.replies import obliging
 

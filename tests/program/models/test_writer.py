@@ -174,11 +174,11 @@ def test_without_passages_the_question_itself_is_looked_up_again(writer: dspy.LM
     assert (found.missing, found.next_query) == ("", "How much is Deluxe?")
 
 
-def test_a_question_back_names_options_that_the_passages_hold(writer: dspy.LM) -> None:
+def test_a_question_back_names_the_pages_found(writer: dspy.LM) -> None:
     with dspy.context(lm=writer):
         asked = dspy.Predict(Clarify)(question="How much does it cost?", passages=PASSAGES).clarifying_question
         general = dspy.Predict(Clarify)(question="How much does it cost?", passages=[]).clarifying_question
-    assert asked == "Which plan do you mean: Basic Plus or Deluxe?"
+    assert asked == "Which of these is it about: Services or Prices?"
     assert general == "Which product, plan or case do you mean?"
 
 

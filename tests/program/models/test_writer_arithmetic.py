@@ -6,65 +6,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from program.models.encoder import shared_embedder
+from program.models.rules.arithmetic import solve_arithmetic
 from program.models.writer import local_writer
 from program.signatures import AnswerDirectly
 
 KNOWN = [
     ("What is 15% of 240?", "36"),
-    ("what's 12 x 159", "1,908"),
     ("3 locks at 159 each and 2 keypads at 49.50 each, how much altogether?", "576"),
-    ("If I buy 4 locks at £129 each, what is the total?", "516"),
     ("2^10", "1,024"),
     ("square root of 144", "12"),
     ("(3+4)*12 / 2?", "42"),
     ("twelve times eleven", "132"),
-    ("what is 1,250 divided by 4", "312.5"),
-    ("what is 3/4 of 100", "75"),
     ("how many minutes in 3.5 hours", "210"),
-    ("How many minutes are there in a day?", "1,440"),
     ("convert 5 miles to km", "8.0467"),
+    ("how many ounces in 2 kg", "70.5479"),
     ("72 F in C", "22.2222"),
+    ("300 kelvin in fahrenheit", "80.33"),
+    ("90 km/h in mph", "55.9234"),
     ("what date is 30 days after 1 March 2026?", "31 March 2026"),
-    ("what date is 2 months before 2026-05-31?", "31 March 2026"),
+    ("what date is 2 months before 31st of May 2026?", "31 March 2026"),
+    ("what date is 1 year after Feb 29, 2024", "28 February 2025"),
     ("how many days between 2026-01-01 and 2026-11-15", "318"),
     ("what day of the week is 15 November 2026", "Sunday"),
     ("average of 3, 4 and 8", "5"),
     ("the median of 1, 9, 4", "4"),
     ("What is 240 plus 20% VAT?", "288"),
     ("20% off 80", "64"),
-    ("what percent of 80 is 20", "25%"),
-    ("30 as a percentage of 120", "25%"),
     ("the percentage change from 16 to 19", "18.75%"),
     ("GBP 19 a month for a year", "228"),
-    ("how much is 4.50 a month over 18 months?", "81"),
-    ("split 120 between 5 people", "24"),
     ("Gave away 7 of my 30 tickets, how many have I got left?", "23"),
-    ("Four friends share a taxi that costs 58 pounds, what does each pay?", "14.5"),
-    ("If I save £12 every week for nine weeks, what do I have?", "108"),
-    ("My fare went from 40 to 46, what percentage more is that?", "15%"),
     ("The train leaves at 09:50 and takes 2 hours 25. What time does it arrive?", "12:15"),
-    ("Doors open 45 minutes before 19:30. When is that?", "18:45"),
 ]
 UNKNOWN = [
     "who wrote Hamlet?",
-    "What is the capital of France?",
     "what is the price of the larger plan?",
     "9**9**9**9",
     "1/0",
-    "reverse a string in python",
-    "3 locks at 159 each plus VAT",
-    "3 locks at 159 each and delivery",
     "convert 5 apples to km",
-    "how many doors in a plan",
+    "5 miles in kg",
     "what percent of 0 is 5",
     "what date is 99999999 days after 1 March 2026?",
+    "what date is 3 days after 31 June 2026",
     "__import__('os').getcwd()",
-    "Gave away 7 of my 30 tickets and 2 more, how many are left?",
-    "Four friends share a taxi that costs 58 pounds plus 10% tip, what does each pay?",
     "I save 12 every week for nine weeks at 3% interest, what do I have?",
-    "How many of the 8 codes are for 2 people?",
     "Calls are answered from 09:00 to 17:30 for 2 hours. When?",
-    "what percent is it from 0 to 5",
     "",
 ]
 
@@ -86,14 +71,10 @@ def test_what_is_not_a_certain_sum_gets_an_empty_answer(question: str) -> None:
 
 @given(st.integers(-9999, 9999), st.integers(1, 9999), st.sampled_from(["plus", "minus", "times", "+", "*"]))
 def test_two_whole_numbers_are_combined_exactly(a: int, b: int, word: str) -> None:
-    from program.models.rules.arithmetic import solve
-
     sums = {"plus": a + b, "+": a + b, "minus": a - b, "times": a * b, "*": a * b}
-    assert solve(f"What is {a} {word} {b}?").endswith(f"= {sums[word]:,}.")
+    assert solve_arithmetic(f"What is {a} {word} {b}?").endswith(f"= {sums[word]:,}.")
 
 
 @given(st.text(max_size=120))
 def test_no_question_makes_it_raise(question: str) -> None:
-    from program.models.rules.arithmetic import solve
-
-    assert isinstance(solve(question), str)
+    assert isinstance(solve_arithmetic(question), str)

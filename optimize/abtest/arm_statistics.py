@@ -1,0 +1,345 @@
+"""What each arm of an online A/B test did: exposure logs joined to units, and how the arms compare."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
+from optimize.evaluation.comparison import LOWER_IS_BETTER
+from program.serve.experiment_design import ArmDesign, Design, MetricGuard
+from program.serve.exposures import ExposureRow
+
+Values = Mapping[str, float]
+COSTS = LOWER_IS_BETTER | {"latency_s", "error", "fallback", "clarify", "abstain"}
+MISMATCH = math.log(1000)
+"""The log evidence from which arms count as of wrong size: under the right weights once in 1,000 experiments."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExposedUnit:
+    """A unit that was answered by one arm."""
+
+    arm: str
+    requests: tuple[Values, ...]  # the values of each, the first request first
+
+
+@dataclass(frozen=True, slots=True)
+class LogAccounting:
+    """How many rows were read, and what could not be used."""
+
+    rows: int = 0
+    """Rows read."""
+    duplicates: int = 0
+    """Exposures of a request that was exposed already."""
+    foreign: int = 0
+    """Rows of another experiment."""
+    malformed: int = 0
+    """Rows that do not fit the design."""
+    crossed: int = 0
+    """Units seen in two arms, which are left out."""
+    unmatched: int = 0
+    """Requests with values and without an exposure."""
+    skewed: int = 0
+    """Requests with a value dated before their exposure: two hosts whose clocks differ."""
+    torn: int = 0
+    """Lines that are no row, such as one cut short by a kill."""
+    keys: int = 0
+    """Keys that units were pseudonymised with; more than one gives a unit two names."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedLogs:
+    """The units that count, by pseudonym."""
+
+    units: Mapping[str, ExposedUnit]
+    accounting: LogAccounting
+
+    def count_exposed(self, design: Design) -> list[int]:
+        """Count the units of each arm, in the order of the design's arms."""
+        found = Counter(unit.arm for unit in self.units.values())
+        return [found[arm.name] for arm in design.arms]
+
+    def list_outcomes(self, design: Design) -> dict[str, list[list[float]]]:
+        """Return by arm the primary outcomes of each unit's requests; a unit may have none yet."""
+        found: dict[str, list[list[float]]] = {arm.name: [] for arm in design.arms}
+        for unit in self.units.values():
+            found[unit.arm].append([v[design.primary] for v in unit.requests if design.primary in v])
+        return found
+
+    def count_unfinished(self) -> Counter[str]:
+        """Count by arm the units that have a request of which nothing was measured."""
+        return Counter(unit.arm for unit in self.units.values() if any("error" not in v for v in unit.requests))
+
+
+def merge_rows(design: Design, rows: Iterable[ExposureRow | None]) -> MergedLogs:
+    """Join rows to units; the result is the same whatever the order of the rows.
+
+    A unit counts once; one seen in two arms does not count. A row that is not of this experiment, not well formed, or
+    None (torn) is counted and passed over.
+    """
+    tally = _Tally(design)
+    for row in rows:
+        tally.add_row(row)
+    return tally.join_units()
+
+
+class _Tally:
+    """What the rows so far say, by request."""
+
+    def __init__(self, design: Design) -> None:
+        self._design = design
+        self._digests = {arm.name: arm.digest for arm in design.arms}
+        self._exposures: dict[str, tuple[float, str, str]] = {}  # request: when, arm, unit
+        self._requests: dict[str, str] = {}  # trace id: request
+        self._values: dict[str, dict[str, tuple[float, float]]] = {}  # request or trace id: name: when, value
+        self._counts: Counter[str] = Counter()
+        self._keys: set[str] = set()
+
+    def add_row(self, row: ExposureRow | None) -> None:
+        self._counts["torn" if row is None else "rows"] += 1
+        if row is None:
+            return
+        if row.get("experiment") != self._design.id:
+            self._counts["foreign"] += 1
+            return
+        try:
+            self._read_row(row)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            self._counts["malformed"] += 1
+
+    def join_units(self) -> MergedLogs:
+        seen: dict[str, list[tuple[float, str, str]]] = {}
+        for request, (at, arm, unit) in self._exposures.items():
+            seen.setdefault(unit, []).append((at, request, arm))
+        values = self._join_values()
+        whole = {unit: sorted(found) for unit, found in sorted(seen.items()) if len({arm for *_, arm in found}) == 1}
+        units = {
+            unit: ExposedUnit(found[0][2], tuple(values.get(request, {}) for _, request, _ in found))
+            for unit, found in whole.items()
+        }
+        skewed = {
+            request
+            for key, found in self._values.items()
+            if (request := self._requests.get(key, key)) in self._exposures
+            and any(at < self._exposures[request][0] for at, _ in found.values())
+        }
+        accounting = LogAccounting(
+            **self._counts,
+            crossed=len(seen) - len(whole),
+            unmatched=sum(self._requests.get(key, key) not in self._exposures for key in self._values),
+            skewed=len(skewed),
+            keys=len(self._keys),
+        )
+        return MergedLogs(units, accounting)
+
+    def _read_row(self, row: ExposureRow) -> None:
+        kind, at = row["kind"], float(row["ts"])
+        if kind == "opened":
+            if row["design"] != self._design.seal:
+                raise ValueError("of another design")
+            self._keys.add(row["key"])
+        elif kind == "exposure":
+            if self._digests[row["arm"]] != row["digest"]:
+                raise ValueError("of another version")
+            found, request = (at, row["arm"], str(row["unit"])), str(row["request"])
+            self._counts["duplicates"] += request in self._exposures
+            self._exposures[request] = min(self._exposures.get(request, found), found)
+        else:
+            key, trace = str(row["request"]), str(row.get("trace", ""))
+            values = {name: float(value) for name, value in row["values"].items()}
+            if not all(map(math.isfinite, values.values())):
+                raise ValueError("not a number")
+            if trace:
+                self._requests[trace] = min(self._requests.get(trace, key), key)
+            kept = self._values.setdefault(key, {})
+            for name, value in values.items():
+                kept[name] = max(kept.get(name, (at, value)), (at, value))
+
+    def _join_values(self) -> dict[str, dict[str, float]]:
+        """Return by request the last value of each name."""
+        joined: dict[str, dict[str, tuple[float, float]]] = {}
+        for key, values in self._values.items():
+            kept = joined.setdefault(self._requests.get(key, key), {})
+            for name, found in values.items():
+                kept[name] = max(kept.get(name, found), found)
+        return {key: {name: value for name, (_, value) in found.items()} for key, found in joined.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMismatch:
+    """Units of each arm against the weights."""
+
+    counts: tuple[int, ...]
+    """Units exposed, by arm."""
+    expected: tuple[float, ...]
+    """Units that the weights promise, by arm."""
+    log_e: float
+    """Natural logarithm of the evidence that the weights do not hold."""
+
+    @property
+    def found(self) -> bool:
+        """Whether the arms have the wrong sizes."""
+        return self.log_e >= MISMATCH
+
+    @property
+    def p(self) -> float:
+        """The familiar chi-square p of a single look, to print beside the evidence."""
+        if not sum(self.counts) or not all(self.expected):
+            return 1.0
+        from scipy.stats import chisquare
+
+        return float(chisquare(self.counts, self.expected).pvalue)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardCheck:
+    """A challenger against the control on one guard."""
+
+    guard: MetricGuard
+    """What every answer should keep to."""
+    arm: str
+    """The challenger."""
+    control: tuple[int, int]
+    """Units of the control that breach the guard, and units that do not."""
+    challenger: tuple[int, int]
+    """Units of the challenger that breach the guard, and units that do not."""
+    log_e: float
+    """Natural logarithm of the evidence that the two breach it at different rates."""
+    needed: float
+    """The evidence at which the experiment is halted."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether the challenger breaches it more often than the control, beyond doubt."""
+        shares = [failed / max(1, failed + fine) for failed, fine in (self.control, self.challenger)]
+        return self.log_e >= self.needed and shares[1] > shares[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmReport:
+    """What one arm did."""
+
+    arm: str
+    """The arm's name."""
+    version: str
+    """The version it answers with."""
+    units: int
+    """Units exposed."""
+    measured: int
+    """Units with a primary outcome."""
+    mean: float | None
+    """The mean primary outcome of a request; None without any."""
+    unfinished: int
+    """Units with a request that neither was answered nor failed: it runs still, or its caller or process is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A challenger's primary outcome against the control's."""
+
+    arm: str
+    """The challenger."""
+    difference: float
+    """The challenger's mean minus the control's."""
+    ci: tuple[float, float] | None
+    """The interval, which holds at every look; None while it is endless."""
+    verdict: Literal["better", "worse", "undecided"]
+    """Whether the interval leaves out zero, and on which side."""
+
+
+def compare_sizes(design: Design, merged: MergedLogs) -> SizeMismatch:
+    """Compare the arms' sizes with what their weights promise."""
+    counts = merged.count_exposed(design)
+    expected = tuple(sum(counts) * weight / sum(design.weights) for weight in design.weights)
+    return SizeMismatch(tuple(counts), expected, float(log_e_multinomial(counts, design.weights)))
+
+
+def check_guards(design: Design, merged: MergedLogs) -> list[GuardCheck]:
+    """Check every guard for every challenger, the design's alpha shared out among them."""
+    found = []
+    needed = math.log(max(1, len(design.guards) * len(design.challengers)) / design.alpha)
+    for guard in design.guards:
+        counts = {arm.name: count_breaches(guard, merged, arm.name) for arm in design.arms}
+        control = counts[design.control.name]
+        for arm in design.challengers:
+            failed, fine = zip(control, counts[arm.name], strict=True)
+            evidence = float(log_e_rates(failed, fine, (design.control.weight, arm.weight)))
+            found.append(GuardCheck(guard, arm.name, control, counts[arm.name], evidence, needed))
+    return found
+
+
+def count_breaches(guard: MetricGuard, merged: MergedLogs, arm: str) -> tuple[int, int]:
+    """Count an arm's units that breach a guard in some request, and those that were measured and never do."""
+    failed = fine = 0
+    for unit in (unit for unit in merged.units.values() if unit.arm == arm):
+        measured = [guard.breached(values[guard.metric]) for values in unit.requests if guard.metric in values]
+        failed += any(measured)
+        fine += bool(measured) and not any(measured)
+    return failed, fine
+
+
+def compare_arms(design: Design, merged: MergedLogs) -> tuple[list[ArmReport], list[Contrast]]:
+    """Return what each arm did, and each challenger against the control."""
+    outcomes, unfinished = merged.list_outcomes(design), merged.count_unfinished()
+    moments = {arm: Moments.from_outcomes(users) for arm, users in outcomes.items()}
+    arms = [
+        ArmReport(
+            arm=arm.name,
+            version=arm.version,
+            units=len(outcomes[arm.name]),
+            measured=int(moments[arm.name].units),
+            mean=float(moments[arm.name].mean()) if moments[arm.name].units else None,
+            unfinished=unfinished[arm.name],
+        )
+        for arm in design.arms
+    ]
+    binary = all(value in {0.0, 1.0} for users in outcomes.values() for user in users for value in user)
+    return arms, [_contrast_arm(design, moments, arm, binary) for arm in design.challengers]
+
+
+def _contrast_arm(design: Design, moments: Mapping[str, Moments], arm: ArmDesign, binary: bool) -> Contrast:
+    found = compare_means(
+        moments[design.control.name],
+        moments[arm.name],
+        alpha=design.alpha / len(design.challengers),
+        horizon=choose_horizon(design.max_units),
+        binary=binary,
+    )
+    mean, reach = map(float, found)
+    if math.isinf(reach):
+        return Contrast(arm.name, mean, None, "undecided")
+    interval = (mean - reach, mean + reach)
+    if abs(mean) <= reach:
+        return Contrast(arm.name, mean, interval, "undecided")
+    return Contrast(arm.name, mean, interval, "better" if (mean > 0) != (design.primary in COSTS) else "worse")
+
+
+def average_measures(design: Design, merged: MergedLogs) -> dict[str, dict[str, float]]:
+    """Return by name and arm the mean over requests of everything measured or recorded."""
+    totals: dict[str, dict[str, list[float]]] = {}
+    for unit in merged.units.values():
+        for name, value in ((name, value) for values in unit.requests for name, value in values.items()):
+            totals.setdefault(name, {}).setdefault(unit.arm, []).append(value)
+    return {
+        name: {arm.name: fmean(by_arm[arm.name]) for arm in design.arms if arm.name in by_arm}
+        for name, by_arm in sorted(totals.items())
+    }
+
+
+def warn_of_missing(design: Design, merged: MergedLogs) -> Iterator[str]:
+    """Yield a warning where one arm lacks outcomes or answers more than another."""
+    outcomes, unfinished = merged.list_outcomes(design), merged.count_unfinished()
+    measured = [sum(map(bool, outcomes[arm.name])) for arm in design.arms]
+    left = [unfinished[arm.name] for arm in design.arms]
+    for counts, text in (
+        (measured, "outcomes came from {} units: the missing ones may be what differs"),
+        (left, "questions were begun and never finished by {} units"),
+    ):
+        if float(log_e_multinomial(counts, design.weights)) >= MISMATCH:
+            by_arm = (f"{n} of {arm.name}'s" for n, arm in zip(counts, design.arms, strict=True))
+            yield text.format(" and ".join(by_arm))

@@ -1,0 +1,334 @@
+"""The books of one question: what its requests take and cost, its path and its steps, until the answer is there."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dspy.utils.exceptions import LMError
+
+from program.answer import Answer, Step, StoppedBy, Trace, Usage, new_trace_id
+from program.errors import KnowledgeError, RagcError
+from program.loop.decisions import (
+    RunnableProgram,
+    client_of,
+    decode,
+    is_decision,
+    is_direct,
+    is_embedded,
+    is_undecided,
+    is_untraced,
+    judges_many,
+    to_prompt_inputs,
+)
+from program.loop.state import DRAFT, Ask, Budget, Find, Reply, Request, StepFailed
+from program.loop.steps import steps
+from program.models.spending import Spending, deadline_after, spending
+from program.models.transport import CallFailed
+from program.passage import Passage
+
+FOR_WRITING = 1 / 3
+"""The share of the seconds that is kept for writing the answer, or for the fallback."""
+WRITING = ("generator.", "grounder.")  # the predictors that may use it
+CALLED_OFF = 1.0  # seconds at most until a request that was called off is in the books
+SHOWN = 200  # characters of a text that a step shows
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A step of the path, as soon as it is taken."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the drafted answer. A draft may yet be withheld: the `Answer` that follows is what counts."""
+
+    text: str
+
+
+Event = Progress | Token | Answer
+Tell = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Meter:
+    """What one question has spent so far, and which cap tripped first."""
+
+    budget: Budget
+    totals: Usage = field(default_factory=Usage)
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+    def left(self, writing: bool) -> float:
+        """Return the seconds a step may still take: to the deadline if it writes, else to where writing must begin."""
+        share = 1.0 if writing else 1.0 - FOR_WRITING
+        return self.budget.max_seconds * share - self.seconds
+
+    def tripped(self) -> StoppedBy | None:
+        """Return the first cap that is reached, or None."""
+        if self.left(writing=False) <= 0:
+            return StoppedBy.SECONDS
+        if self.totals.tokens_in + self.totals.tokens_out >= self.budget.max_tokens:
+            return StoppedBy.TOKENS
+        if self.totals.usd and self.totals.usd >= self.budget.max_usd:
+            return StoppedBy.USD
+        return None
+
+    def add(self, **counts: float) -> None:
+        """Add to the totals, by the names of `Usage`."""
+        self.totals = replace(self.totals, **{n: getattr(self.totals, n) + count for n, count in counts.items()})
+
+    def usage(self) -> Usage:
+        """Return the totals now."""
+        return replace(self.totals, seconds=self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request with all that performing it takes."""
+
+    request: Request
+    started: float
+    limit: float | None
+    """The seconds that may be waited for it; None where nothing is waited for."""
+    predictor: Any = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    client: Any = None
+    stand_in: Any = None
+    """Who judges, decision by decision, when a chat model cannot be reached."""
+    direct: bool = False
+    """Whether a decision client is asked as such, not by way of DSPy."""
+
+    @property
+    def clients(self) -> tuple[Any, ...]:
+        """The client, or both of a cascade."""
+        return (self.client.first, self.client.second) if hasattr(self.client, "second") else (self.client,)
+
+    @property
+    def model(self) -> str:
+        return str(self.client.model) if self.client is not None else ""
+
+
+class Driver:
+    """One question on its way: the loop's generator, its meter, its path and its steps."""
+
+    def __init__(self, question: str, program: RunnableProgram, tell: Tell | None = None) -> None:
+        self.id = new_trace_id()
+        self.question = question
+        self.program = program
+        self.tell = tell
+        self.meter = Meter(program.runtime.budget)
+        self.path: list[str] = []
+        self.steps: list[Step] = []
+        self._told = 0
+        self._failed = False
+        self._unreachable: set[str] = set()
+        self._handed_over: dict[tuple[str, str, str], str] = {}
+        self.loop = steps(question, program, self.meter.budget.max_rounds, self.meter.tripped, self.path)
+
+    def start(self) -> list[Request]:
+        return self._told_path(next(self.loop))
+
+    def resume(self, replies: list[Reply]) -> list[Request]:
+        """Return the next requests; `StopIteration` carries the answer."""
+        return self._told_path(self.loop.send(replies))
+
+    def fail(self, requests: Sequence[Request], error: BaseException) -> list[Request]:
+        """Throw a failure into the loop, and return the next requests."""
+        self._failed = True
+        first = requests[0]
+        name = first.predictor if isinstance(first, Ask) else "search"
+        return self._told_path(self.loop.throw(StepFailed(f"{name}: {explain_error(error)}")))
+
+    def finish(self, answer: Answer) -> Answer:
+        """Return the answer with its trace and usage, and tell the program's observers of it."""
+        self._told_path([])
+        runtime = self.program.runtime
+        trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
+        answer = replace(answer, trace=trace, usage=self.meter.usage(), version=runtime.version)
+        for observer in runtime.observers:
+            observer(answer, self.question, runtime.preset)
+        return answer
+
+    def seconds_for(self, requests: Sequence[Request]) -> float:
+        """Return how long a step may take. After a failure all that is left goes to the fallback."""
+        writing = all(isinstance(r, Ask) and r.predictor.startswith(WRITING) for r in requests)
+        return self.meter.left(writing=writing or self._failed)
+
+    def prepare(self, request: Request) -> PreparedRequest:
+        """Resolve what a request needs: its predictor, inputs, client and time."""
+        started, seconds = time.perf_counter(), self.seconds_for([request])
+        if isinstance(request, Find):
+            here = self.program.runtime.library.searches_here(request.sources)
+            return PreparedRequest(request, started, None if here else seconds)
+        predictor, inputs = self.program.predictor(request.predictor), to_prompt_inputs(request.inputs)
+        client = client_of(self.program, predictor, inputs)
+        stand_in = getattr(client, "stand_in", None)
+        if stand_in is not None and client.model in self._unreachable and is_decision(predictor):
+            client = stand_in
+        direct = is_untraced() and is_decision(predictor) and is_direct(client)
+        limit = None if is_embedded(client) else seconds
+        return PreparedRequest(request, started, limit, predictor, inputs, client, stand_in, direct)
+
+    @contextmanager
+    def spending(self, call: PreparedRequest) -> Iterator[Spending]:
+        """Meter what language models cost inside the block, also when it fails; a failed request is a step, too.
+
+        They may be asked until shortly before the step ends, so that an embedded model can still step in.
+        """
+        with spending(deadline_after(self.seconds_for([call.request]))) as spent:
+            try:
+                yield spent
+            except BaseException as error:
+                self._note_step(call, error, (spent.tokens_in, spent.tokens_out), call.model)
+                raise
+            finally:
+                booked = ("calls", "tokens_in", "tokens_out", "usd", "asked", "agreed", "dear", "spared")
+                self.meter.add(**{name: getattr(spent, name) for name in booked})
+                self.path += spent.notes
+                for handed, note in list(spent.handed_over.items()):  # what was called off may yet add to it
+                    self._handed_over.setdefault(handed, note)
+
+    @asynccontextmanager
+    async def aspending(self, call: PreparedRequest) -> AsyncIterator[Spending]:
+        """Meter as `spending`; a request that the block leaves under way was called off, and is counted first."""
+        with self.spending(call) as spent:
+            try:
+                yield spent
+            finally:
+                if spent.under_way:
+                    await asyncio.wait({asyncio.wrap_future(spent.settled())}, timeout=CALLED_OFF)
+
+    def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: Spending) -> Reply:
+        """Return the decision that the last client's evidence stands for, kept as a step."""
+        fields = call.predictor.fields
+        decisions = [decode(evidence, fields) for evidence in said]
+        if len(call.clients) > 1:
+            agreed = []
+            if len(said) > 1 and not spent.stood_in:  # else nobody knows to which of them the second model came
+                first, second = ([decision.value for decision in one.values()] for one in decisions)
+                agreed.append(first == second)
+            spent.cascaded(agreed, len(said) - 1, 2 - len(said))
+        self.meter.add(decisions=1)
+        self._note_step(call, decisions[-1], (spent.tokens_in, spent.tokens_out), spent.answering(call.model))
+        return decisions[-1]
+
+    def note(self, call: PreparedRequest, reply: Reply, spent: Spending, usage: Mapping[str, Any]) -> Reply:
+        """Return the reply of a search or a text, kept as a step; count a text that no language model was asked for."""
+        tokens = spent.tokens_in, spent.tokens_out
+        if isinstance(call.request, Find):
+            self.meter.add(searches=1)
+        elif is_decision(call.predictor):
+            self.meter.add(decisions=1)
+        elif judges_many(call.predictor):
+            self.meter.add(decisions=sum(len(value) for value in (reply or {}).values() if isinstance(value, list)))
+        elif not hasattr(call.client, "lane"):
+            totals = list(usage.values())
+            tokens = (
+                sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals),
+                sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in totals),
+            )
+            self.meter.add(calls=1, tokens_in=tokens[0], tokens_out=tokens[1])
+        if self.program.runtime.models.rewrite is not None and is_draft(call.request):
+            dear = bool(call.inputs["strict"])  # written anew: by the second one, which was to write it all along
+            self.meter.add(dear=dear, spared=1 - 2 * dear)
+        self._note_step(call, reply, tokens, spent.answering(call.model))
+        return reply
+
+    def replace_judge(self, call: PreparedRequest, spent: Spending, error: LMError) -> None:
+        """Let the stand-in judge, decision by decision, from here on. Raises the error where there is none."""
+        failure = error.__cause__
+        if call.stand_in is None or not isinstance(failure, CallFailed):
+            raise error
+        spent.hand_over(failure.what, call.model, call.stand_in, "decided")
+        self._unreachable.add(call.model)
+
+    def note_degraded(self, source: str, error: KnowledgeError) -> None:
+        """Note that a source was left out of a search, so that the answer says what it does without."""
+        note = f"degraded: without {source}: {error.what}"
+        if note not in self.path:
+            self.path.append(note)
+
+    def _note_step(self, call: PreparedRequest, reply: Reply, tokens: tuple[int, int], model: str) -> None:
+        milliseconds = (time.perf_counter() - call.started) * 1000
+        self.steps.append(step_of(call.request, reply, milliseconds, tokens, model))
+
+    def _told_path(self, requests: list[Request]) -> list[Request]:
+        """Tell of the notes that are new on the path, and return the requests."""
+        if self.tell is not None:
+            for note in self.path[self._told :]:
+                self.tell(Progress(note))
+            self._told = len(self.path)
+        return requests
+
+
+def step_of(
+    request: Request, reply: Reply, milliseconds: float, tokens: tuple[int, int] = (0, 0), model: str = ""
+) -> Step:
+    """Return the step that a performed request was; the reply to one that failed is what it raised."""
+    began = time.time() - milliseconds / 1000
+    scores: dict[str, float] = {}
+    name, shown = ("search", request.query) if isinstance(request, Find) else (request.predictor, repr(_show(request)))
+    error = ""
+    if isinstance(reply, BaseException):
+        output, error = f"failed: {explain_error(reply)}", type(reply).__name__
+    elif isinstance(request, Find):
+        output = f"{len(reply)} candidates"
+    else:
+        output, scores = _show_reply(reply or {})
+    digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return Step(name, digest, output, milliseconds, *tokens, scores, began, model, error)
+
+
+def explain_error(error: BaseException) -> str:
+    """Return in a line why a request failed."""
+    if isinstance(error, TimeoutError | asyncio.CancelledError):  # what is under way at the deadline is called off
+        return "no reply in time"
+    what = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
+    return what[:SHOWN]
+
+
+def is_draft(request: Request) -> bool:
+    """Tell whether a request is for the text of the answer."""
+    return isinstance(request, Ask) and request.predictor == DRAFT
+
+
+def _show(request: Ask) -> list[Any]:
+    return [
+        [p.id if isinstance(p, Passage) else p for p in v]
+        if isinstance(v, list)
+        else v.id
+        if isinstance(v, Passage)
+        else v
+        for v in request.inputs.values()
+    ]
+
+
+def _show_reply(reply: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
+    """Return what came back in a line, and the probability of each decision in it."""
+    parts, scores = [], {}
+    for name, value in reply.items():
+        probability = getattr(value, "probability", None)
+        if is_undecided(value):
+            shown = "undecided"
+        elif probability is None:
+            shown = str(getattr(value, "value", value))[:SHOWN]
+            table = getattr(value, "probabilities", None)
+            if table and shown in table:
+                scores[name] = float(table[shown])
+        else:
+            chosen = getattr(value, "value", None)
+            shown = f"{chosen} {probability:.3f}" if isinstance(chosen, str) else f"{probability:.3f}"
+            scores[name] = float(probability)
+        parts.append(f"{name}={shown}")
+    return " ".join(parts), scores

@@ -1,0 +1,387 @@
+"""What can be tuned: knobs, their presets, search strategies, and the walk that finds every parameter of a program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, get_args
+
+import dspy
+from dspy.adapters.types.decision import Choice, Noul, Score, decision_type
+from dspy.predict.parameter import Parameter
+
+from program.errors import IntegrityError
+from program.knowledge.index.fusion import GRAPH
+from program.passage import SourceCard
+
+KNOB = "knob"
+LEAST, MOST = 0.02, 0.98
+LIGHTEST, HEAVIEST = 0.25, 4.0
+LEVEL = ">"
+INSTRUCTIONS, DEMONSTRATIONS = "#instructions", "#demonstrations"
+
+
+class Knob(Parameter):
+    """A number with a default, a range and a meaning, saved with the program's state.
+
+    An integer default makes an integer knob. The range is closed and holds the value that changes nothing.
+    """
+
+    def __init__(
+        self,
+        default: float,
+        low: float,
+        high: float,
+        *,
+        step: float | None = None,
+        log: bool = False,
+        meaning: str,
+    ) -> None:
+        if not low <= default <= high:
+            raise ValueError(f"default {default} is outside [{low}, {high}]")
+        self.default = default
+        self.low = low
+        self.high = high
+        self.step = step
+        self.log = log
+        self.meaning = meaning
+        self.value = default
+
+    @property
+    def integral(self) -> bool:
+        return isinstance(self.default, int)
+
+    def reset(self) -> None:
+        """Keep the value: DSPy resets parameters when it copies a program, and a tuned value must survive."""
+
+    def set(self, value: float) -> None:
+        """Set the value. Raises `ValueError` outside the range, or when it is not a number."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{value!r} is not a number")
+        if not self.low <= value <= self.high:
+            raise ValueError(f"{value} is outside [{self.low}, {self.high}]")
+        self.value = int(value) if self.integral else float(value)
+
+    def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        try:
+            self.set(state["value"])
+        except (KeyError, ValueError) as error:
+            raise IntegrityError(
+                f"A saved knob ({self.meaning}) holds {state!r}: {error}.", "Compile the program again."
+            ) from error
+
+
+def _knob(default: float, low: float, high: float, **rest: Any) -> Any:
+    """Declare a field of `Tuning` and the knob of `Policy` that gives its value; see `Knob`."""
+    return field(metadata={KNOB: {"default": default, "low": low, "high": high, **rest}})
+
+
+def _switch(default: int, meaning: str) -> Any:
+    """Declare a knob that is off (0) or on (1)."""
+    return _knob(default, 0, 1, meaning=meaning)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The values of a policy's knobs at one moment. A line added here is a knob that the compiler searches."""
+
+    route: int = _switch(1, "classify the question first")
+    decompose: int = _switch(1, "split complex questions")
+    judge: int = _switch(1, "judge the evidence before writing")
+    ground: int = _switch(1, "check the answer claim by claim")
+    k: int = _knob(5, 2, 12, meaning="passages taken for each query")
+    dense_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of dense over keyword scores in fusion")
+    stale_penalty: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score taken from a passage that was superseded")
+    informal_penalty: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score taken from a passage that is not official")
+    max_rounds: int = _knob(2, 1, 4, meaning="rounds of searching at most")
+    min_gain: float = _knob(0.0, 0.0, 0.5, meaning="gain in sufficiency that justifies one more round")
+    keep_at_least: int = _knob(1, 0, 4, meaning="best passages kept whatever the judge says")
+    keep_at_most: int = _knob(6, 1, 12, meaning="passages the writer sees at most")
+    sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
+    generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
+    answer_above: float = _knob(0.0, 0.0, 1.0, meaning="responsiveness under which a draft is withheld")
+    base_prior: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score given for how likely a passage's base is wanted")
+    graph_weight: float = _knob(GRAPH, 0.0, 1.0, step=0.1, meaning="weight of the graph over text scores in fusion")
+    only_chosen_bases: int = _switch(0, "search the chosen bases only, not all")
+    look_up_unknown: int = _switch(1, "look up what needs no look-up but could not be answered without one")
+    glimpse: int = _switch(1, "show the classifier a first look; off: search while it thinks")
+    filter: int = _switch(1, "judge passage by passage which of them help")
+    each_part: int = _switch(0, "judge the evidence of each look-up by itself too")
+    one_strategy: int = _switch(0, "search by one strategy at a time, by the next when the evidence is poor")
+    recency: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="lift of the newest when a question asks for the latest")
+    cross_below: float = _knob(0.0, 0.0, 1.0, meaning="probability of the likeliest base under which all are searched")
+    fast_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a simple question past which nothing is judged")
+    fresh_above: float = _knob(0.0, 0.0, 1.0, meaning="share of current evidence under which newer is searched for")
+    consistent: int = _switch(0, "look for contradictions in the evidence and settle them")
+    clarify_above: float = _knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
+    search_claims: int = _switch(0, "search once more for a claim that has no support")
+    follow: int = _switch(1, "write look-ups anew that wait for what others find")
+    document_weight: float = _knob(0.0, 0.0, 0.8, step=0.2, meaning="share of a score from its document's best")
+
+
+class Policy(dspy.Module):
+    """The loop's knobs, one for each field of `Tuning`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for one in fields(Tuning):
+            setattr(self, one.name, Knob(**one.metadata[KNOB]))
+
+    def tuning(self) -> Tuning:
+        """Return the values now, frozen."""
+        return Tuning(**{name: getattr(self, name).value for name in Tuning.__slots__})
+
+    def turn(self, **values: float) -> None:
+        """Set several knobs by name."""
+        for name, value in values.items():
+            getattr(self, name).set(value)
+
+
+PLAIN: Mapping[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0}
+"""Plain RAG: search once, write from whatever came back."""
+
+PRESETS: Mapping[str, Mapping[str, float]] = {
+    "plain": PLAIN,
+    # One strategy after another until the evidence as a whole is good enough; then, or in the end, write.
+    "strategy-router": {"decompose": 0, "ground": 0, "filter": 0, "one_strategy": 1, "recency": 0.4, "max_rounds": 2},
+    # The chosen bases only, all in doubt; rewrite and search again; ask back when that does not help.
+    "knowledge-router": {
+        "decompose": 0,
+        "ground": 0,
+        "filter": 0,
+        "only_chosen_bases": 1,
+        "cross_below": 0.4,
+        "clarify_above": 0.3,
+        "max_rounds": 3,
+    },
+    # A fast path; else parts, the passages that help, the missing looked up, and the answer checked by claims.
+    "judge-and-ground": {"fast_above": 0.5, "search_claims": 1, "max_rounds": 3},
+    # Retrieve or answer, round by round, the next query from what was found; the last round answers.
+    "decide": {"decompose": 0, "ground": 0, "filter": 0, "max_rounds": 4},
+    # A plan of parts, each judged by itself; evidence complete, current and consistent; gains must go on.
+    "plan": {
+        "ground": 0,
+        "fast_above": 0.5,
+        "each_part": 1,
+        "fresh_above": 0.5,
+        "consistent": 1,
+        "recency": 0.4,
+        "min_gain": 0.1,
+        "max_rounds": 4,
+    },
+    # All of it that needs no labels to be trusted; `ragc compile` decides about the rest.
+    "full": {"fast_above": 0.8, "recency": 0.4},
+}
+"""What each preset (a published design) turns away from the defaults of `Policy`."""
+
+STRATEGY_OF_KIND = {"documents": "vector", "graph": "graph", "tables": "tables", "web": "web"}
+"""The strategy that a source of a kind is searched by."""
+
+FRESH = "web"
+"""The strategy whose sources are newer than the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way of looking up: the sources it searches, and the part score it goes by (empty: the usual fusion)."""
+
+    name: str
+    sources: tuple[str, ...]
+    part: str = ""
+
+
+def offer_strategies(cards: Iterable[SourceCard]) -> tuple[Strategy, ...]:
+    """Return the strategies that these sources allow, in the order of their first source."""
+    by_name: dict[str, list[str]] = {}
+    for card in cards:
+        by_name.setdefault(STRATEGY_OF_KIND.get(card.kind, card.kind), []).append(card.name)
+    return tuple(Strategy(name, tuple(sources)) for name, sources in by_name.items())
+
+
+def order_strategies(
+    strategies: Sequence[Strategy], likely: Mapping[str, float], timely: bool, recency: float
+) -> tuple[Strategy, ...]:
+    """Sort by the probability of the likeliest source; a timely question lifts the fresh strategy by `recency`."""
+
+    def promise(strategy: Strategy) -> float:
+        lift = recency if timely and strategy.name == FRESH else 0.0
+        return max((likely.get(name, 0.0) for name in strategy.sources), default=0.0) + lift
+
+    return tuple(sorted(strategies, key=lambda strategy: -promise(strategy)))
+
+
+Setting = dict[str, float]
+"""A value for each parameter, by name: `policy.k`, `judge.relevance:relevant`, `classifier.route:route=simple`,
+`generator.answer#instructions`; of a Score output the cut from which it is level 2: `grader.grade:quality>2`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One parameter's name, range and scale; `nominal` numbers are names, of which none is nearer than another."""
+
+    name: str
+    low: float
+    high: float
+    integral: bool = False
+    log: bool = False
+    step: float | None = None
+    nominal: bool = False
+
+
+@dataclass(slots=True)
+class Candidates:
+    """Signatures (which differ in their instructions) and sets of demonstrations that a predictor may be given.
+
+    A search puts one on a predictor, as its `candidates`. It is never saved: what is chosen becomes the predictor's.
+    """
+
+    signatures: Sequence[Any]
+    demonstrations: Sequence[list[dict[str, Any]]]
+    signature: int = 0
+    shown: int = 0
+
+    def choose(self, predictor: dspy.Predict) -> None:
+        """Give the predictor what was chosen."""
+        predictor.signature = self.signatures[self.signature]
+        predictor.demos = self.demonstrations[self.shown]
+
+    def dimensions(self, name: str) -> list[Dimension]:
+        """Return one dimension for each kind of which there is a choice."""
+        sizes = ((INSTRUCTIONS, len(self.signatures)), (DEMONSTRATIONS, len(self.demonstrations)))
+        return [Dimension(name + kind, 0, n - 1, integral=True, nominal=True) for kind, n in sizes if n > 1]
+
+
+def is_candidate(name: str) -> bool:
+    """Tell whether a parameter is a choice among candidates, which a sealed program no longer has."""
+    return name.endswith((INSTRUCTIONS, DEMONSTRATIONS))
+
+
+class ProgramParameters:
+    """The parameters of a program, found once by walking it: knobs, decision thresholds, weights and candidates.
+
+    The program must keep its predictors; their demonstrations and candidates may be exchanged.
+    """
+
+    def __init__(self, program: dspy.Module) -> None:
+        self.dimensions: list[Dimension] = []
+        self._slots: dict[str, tuple[Callable[[], float], Callable[[float], None]]] = {}
+        self._predictors: list[dspy.Predict] = []
+        for name, parameter in program.named_parameters():
+            if isinstance(parameter, Knob):
+                knob = parameter
+                of_knob = Dimension(name, knob.low, knob.high, knob.integral, knob.log, knob.step)
+                self._add(of_knob, partial(getattr, knob, "value"), partial(_set_knob, knob))
+            elif isinstance(parameter, dspy.Predict):
+                self._predictors.append(parameter)
+                self._add_decisions(name, parameter)
+                self._add_candidates(name, parameter)
+
+    def read(self) -> Setting:
+        """Return the values now."""
+        return {name: read() for name, (read, _) in self._slots.items()}
+
+    def apply(self, setting: Mapping[str, float]) -> None:
+        """Set the values; names the program does not have are ignored, so that an older setting can start a search."""
+        for name, value in setting.items():
+            if name in self._slots:
+                self._slots[name][1](value)
+        for predictor in self._predictors:
+            if candidates := getattr(predictor, "candidates", None):
+                candidates.choose(predictor)
+
+    def _add(self, dimension: Dimension, read: Callable[[], float], write: Callable[[float], None]) -> None:
+        self.dimensions.append(dimension)
+        self._slots[dimension.name] = read, write
+
+    def _add_decisions(self, name: str, predictor: dspy.Predict) -> None:
+        for output, one in predictor.signature.output_fields.items():
+            kind: Any = decision_type(one)
+            if kind is None:
+                continue
+            if issubclass(kind, Noul):
+                of_noul = Dimension(f"{name}:{output}", LEAST, MOST)
+                self._add(
+                    of_noul, partial(_read_threshold, predictor, output), partial(_set_threshold, predictor, output)
+                )
+            elif issubclass(kind, Choice):
+                # One label's weight is fixed: only ratios count.
+                for label in [str(v) for v in get_args(kind.model_fields["value"].annotation)][1:]:
+                    of_label = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True)
+                    slot = (predictor, output, label)
+                    self._add(of_label, partial(_read_weight, *slot), partial(_set_weight, *slot))
+            elif issubclass(kind, Score):
+                # Each cut stays between its two levels, so that they are in order whatever is tried.
+                for n in range(len(kind.criteria()) - 1):
+                    of_cut = Dimension(f"{name}:{output}{LEVEL}{n + 1}", n + LEAST, n + MOST)
+                    self._add(of_cut, partial(_read_cut, predictor, output, n), partial(_set_cut, predictor, output, n))
+
+    def _add_candidates(self, name: str, predictor: dspy.Predict) -> None:
+        if candidates := getattr(predictor, "candidates", None):
+            for one in candidates.dimensions(name):
+                chosen = "signature" if one.name.endswith(INSTRUCTIONS) else "shown"
+                self._add(one, partial(_read_candidate, predictor, chosen), partial(_set_candidate, predictor, chosen))
+
+
+def find_dimensions(program: dspy.Module) -> list[Dimension]:
+    """Return every parameter of the program, in the order of the walk."""
+    return ProgramParameters(program).dimensions
+
+
+def read_setting(program: dspy.Module) -> Setting:
+    """Return the value of every parameter of the program."""
+    return ProgramParameters(program).read()
+
+
+def apply_setting(program: dspy.Module, setting: Mapping[str, float]) -> None:
+    """Set the parameters named in `setting`; names the program does not have are ignored."""
+    ProgramParameters(program).apply(setting)
+
+
+def cuts_of(predictor: dspy.Predict, output: str) -> list[float]:
+    """Return where the levels of a Score output begin: half-way between two where nothing else is set."""
+    levels = len(decision_type(predictor.signature.output_fields[output]).criteria())
+    return list(predictor.fields.get(output, {}).get("cuts") or (n + 0.5 for n in range(levels - 1)))
+
+
+def _set_knob(knob: Knob, value: float) -> None:
+    if value != knob.value:
+        knob.set(min(max(value, knob.low), knob.high))
+
+
+def _read_threshold(predictor: dspy.Predict, output: str) -> float:
+    return float(predictor.fields.get(output, {}).get("threshold", 0.5))
+
+
+def _set_threshold(predictor: dspy.Predict, output: str, value: float) -> None:
+    predictor.fields.setdefault(output, {})["threshold"] = float(value)
+
+
+def _read_weight(predictor: dspy.Predict, output: str, label: str) -> float:
+    return float(predictor.fields.get(output, {}).get("weights", {}).get(label, 1.0))
+
+
+def _set_weight(predictor: dspy.Predict, output: str, label: str, value: float) -> None:
+    predictor.fields.setdefault(output, {}).setdefault("weights", {})[label] = float(value)
+
+
+def _read_cut(predictor: dspy.Predict, output: str, n: int) -> float:
+    return cuts_of(predictor, output)[n]
+
+
+def _set_cut(predictor: dspy.Predict, output: str, n: int, value: float) -> None:
+    cuts = cuts_of(predictor, output)
+    cuts[n] = float(value)
+    predictor.fields.setdefault(output, {})["cuts"] = cuts
+
+
+def _read_candidate(predictor: dspy.Predict, chosen: str) -> float:
+    return int(getattr(predictor.candidates, chosen))
+
+
+def _set_candidate(predictor: dspy.Predict, chosen: str, value: float) -> None:
+    setattr(predictor.candidates, chosen, int(value))

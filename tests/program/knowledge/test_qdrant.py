@@ -1,0 +1,268 @@
+"""A Qdrant collection finds what the array finds: in a folder, on a stand-in server, on a real one at QDRANT_URL."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from qdrant_client import QdrantClient
+from qdrant_server import KEY, qdrant_server
+from word_embedder import WordEmbedder
+
+from program.errors import KnowledgeError
+from program.knowledge.index.build import IndexReport, IndexSettings, build_index
+from program.knowledge.index.keywords import QdrantKeywords
+from program.knowledge.index.vectors import (
+    ArrayVectors,
+    QdrantVectors,
+    Selection,
+    best_rows,
+    connect_server,
+    open_qdrant,
+)
+from program.knowledge.ingest.folder import BaseSpec
+from program.knowledge.library import Library
+from program.passage import NO_FILTERS, Filters, Passage, keyword_text
+
+QUESTION = "how many days until a yearly plan is refunded"
+DAYS = [None, date(2024, 5, 1), date(2025, 6, 30), date(2026, 11, 3)]
+PASSAGES = [
+    Passage(
+        id=f"{base}/{n}",
+        source=base,
+        title="t",
+        text="x",
+        as_of=DAYS[n % 4],
+        authority=1 + n % 3,
+        attributes={"team": f"Team {n % 5}"} if n % 2 else {},
+    )
+    for base in ("product", "billing", "web")
+    for n in range(40)
+]
+FILTERS = [
+    NO_FILTERS,
+    Filters(min_authority=3),
+    Filters(not_before=date(2025, 6, 30)),
+    Filters(not_after=date(2025, 6, 30)),
+    Filters(not_before=date(2024, 1, 1), not_after=date(2025, 12, 31), min_authority=2),
+    Filters(not_before=date(2030, 1, 1)),
+    Filters(attributes=(("team", "team 3"),)),
+    Filters(min_authority=2, attributes=(("team", "Team 1"), ("team", "team 1"))),
+    Filters(attributes=(("city", ""),)),
+]
+SELECTION = Selection(PASSAGES)
+
+
+def unit(rows: int, seed: int) -> np.ndarray:
+    made = np.random.default_rng(seed).standard_normal((rows, 24)).astype(np.float32)
+    return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True))
+
+
+MATRIX = unit(len(PASSAGES), 1)
+
+
+@pytest.fixture(scope="module")
+def folder_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantVectors]:
+    folder = tmp_path_factory.mktemp("qdrant")
+    with open_qdrant(folder=folder) as client:
+        QdrantVectors(client, "passages").write_rows(MATRIX, SELECTION, [p.id for p in PASSAGES])
+    with open_qdrant(folder=folder) as client:  # read back from the disk
+        yield QdrantVectors(client, "passages")
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+@pytest.mark.parametrize("base", [None, "product", "web"])
+def test_a_folder_finds_the_rows_of_the_array_under_every_filter(
+    folder_store: QdrantVectors, base: str | None, filters: Filters
+) -> None:
+    array = ArrayVectors(MATRIX, SELECTION)
+    admitted = [n for n, p in enumerate(PASSAGES) if base in (None, p.source) and filters.admits(p)]
+    assert SELECTION.admitted_rows(base, filters).tolist() == admitted
+    for query in unit(3, 2):
+        expected, found = array.search(query, 7, base, filters), folder_store.search(query, 7, base, filters)
+        assert [row for row, _ in found] == [row for row, _ in expected]
+        np.testing.assert_allclose([c for _, c in found], [c for _, c in expected], atol=3e-6)
+
+
+def test_similarities_are_the_cosines_of_just_those_rows(folder_store: QdrantVectors) -> None:
+    query, rows = unit(1, 3)[0], [70, 3, 99]
+    for store in (folder_store, ArrayVectors(MATRIX, SELECTION)):
+        np.testing.assert_allclose(store.similarities(query, rows), MATRIX[rows] @ query, atol=3e-6)
+        assert store.similarities(query, []) == []
+        assert store.search(query, 0) == []
+    with pytest.raises(KnowledgeError, match=r"no knowledge base 'legal'"):
+        ArrayVectors(MATRIX, SELECTION).search(query, 3, "legal")
+
+
+def test_a_collection_says_what_it_holds(folder_store: QdrantVectors) -> None:
+    assert folder_store.holds_rows(len(PASSAGES)) and not folder_store.holds_rows(3)
+    points, _ = folder_store.client.scroll("passages", limit=200)
+    assert {p.id: (p.payload["base"], p.payload["passage"]) for p in points} == {
+        row: (p.source, p.id) for row, p in enumerate(PASSAGES)
+    }
+    with open_qdrant() as client:
+        store = QdrantVectors(client, "few")
+        store.write_rows(MATRIX, SELECTION, [p.id for p in PASSAGES])
+        store.delete_collection()
+        assert not store.holds_rows(len(PASSAGES))
+
+
+@settings(max_examples=60)
+@given(arrays(np.float64, 30, elements=st.sampled_from([0.0, 0.25, 0.5, 1.0])), st.integers(0, 40))
+def test_the_best_rows_are_those_of_a_full_sort_with_the_lower_row_first(scores: np.ndarray, k: int) -> None:
+    rows = np.arange(5, 30)
+    assert best_rows(scores, rows, k) == sorted(rows.tolist(), key=lambda row: (-scores[row], row))[:k]
+
+
+REPLIES = {
+    "closed": b"",
+    "cut": b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"result": {',
+    "a page": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>",
+    "overloaded": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+def test_a_server_that_is_lost_in_the_middle_of_a_reply_is_an_error_without_its_password(reply: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with server.accept()[0] as caller:
+                        caller.recv(65536)
+                        caller.sendall(REPLIES[reply])
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://user:secret@127.0.0.1:{server.getsockname()[1]}"
+        store = QdrantVectors(connect_server(url), "passages", url)
+        for ask in (lambda: store.search(MATRIX[0], 5), lambda: store.score_words({0: 1.0}, [1])):
+            with pytest.raises(KnowledgeError, match=r"Qdrant in 127.0.0.1:\d+ did not do as asked") as caught:
+                ask()
+            assert "secret" not in str(caught.value)
+
+
+class Server:
+    """An index filled to a server, and opened with it or without."""
+
+    def __init__(self, url: str, store: QdrantClient, bases: list[BaseSpec], folder: Path) -> None:
+        self.url, self.store, self.bases, self.folder = url, store, bases, folder
+
+    def build(self, above: int = 100, bases: list[BaseSpec] | None = None) -> IndexReport:
+        return build_index(bases or self.bases, self.folder, WordEmbedder(), settings=IndexSettings(self.url, above))
+
+    def open(self, above: int = 100) -> Library:
+        return Library.open(self.bases, self.folder, WordEmbedder(), settings=IndexSettings(self.url, above))
+
+    def near(self) -> Library:
+        return Library.open(self.bases, self.folder, WordEmbedder())
+
+    def drop(self) -> None:
+        for place in self.folder.glob("gen-*"):
+            self.store.delete_collection(place.name)
+
+
+@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.server)])
+def server(
+    request: pytest.FixtureRequest, bases: list[BaseSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Server]:
+    folder = tmp_path / "index"
+    if request.param == "real":
+        url = os.environ.get("QDRANT_URL", "")  # `docker compose up -d qdrant` starts one
+        if not url:
+            pytest.skip("QDRANT_URL is not set")
+        real = Server(url, connect_server(url), bases, folder)
+        yield real
+        real.drop()
+    else:
+        monkeypatch.setenv("QDRANT_API_KEY", KEY)
+        with qdrant_server() as (url, store):
+            yield Server(url, store, bases, folder)
+
+
+@pytest.mark.parametrize("filters", [Filters(), Filters(min_authority=3)])
+def test_a_search_on_the_server_finds_what_a_search_in_the_folder_finds(server: Server, filters: Filters) -> None:
+    server.build()
+    far, near = server.open(), server.near()
+    assert far.index is not None and isinstance(far.index.vectors, QdrantVectors) and not far.searches_here(["product"])
+    for depth in (2, 60):
+        here, there = (library.search(QUESTION, k=5, depth=depth, filters=filters) for library in (near, far))
+        assert [p.id for p in there] == [p.id for p in here]
+        assert [p.score for p in there] == pytest.approx([p.score for p in here], abs=1e-3)
+
+
+@pytest.mark.parametrize("filters", [Filters(), Filters(min_authority=3)])
+def test_past_the_bound_words_are_searched_on_the_server_by_bm25_under_its_idf(
+    server: Server, filters: Filters
+) -> None:
+    server.build(above=0)
+    far, near = server.open(above=0), server.near()
+    assert far.index is not None and isinstance(far.index.lexical, QdrantKeywords)
+    here, there = (lib.search(QUESTION, k=5, weight=0.0, graph=0.0, filters=filters) for lib in (near, far))
+    # Of so few passages many words are in half, which BM25 takes for no match and Qdrant's IDF does not.
+    assert {p.id for p in there if p.score > 0} >= {p.id for p in here if p.score > 0} > set()
+    assert there[0].id == here[0].id and all(filters.admits(p) for p in there)
+    assert far.search("zyzzyva", k=5, weight=0.0, graph=0.0)[0].scores["keyword"] == 0
+    index, (k1, b) = far.index, (1.5, 0.75)
+    texts = [index.keywords.split_text(keyword_text(p)) for p in index.passages]
+    mean = sum(map(len, texts)) / len(texts)
+    expected = [0.0] * len(texts)
+    for term in index.keywords.split_text(QUESTION):
+        holding = sum(term in text for text in texts)
+        idf = math.log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
+        for row, text in enumerate(texts):
+            f = text.count(term)
+            expected[row] += idf * f * (k1 + 1) / (f + k1 * (1 - b + b * len(text) / mean)) if f else 0.0
+    assert index.lexical.scores(QUESTION, range(len(texts))) == pytest.approx(expected, abs=1e-4)
+
+
+def test_indexing_fills_the_server_once_and_drops_what_no_reader_needs(server: Server, knowledge: Path) -> None:
+    assert not server.build().unchanged
+    assert server.build().unchanged
+    with pytest.raises(KnowledgeError, match=r"does not hold this index.*ragc index"):
+        server.open(above=0)  # it was filled without words
+    assert not server.build(above=0).unchanged
+    server.open(above=0)
+    for n in range(3):
+        (knowledge / f"product/new{n}.md").write_text(f"# New {n}\n\nText {n}.\n")
+        server.build()
+    names = {c.name for c in server.store.get_collections().collections if c.name.startswith("gen-")}
+    assert names >= {p.name for p in server.folder.glob("gen-*")} and len(list(server.folder.glob("gen-*"))) == 2
+
+
+def test_a_server_that_lost_the_index_is_named_and_filled_again(server: Server) -> None:
+    server.build()
+    library = server.open()
+    server.drop()
+    with pytest.raises(KnowledgeError, match=r"Qdrant in .* did not do as asked.*ragc index"):
+        library.search(QUESTION)
+    with pytest.raises(KnowledgeError, match=r"does not hold this index.*ragc index"):
+        server.open()
+    report = server.build()
+    assert not report.unchanged and report.embedded == 0
+    assert server.open().search(QUESTION)
+
+
+def test_a_refused_key_is_an_error_and_leaves_the_last_index(
+    server: Server, knowledge: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = server.build()
+    (knowledge / "product/new.md").write_text("# New\n\nText.\n")
+    if os.environ.get("QDRANT_API_KEY") != KEY:
+        pytest.skip("the real server takes every key")
+    monkeypatch.setenv("QDRANT_API_KEY", "wrong")
+    with pytest.raises(KnowledgeError, match="QDRANT_API_KEY"):
+        server.build()
+    monkeypatch.setenv("QDRANT_API_KEY", KEY)
+    assert server.open().index_digest == first.index_digest
