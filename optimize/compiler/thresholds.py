@@ -15,7 +15,7 @@ import numpy as np
 
 from optimize.compiler.demonstrations import Demonstration, learns, thin_out
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import Floats, Scoring, best_row, gain_out_of_fold, survives
+from optimize.compiler.scoring import Floats, Scoring, best_row, gain_out_of_fold
 from optimize.compiler.spending import Caps, Spending
 from program.errors import BudgetStop
 from program.loop.decisions import Decision, is_decision, is_undecided
@@ -33,8 +33,8 @@ SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 """Places in the range of a threshold at which it is swept."""
 COUNTED = 5
 """Values of a count, or of a knob with steps, that are swept at most."""
-PREVIEW = 3
-"""Every so manieth question is tried first: a value that gains nothing there is given up."""
+PREVIEW, FEW = 3, 60
+"""Every so manieth question is tried first, where there are more than FEW; without gain there a value is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def sweep(
     start: Setting,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Sweeps:
-    """Return the start with each knob at the value of most utility, where that gain survives out of fold.
+    """Return the start with each knob at the value of most utility, where that gains out of fold.
 
     One knob at a time over its grid; a knob that was moved stays so for those after it. What a cap leaves no room for
     stays as it is.
@@ -239,7 +239,7 @@ def sweep(
             if matters:
                 effective.append(dimension.name)
             gain = gain_out_of_fold(table, topics, range(len(topics)))
-            if survives(gain, topics) and (best := best_row(table)):
+            if np.nansum(gain) > 0 and (best := best_row(table)):
                 setting[dimension.name] = values[best - 1]
                 gains[dimension.name] = float(np.nanmean(gain))
     return Sweeps(setting, gains, tuple(effective))
@@ -251,7 +251,7 @@ def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> t
     A value without gain on a preview of the questions is given up.
     """
     before = scoring(setting).utility
-    preview = range(0, len(before), PREVIEW)
+    preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
     promising, matters = [], False
     for value in grid_of(dimension, setting[dimension.name]):
         gain = scoring({**setting, dimension.name: value}, preview).utility[preview] - before[preview]
