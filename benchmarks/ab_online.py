@@ -9,7 +9,6 @@ the usual z-test looked at as often, and the same confidence sequence on request
 
 from __future__ import annotations
 
-import argparse
 import math
 import tempfile
 import time
@@ -17,13 +16,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from figures import Figure, figure, show
+from figures import Figure, figure, run_benchmark
 from numpy.typing import NDArray
 
 from optimize.abtest.arm_statistics import MISMATCH, merge_rows
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
-from program.serve.experiment_design import ArmDesign, Assignment, Design
-from program.serve.exposures import ExposureLog, read_rows
+from program.serve.experiment_store import ArmDesign, Assignment, Design, ExposureLog, read_exposures
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05
@@ -160,7 +158,7 @@ def mismatches(share: float, runs: int, seed: int, *, units: int = 10_000) -> fl
     for rng in chunks(runs, seed):
         second = (rng.random((CHUNK, units)) < share).cumsum(1)
         counts = np.stack([np.arange(1, units + 1) - second, second], -1)
-        found += int((log_e_multinomial(counts, [1, 1]) >= math.log(MISMATCH)).any(1).sum())
+        found += int((log_e_multinomial(counts, [1, 1]) >= MISMATCH).any(1).sum())
     return found / runs
 
 
@@ -201,7 +199,7 @@ def logs(n: int) -> list[Figure]:
             log.append("outcome", request=f"t{i}", values={"resolved": 1.0})
         written = (time.process_time() - began) / n * 1e6
         began = time.process_time()
-        units = len(merge_rows(design, read_rows(log.path)).units)
+        units = len(merge_rows(design, read_exposures(log.path)).units)
         merged = time.process_time() - began
     return [
         figure("logging: microseconds of processor an answer", written, "reported", n),
@@ -209,33 +207,29 @@ def logs(n: int) -> list[Figure]:
     ]
 
 
-def figures(quick: bool) -> Iterator[Figure]:
-    runs = 200 if quick else 2000
-    bar = "<= 0.05"
-    yield figure("A/A 50/50, p .70", verdicts(rates(0.7), runs, 1)[0], bar, runs)
-    yield figure("A/A 90/10, p .95", verdicts(rates(0.95), runs, 2, weight=0.1)[0], bar, runs)
-    yield figure("A/A 90/10, p .99", verdicts(rates(0.99), runs, 3, weight=0.1)[0], bar, runs)
+def measure(quick: bool) -> Iterator[Figure]:
+    runs, few, bar = (200, 100, "<= 0.05") if quick else (2000, 500, "<= 0.05")
+    for seed, name, draw, settings in (
+        (1, "50/50, p .70", rates(0.7), {}),
+        (2, "90/10, p .95", rates(0.95), {"weight": 0.1}),
+        (3, "90/10, p .99", rates(0.99), {"weight": 0.1}),
+        (5, "lognormal (sigma 2), 50/50", lognormal(2), {"binary": False}),
+        (6, "lognormal (sigma 2), 90/10", lognormal(2), {"weight": 0.1, "binary": False}),
+        (7, "lognormal (sigma 1), 90/10", lognormal(1), {"weight": 0.1, "binary": False}),
+        (8, "four arms, p .70", rates(0.7), {"weight": 0.25, "arms": 4}),
+    ):
+        yield figure(f"A/A {name}", verdicts(draw, runs, seed, **settings)[0], bar, runs)
     by_user, by_request, by_guard = returning(runs, 4)
     yield figure("A/A returning users, by user", by_user, bar, runs)
-    yield figure("A/A lognormal (sigma 2), 50/50", verdicts(lognormal(2), runs, 5, binary=False)[0], bar, runs)
-    yield figure(
-        "A/A lognormal (sigma 2), 90/10", verdicts(lognormal(2), runs, 6, weight=0.1, binary=False)[0], bar, runs
-    )
-    yield figure(
-        "A/A lognormal (sigma 1), 90/10", verdicts(lognormal(1), runs, 7, weight=0.1, binary=False)[0], bar, runs
-    )
-    yield figure("A/A four arms, p .70", verdicts(rates(0.7), runs, 8, weight=0.25, arms=4)[0], bar, runs)
-    yield figure("control: A/A z-test looked at as often", peeked_z(runs, 9), "> 0.15", runs)
+    yield figure("A/A guard, returning users, one bad answer", by_guard, bar, runs)
     yield figure("control: A/A returning users, by request", by_request, "> 0.2", runs)
-    few = 100 if quick else 500
+    yield figure("control: A/A z-test looked at as often", peeked_z(runs, 9), "> 0.15", runs)
+    for seed, kept in ((11, 0.9), (12, 0.99)):
+        called, _ = evidence((1 - kept, 1 - kept), runs, seed, weight=0.1, units=UNITS)
+        yield figure(f"A/A guard 90/10, kept by {kept}", called, bar, runs)
     power, median = verdicts(rates(0.7, 0.05), few, 10, units=10_000)
     yield figure("power at 10,000 users, .70 against .75", power, ">= 0.95", few)
     yield figure("users until then, median", median, "reported", few)
-    yield figure("A/A guard 90/10, kept by .90", evidence((0.1, 0.1), runs, 11, weight=0.1, units=UNITS)[0], bar, runs)
-    yield figure(
-        "A/A guard 90/10, kept by .99", evidence((0.01, 0.01), runs, 12, weight=0.1, units=UNITS)[0], bar, runs
-    )
-    yield figure("A/A guard, returning users, one bad answer", by_guard, bar, runs)
     found, median = evidence((0.01, 0.03), few, 13, weight=0.1, units=10_000)
     yield figure("guard 90/10 broken by .01 against .03: found by 10,000", found, "reported", few)
     yield figure("users until then, median", median, "reported", few)
@@ -245,13 +239,5 @@ def figures(quick: bool) -> Iterator[Figure]:
     yield from logs(10_000 if quick else 100_000)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="under a minute: a tenth of the runs")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    show(figures(options.quick), options.json)
-
-
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, measure)

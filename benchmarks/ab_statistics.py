@@ -12,13 +12,11 @@ of the same kind print, on average.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
-from figures import Figure, figure, show
+from figures import Figure, figure, run_benchmark
 from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
 
@@ -65,7 +63,7 @@ SCENES = (
 POWERED = (*SCENES, Scene("50 independent questions", 50, 1, ""), Scene("13 topics of 8", 13, 8, ""))
 
 
-def equal_versions(scene: Scene, runs: int, utility: bool = False) -> list[Figure]:
+def equal_versions(scene: Scene, runs: int, utility: bool) -> Iterator[Figure]:
     """False positives, coverage of the interval, and (with topics) the false positives of a test that ignores them."""
     rng, rejected, covered, naive = np.random.default_rng(7), 0, 0, 0
     for run in range(runs):
@@ -75,14 +73,11 @@ def equal_versions(scene: Scene, runs: int, utility: bool = False) -> list[Figur
         covered += test.ci[0] <= 0 <= test.ci[1]
         naive += ttest_1samp(found, 0).pvalue < 0.05
     kind, bar = ("utility", "<= 0.06") if utility else ("right or wrong", scene.false_positives)
-    figures = [
-        figure(f"A/A false positives, {scene.name}, {kind}", rejected / runs, bar, runs),
-        figure(f"coverage of the 95 % interval, {scene.name}, {kind}", covered / runs, "0.93 to 0.97", runs),
-    ]
+    yield figure(f"A/A false positives, {scene.name}, {kind}", rejected / runs, bar, runs)
+    yield figure(f"coverage of the 95 % interval, {scene.name}, {kind}", covered / runs, "0.93 to 0.97", runs)
     if scene.each > 1:
         name = f"control that must fail: t-test without topics, {scene.name}, {kind}"
-        figures.append(figure(name, naive / runs, ">= 0.1", runs))
-    return figures
+        yield figure(name, naive / runs, ">= 0.1", runs)
 
 
 def power_at_the_detectable_difference(scene: Scene, runs: int, utility: bool) -> Figure:
@@ -102,25 +97,14 @@ def power_at_the_detectable_difference(scene: Scene, runs: int, utility: bool) -
     return figure(name, hits / runs, "0.75 to 0.85", runs)
 
 
-def offline_figures(runs: int) -> list[Figure]:
-    """Every figure of the offline test."""
-    figures: list[Figure] = []
-    measures: list[Callable[[], list[Figure]]] = [
-        partial(equal_versions, scene, runs, utility) for scene in SCENES for utility in KINDS
-    ]
-    for measure in measures:
-        figures += measure()
-    return figures + [power_at_the_detectable_difference(scene, runs, kind) for scene in POWERED for kind in KINDS]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"under a minute: {QUICK_RUNS} runs of each")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    figures = offline_figures(QUICK_RUNS if options.quick else RUNS)
-    show(figures, options.json)
+def measure(runs: int) -> Iterator[Figure]:
+    for scene in SCENES:
+        for utility in KINDS:
+            yield from equal_versions(scene, runs, utility)
+    for scene in POWERED:
+        for utility in KINDS:
+            yield power_at_the_detectable_difference(scene, runs, utility)
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, lambda quick: measure(QUICK_RUNS if quick else RUNS))

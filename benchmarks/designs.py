@@ -1,6 +1,6 @@
 """Every published design as a preset of the one program, plain RAG and the compiled version, on the same questions.
 
-    python benchmarks/designs.py [--quick] [--json] [--project data/tallowgate] [--split dev]
+    python benchmarks/designs.py [--quick] [--json]
 
 Quality and calls come from one record that all presets share: what one has asked is not asked again for the
 next. Time and tokens come from live runs on a sample, the designs taking turns question by question. The
@@ -10,14 +10,12 @@ that version's demonstrations and thresholds. A version that does not fit this c
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-from figures import Figure, figure, show
+from figures import ROOT, Figure, figure, run_benchmark
 
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
@@ -69,27 +67,27 @@ class Design:
         return found | {f"p{at} s": (float(np.percentile(self.seconds, at)), timed) for at in (50, 95)}
 
 
-def designs(project: Project) -> list[Design]:
-    """The presets over one library and its models, and the compiled version when there is one that fits."""
-    made = [_preset(open_program(project), name) for name in PRESETS]
+def open_designs(project: Project) -> list[Design]:
+    """Open the presets over one library and its models, and the compiled version when there is one that fits."""
+    made = [turn_preset(open_program(project), name) for name in PRESETS]
     try:
         compiled = load(f"{project.name}@latest", artifacts=project.artifacts, project=project.folder)
     except RagcError as error:
         print(f"{COMPILED} is left out: {error}", file=sys.stderr)
         return made
-    made += [_preset(compiled, name, f"{name} (compiled deciders)") for name in PRESETS if name != "plain"]
+    made += [turn_preset(compiled, name, f"{name} (compiled deciders)") for name in PRESETS if name != "plain"]
     return [*made, Design(COMPILED, compiled)]
 
 
-def _preset(of: AgenticRAG, name: str, title: str = "") -> Design:
+def turn_preset(of: AgenticRAG, name: str, title: str = "") -> Design:
     program = of.deepcopy()
     defaults = {knob: getattr(program.policy, knob).default for knob in type(program.tuning()).__slots__}
     program.policy.turn(**{**defaults, **PRESETS[name]})
     return Design(title or name, program)
 
 
-def measure(found: Sequence[Design], questions: Sequence[LabelledQuestion], project: Project, timed: int) -> None:
-    """Fills in each design's answers, grades, times and tokens."""
+def ask_designs(found: Sequence[Design], questions: Sequence[LabelledQuestion], project: Project, timed: int) -> None:
+    """Fill in each design's answers, grades, times and tokens."""
     record = Record()
     for design in found:
         replay = Replay(design.program, record)
@@ -106,8 +104,8 @@ def measure(found: Sequence[Design], questions: Sequence[LabelledQuestion], proj
             design.tokens.append(usage.tokens_in + usage.tokens_out)
 
 
-def goals(compiled: Design, plain: Design) -> list[Figure]:
-    """What the compiled version is held to."""
+def check_goals(compiled: Design, plain: Design) -> list[Figure]:
+    """Return what the compiled version is held to."""
 
     def share(of: Callable[[LabelledQuestion], bool], did: Callable[[Answer], bool]) -> tuple[float, int]:
         hits = [did(answer) for question, answer in compiled.asked if of(question)]
@@ -134,36 +132,21 @@ def goals(compiled: Design, plain: Design) -> list[Figure]:
     return [figure(name, value, bar, n) for name, bar, (value, n) in held]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} questions, and no preset over compiled deciders")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--project", type=Path, default=Path("data/tallowgate"))
-    parser.add_argument("--split", default="dev")
-    options = parser.parse_args()
-    project = Project.open(options.project)
-    questions = split_questions(read_labelled(project.labelled))[options.split]
-    found = designs(project)
-    if options.quick:
+def measure(quick: bool) -> Iterator[Figure]:
+    project = Project.open(ROOT / "data" / "tallowgate")
+    questions = split_questions(read_labelled(project.labelled))["dev"]
+    found = open_designs(project)
+    if quick:
         questions = questions[:: max(1, len(questions) // QUICK)][:QUICK]
         found = [design for design in found if "(" not in design.name]
-    measure(found, questions, project, TIMED_QUICK if options.quick else TIMED)
-    by_name = {design.name: design for design in found}
-    held = goals(by_name[COMPILED], by_name["plain"]) if COMPILED in by_name else []
-    if options.json:
-        reported = [
-            figure(f"{design.name}: {title}", value, "reported", n)
-            for design in found
-            for title, (value, n) in design.row().items()
-        ]
-        show([*reported, *held], as_json=True)
-        return
-    print(f"{len(questions)} questions ({options.split})")
-    print(f"{'design':<38}" + "".join(f"{title:>9}" for title in found[0].row()))
+    ask_designs(found, questions, project, TIMED_QUICK if quick else TIMED)
     for design in found:
-        print(f"{design.name:<38}" + "".join(f"{value:>9.3f}" for value, _ in design.row().values()))
-    show(held, as_json=False)
+        for title, (value, n) in design.row().items():
+            yield figure(f"{design.name}: {title}", value, "reported", n)
+    by_name = {design.name: design for design in found}
+    if COMPILED in by_name:
+        yield from check_goals(by_name[COMPILED], by_name["plain"])
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, measure)

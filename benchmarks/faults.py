@@ -1,199 +1,125 @@
-"""Language models under fire: faults, a dead server, a crowd, first tokens, memory, and a cascade.
+"""Language models under fire: each fault of a server in turn, all at once, and a server that is gone for a while.
 
-    python benchmarks/faults.py [--quick] [--json] [--only NAME[,NAME]]
+    python benchmarks/faults.py [--quick] [--json]
 
-The server is the stand-in of tests/support/provider.py, in a process of its own as a real one is, spoken to through
-LiteLLM and HTTP. It keeps its own books of calls and tokens, and ragc's accounting must equal them. Every question is
-different. The crowd and the stream ask a server that answers after 200 ms.
-The parts, for --only: faults, dead, crowd, torture, stream, memory, cascade.
+The server is the stand-in of tests/support/provider.py, spoken to over HTTP. It keeps its own books of calls and
+tokens, and ragc's accounting must equal them. Every question is different.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.support
-sys.path.insert(0, str(Path(__file__).parent))
+from figures import Figure, figure, run_benchmark
 
-import dspy
-from apart import serve_apart
-from cascade import cascade_figures
-from dspy.utils.exceptions import LMError
-from figures import Figure, figure, show
-from goods import AT_ONCE, Tally, ask_all, program_at, question
-from load import crowd, memory, stream
-
-from program import Outcome
-from program.models.adapter import speaking
-from program.models.catalog import Models, open_models
-from program.models.spending import spending
-from program.models.transport import CallFailed
-from program.settings import ModelSettings, ProviderSettings
+from program import Answer
+from program.loop.rag import AgenticRAG
+from tests.support.goods import ask_about, program_at
 from tests.support.provider import FAULTS, Provider, Script, serve
 from tests.support.replies import obliging
 
-TORTURE = Path(__file__).parents[1] / "tests" / "program" / "models" / "torture.jsonl"
-MODEL = "openai/stand-in"
-DECIDED: Mapping[str, Any] = {
-    "noul": {"supported": {"type": "noul", "instructions": "The passages state the claim."}},
-    "choice": {
-        "route": {"type": "choice", "instructions": "", "criteria": {"direct": "", "simple": "", "complex": ""}}
-    },
-}
-WRITTEN = {
-    "list": dspy.Signature("question -> sub_queries: list[str]", "Split."),
-    "pair": dspy.Signature("question -> missing, next_query", "Say what is missing."),
-    "text": dspy.Signature("question -> answer", "Answer."),
-}
-SHARE = 0.2
-ALL_AT_ONCE = 0.5
-PATIENCE = 90.0  # seconds more than its outage that the dead server's part may take
+SHARE, ALL_AT_ONCE = 0.2, 0.5
+AT_ONCE = 8
+SECONDS = 30.0  # that a question may take
+EMBEDDED = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
 
 
-def faults(provider: Provider, folder: Path, n: int, names: tuple[str, ...] = FAULTS) -> Iterator[Figure]:
-    """Each fault at `SHARE` in turn, then all at once at `ALL_AT_ONCE`."""
+@dataclass(slots=True)
+class Asked:
+    """What became of a lot of questions."""
+
+    answers: list[Answer] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    late: int = 0
+
+
+async def ask_all(rag: AgenticRAG, numbers: range, streamed: bool = False) -> Asked:
+    """Ask the questions, AT_ONCE at once."""
+    found, free = Asked(), asyncio.Semaphore(AT_ONCE)
+
+    async def ask(n: int) -> None:
+        async with free:
+            began = time.perf_counter()
+            try:
+                events = [event async for event in rag.stream(ask_about(n))] if streamed else []
+                found.answers.append(events[-1] if streamed else await rag.aask(ask_about(n)))
+            except Exception as error:
+                found.errors.append(f"{type(error).__name__}: {error}")
+            found.late += time.perf_counter() - began > SECONDS
+
+    await asyncio.gather(*map(ask, numbers))
+    return found
+
+
+def measure_faults(provider: Provider, folder: Path, n: int, names: tuple[str, ...]) -> Iterator[Figure]:
     mixes: dict[str, Mapping[str, float]] = {name: {name: SHARE} for name in names}
     mixes["all at once"] = dict.fromkeys(FAULTS, ALL_AT_ONCE / len(FAULTS))
     for name, mix in mixes.items():
         place = folder / name.replace(" ", "-")
-        yield from under(provider, place, name, mix, n)
-        yield from under(provider, place / "streamed", f"{name}, streamed", mix, n, streamed=True)
+        yield from measure_mix(provider, place, name, mix, n)
+        yield from measure_mix(provider, place / "streamed", f"{name}, streamed", mix, n, streamed=True)
 
 
-def under(
+def measure_mix(
     provider: Provider, folder: Path, name: str, mix: Mapping[str, float], n: int, streamed: bool = False
-) -> list[Figure]:
-    """n questions to a server with these faults; or to plain RAG, whose every request is a streamed text."""
+) -> Iterator[Figure]:
+    """Ask n questions of a server with these faults; of plain RAG where each request is a streamed text."""
     provider.follow(Script())
-    rag = program_at(
-        provider.url,
-        folder,
-        provider="call_seconds = 2\nretries = 2",
-        models='decide = "local/minilm"\nwrite = "openai/stand-in"' if streamed else "",
-    )
+    terms = "call_seconds = 2\nretries = 2"
+    rag = program_at(provider.url, folder, provider=terms, models=EMBEDDED if streamed else "", seconds=SECONDS)
     rag = rag.plain() if streamed else rag
-    rag(question(-1))  # loads what is loaded once
+    rag(ask_about(-1))  # loads what is loaded once
     provider.follow(Script(mix, seed=n))
-    tally = asyncio.run(ask_all(rag, range(n), AT_ONCE, streamed=streamed))
-    for error in tally.errors[:3]:
+    found = asyncio.run(ask_all(rag, range(n), streamed))
+    for error in found.errors[:3]:
         print(f"{name}: {error}", file=sys.stderr)
-    befell = sum(provider.faults.values())
-    figures = tally.figures(name, n, provider)
-    if streamed and "huge" in mix:  # the rest of it is not waited for, so that only the server knows what it sent
-        figures = [f for f in figures if "tokens" not in f["figure"]]
-    return [*figures, figure(f"{name}: faults that befell requests", befell, ">= 1", provider.calls)]
+    usages = [answer.usage for answer in found.answers]
+    calls, served = sum(usage.calls for usage in usages), provider.tokens_in + provider.tokens_out
+    tokens = sum(usage.tokens_in + usage.tokens_out for usage in usages)
+    yield figure(f"{name}: questions that end in an outcome", len(found.answers) / n, ">= 1", n)
+    yield figure(f"{name}: later than their deadline", found.late, "<= 0", n)
+    yield figure(f"{name}: calls counted beside the server's", abs(calls - provider.calls), "<= 0", provider.calls)
+    if not (streamed and "huge" in mix):  # the rest of it is not waited for: only the server knows what it sent
+        yield figure(f"{name}: tokens counted beside the server's", abs(tokens - served), "<= 0", served)
+    yield figure(f"{name}: faults that befell requests", sum(provider.faults.values()), ">= 1", provider.calls)
 
 
-def dead(provider: Provider, folder: Path, n: int, seconds: float) -> list[Figure]:
-    """The server is gone for a while in the middle: the circuit opens, the embedded models answer, it closes again."""
+def measure_outage(provider: Provider, folder: Path, n: int, seconds: float) -> Iterator[Figure]:
+    """The server is gone for a while in the middle: the embedded models answer, and then the model again."""
     provider.follow(Script(delay=0.01))
-    terms = "call_seconds = 2\nretries = 1\nbreaker_after = 4\nbreaker_seconds = 0.5"
-    rag = program_at(provider.url, folder / "dead", provider=terms)
-    rag(question(-1))
-    lane = rag.runtime.models.decide.lane
-
-    async def through() -> tuple[list[Tally], bool]:
-        before = await ask_all(rag, range(n // 4), AT_ONCE)
-        provider.stop()
-        until, during, at = time.perf_counter() + seconds, [], n // 4
-        while time.perf_counter() < until:
-            during.append(await ask_all(rag, range(at, at + AT_ONCE), AT_ONCE))
-            at += AT_ONCE
-        opened = lane.breaker.opened is not None
-        provider.start()
-        await asyncio.sleep(1.0)
-        after = await ask_all(rag, range(at, at + n // 4), 1)
-        return [before, *during, after], opened
-
-    tallies, opened = asyncio.run(asyncio.wait_for(through(), seconds + PATIENCE))
-    asked = n // 4 * 2 + AT_ONCE * (len(tallies) - 2)
-    ended = sum(len(tally.answers) for tally in tallies)
-    gone = [answer for tally in tallies[1:-1] for answer in tally.answers]
-    stood_in = sum(answer.outcome == Outcome.ANSWERED for answer in gone) / max(1, len(gone))
-    well = sum(not any("decided" in note for note in a.trace.path) for a in tallies[-1].answers[1:])
-    return [
-        figure("dead server: questions that end in an outcome", ended / asked, ">= 1", asked),
-        figure("dead server: exceptions", sum(len(tally.errors) for tally in tallies), "<= 0", asked),
-        figure("dead server: the circuit opened", float(opened), ">= 1", 1),
-        figure("dead server: answered meanwhile by the embedded models", stood_in, "report", len(gone)),
-        figure("dead server: served by the model again", well / max(1, n // 4 - 1), ">= 1", n // 4 - 1),
-    ]
+    rag = program_at(provider.url, folder / "outage", provider="call_seconds = 2\nretries = 1")
+    rag(ask_about(-1))
+    before = asyncio.run(ask_all(rag, range(n)))
+    provider.stop()
+    until, during, at = time.perf_counter() + seconds, [], n
+    while time.perf_counter() < until:
+        during.append(asyncio.run(ask_all(rag, range(at, at + AT_ONCE))))
+        at += AT_ONCE
+    provider.start()
+    time.sleep(1.0)
+    after = asyncio.run(ask_all(rag, range(at, at + n)))
+    gone = [answer for found in during for answer in found.answers]
+    asked = 2 * n + AT_ONCE * len(during)
+    ended = len(before.answers) + len(gone) + len(after.answers)
+    stood_in = sum(bool(answer.trace.stood_in) for answer in gone) / max(1, len(gone))
+    again = sum(not answer.trace.stood_in for answer in after.answers[1:]) / max(1, n - 1)
+    yield figure("outage: questions that end in an outcome", ended / asked, ">= 1", asked)
+    yield figure("outage: answered meanwhile with the embedded models", stood_in, "report", len(gone))
+    yield figure("outage: served by the model again", again, ">= 1", n - 1)
 
 
-def torture() -> list[Figure]:
-    """Malformed replies of the server: mended without a second call, or refused; never taken for another value."""
-    lines = [json.loads(line) for line in TORTURE.read_text(encoding="utf-8").splitlines()]
-    mendable = [line for line in lines if line["expect"] is not None]
-    mended = wrong = counted = 0
-    with serve() as provider:
-        terms = ProviderSettings(model={MODEL: {"api_base": provider.url}}, retries=0, fallback=False)
-        models = open_models(ModelSettings(decide=MODEL, write=MODEL), terms)
-        for line in lines:
-            provider.follow(Script(replies=((r"\A", line["reply"]),)))
-            got, calls = reading(models, line)
-            mended += got == line["expect"] is not None and calls == 1
-            wrong += got is not None and got != line["expect"]
-            counted += calls == provider.calls
-    return [
-        figure("torture list: mended without a second call", mended / len(mendable), ">= 0.95", len(mendable)),
-        figure("torture list: wrong values accepted", wrong, "<= 0", len(lines)),
-        figure("torture list: calls counted as the server does", counted / len(lines), ">= 1", len(lines)),
-        figure("torture list: replies", len(lines), ">= 60", len(lines)),
-    ]
-
-
-def reading(models: Models, line: Mapping[str, Any]) -> tuple[Any, int]:
-    """What a reply of the list is read as, or None when it is refused in the end; and the calls that it took."""
-    with spending() as spent:
-        try:
-            got = _value(models, line["kind"])
-        except (CallFailed, LMError):  # of an empty reply
-            got = None
-    return None if any("safe default" in note for note in spent.notes) else got, spent.calls
-
-
-def _value(models: Models, kind: str) -> Any:
-    if kind in DECIDED:
-        (answer,) = models.decide(
-            state={"instructions": "Decide.", "inputs": {"x": "y"}}, questions=DECIDED[kind]
-        ).values()
-        if "noul" in answer:
-            return answer["noul"] >= 0.5
-        return max(answer["probabilities"], key=answer["probabilities"].get)
-    with speaking(models.write):
-        return dict(dspy.Predict(WRITTEN[kind])(lm=models.write, question="x"))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer questions, under a minute")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", default="", help="some parts, with commas")
-    options = parser.parse_args()
-    quick = options.quick
-    with tempfile.TemporaryDirectory() as place, serve_apart(obliging) as at:
-        folder = Path(place)
+def measure(quick: bool) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as place, serve(Script(), obliging) as provider:
         some = ("rate_limited", "stalled") if quick else FAULTS
-        parts: dict[str, Callable[[], Iterable[Figure]]] = {
-            "faults": lambda: faults(at, folder, 12 if quick else 500, some),
-            "dead": lambda: dead(at, folder, 16 if quick else 200, 1.5 if quick else 10.0),
-            "crowd": lambda: crowd(at, folder, 40 if quick else 200, 0.2),
-            "torture": torture,
-            "stream": lambda: stream(at, folder, 5 if quick else 40),
-            "memory": lambda: memory(at, folder, 200 if quick else 20_000, 100 if quick else 2_000),
-            "cascade": lambda: cascade_figures(quick),
-        }
-        wanted = options.only.split(",") if options.only else list(parts)
-        show((one for name in wanted for one in parts[name]()), options.json)
+        yield from measure_faults(provider, Path(place), 12 if quick else 500, some)
+        yield from measure_outage(provider, Path(place), 4 if quick else 50, 1.5 if quick else 10.0)
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, measure)

@@ -1,131 +1,127 @@
-"""How near a question comes to its critical path, and many at once to what their server can do.
+"""How near a question comes to the calls that it needs, many at once to what their server can do, and the first word.
 
     python benchmarks/latency.py [--quick] [--json]
 
-A server on loopback speaks the OpenAI protocol and answers each call after 200 ms, so many at once and no more; it runs
-in a process of its own, and ragc asks it as it asks any language model. Critical path: the calls of a complex question
-that must follow each other (classify, split, judge the passages, judge the whole, write, check the claims, check the
-answer) and the search of its parts, which takes 150 ms; the search of the question itself takes as long and runs while
-the classifier thinks. The server's limit: the calls it was given, divided among its slots. The processor time of both
-sides is reported, for on a machine that is busy with other things the ratios measure these.
+The stand-in server on loopback, in a process of its own, answers each call after 200 ms, so many at once and no more.
+Beside a question stand its kinds of calls, one after the other: below 1 some overlap. The server's limit is the calls
+it was given, divided among its slots. Beside the first word of a streamed answer stands the server's own first word.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
-import sys
+import statistics
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.managers import BaseManager, NamespaceProxy
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.support
-sys.path.insert(0, str(Path(__file__).parent))
+from figures import Figure, figure, run_benchmark
 
-import numpy as np
-from apart import serve_apart
-from figures import Figure, figure, show
-from scripted_model import Shelf, elaborate
-
-from program.knowledge.library import Library
+from program.loop.metering import Progress, Token
 from program.loop.rag import AgenticRAG
-from program.loop.state import Budget, Runtime
-from program.models.catalog import open_models
-from program.settings import ModelSettings, ProviderSettings
-from tests.support.provider import Provider, Script
+from tests.support.goods import ask_about, program_at
+from tests.support.provider import Brain, Provider, Script
+from tests.support.replies import obliging
 
-MODEL = "openai/staged"
-SECONDS = 0.2  # the server takes for a call
-SEARCH = 0.15  # the shelf takes for a search
-PATH = (
-    "classifier.route",
-    "decomposer.split",
-    "judge.relevance",
-    "judge.sufficiency",
-    "generator.answer",
-    "grounder.support",
-    "grounder.responsive",
-)
+SECONDS = 0.2  # that the server takes for a call
 SLOTS = 8
-ALONE, ALONE_QUICK = 15, 5
-TOGETHER, TOGETHER_QUICK = 100, 30
-PATIENCE = Budget(max_seconds=600.0, max_tokens=10_000_000)
+PATIENCE = 600.0  # seconds that a question may take
 
 
-def program(provider: Provider, search: float) -> AgenticRAG:
-    """The `full` preset, all of whose models are that server."""
-    shelf = Shelf(seconds=search)
-    terms = ProviderSettings(fallback=False, model={MODEL: {"api_base": provider.url}})  # type: ignore[dict-item]
-    models = open_models(ModelSettings(decide=MODEL, write=MODEL), terms)
-    library = Library([], None, None, [shelf])  # type: ignore[arg-type]  # nothing is embedded
-    made = AgenticRAG([shelf.describe()], Runtime(library, models, PATIENCE))
-    made.policy.turn(glimpse=0)  # as for any classifier that is a language model
-    return made
+class ProviderApart(NamespaceProxy):
+    """The way to a server in another process; its attributes are those of `Provider`."""
+
+    _exposed_ = ("__getattribute__", "follow", "start", "stop")
+
+    def follow(self, script: Script) -> None:
+        self._callmethod("follow", (script,))
+
+    def start(self) -> None:
+        self._callmethod("start")
 
 
-def alone(provider: Provider, questions: int) -> list[Figure]:
-    """One complex question at a time over its critical path."""
-    shortest = len(PATH) * SECONDS + SEARCH
+class ServerProcess(BaseManager):
+    """The server's process."""
+
+
+ServerProcess.register("Provider", Provider, ProviderApart)
+
+
+@contextmanager
+def serve_apart(brain: Brain) -> Iterator[ProviderApart]:
+    """Serve from a process of its own; `brain` is a module's function."""
+    with ServerProcess(ctx=get_context("spawn")) as manager:
+        provider = manager.Provider(Script(), brain)
+        provider.start()
+        yield provider
+
+
+def measure_alone(provider: ProviderApart, folder: Path, n: int) -> Iterator[Figure]:
     provider.follow(Script(delay=SECONDS))
-    rag = program(provider, SEARCH)
+    rag = program_at(provider.url, folder / "alone", seconds=PATIENCE)
+    rag(ask_about(-1))  # loads what is loaded once
 
-    async def ask() -> list[float]:
-        await rag.aask("warm")
-        seconds = []
-        for n in range(questions):
+    async def ask_each() -> list[float]:
+        ratios = []
+        for number in range(n):
             began = time.perf_counter()
-            answer = await rag.aask(f"How much do jars {n} and {n + 1} hold?")
-            seconds.append(time.perf_counter() - began)
-            steps = {step.name for step in answer.trace.steps}
-            assert steps == {"search", *PATH}, answer.trace
-        return seconds
+            answer = await rag.aask(ask_about(number))
+            calls = {step.name for step in answer.trace.steps} - {"search"}
+            ratios.append((time.perf_counter() - began) / (len(calls) * SECONDS))
+        return ratios
 
-    ratios = np.array(asyncio.run(ask())) / shortest
-    name = "one complex question over its critical path"
-    return [
-        figure(name, float(np.median(ratios)), "<= 1.10", questions),
-        figure("the best of them", float(ratios.min()), "reported", questions),
-    ]
+    ratios = asyncio.run(ask_each())
+    yield figure("one question over its kinds of calls in a row", statistics.median(ratios), "<= 1.10", n)
+    yield figure("the best of them", min(ratios), "reported", n)
 
 
-def together(provider: Provider, questions: int) -> list[Figure]:
-    """Many complex questions at once over what the server can do."""
+def measure_together(provider: ProviderApart, folder: Path, n: int) -> Iterator[Figure]:
+    rag = program_at(provider.url, folder / "together", provider=f"concurrency = {4 * SLOTS}", seconds=PATIENCE)
+    rag(ask_about(-1))
     provider.follow(Script(delay=SECONDS, at_once=SLOTS))
-    rag = program(provider, 0.0)
 
-    async def ask() -> float:
-        await rag.aask("warm")
-        provider.follow(Script(delay=SECONDS, at_once=SLOTS))
+    async def ask_all() -> float:
         began = time.perf_counter()
-        await asyncio.gather(*(rag.aask(f"How much do jars {n} and {n + 1} hold?") for n in range(questions)))
+        await asyncio.gather(*(rag.aask(ask_about(number)) for number in range(n)))
         return time.perf_counter() - began
 
-    worked, servers = time.process_time(), provider.processor
-    seconds = asyncio.run(ask())
-    worked, servers, calls = time.process_time() - worked, provider.processor - servers, provider.calls
-    name = f"{questions} questions at once over the server's limit"
-    return [
-        figure(name, seconds / (calls / SLOTS * SECONDS), "<= 1.15", questions),
-        figure("their calls", calls, "reported", questions),
-        figure("processor ms of ours a call", 1000 * worked / calls, "reported", calls),
-        figure("processor ms of the server a call", 1000 * servers / calls, "reported", calls),
-    ]
+    worked, seconds = time.process_time(), asyncio.run(ask_all())
+    worked, calls = time.process_time() - worked, provider.calls
+    yield figure(f"{n} questions at once over the server's limit", seconds / (calls / SLOTS * SECONDS), "<= 1.15", n)
+    yield figure("their calls", calls, "reported", n)
+    yield figure("processor ms of ours a call", 1000 * worked / calls, "reported", calls)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{ALONE_QUICK} alone, {TOGETHER_QUICK} at once")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    with serve_apart(elaborate) as provider:
-        figures = [
-            *alone(provider, ALONE_QUICK if options.quick else ALONE),
-            *together(provider, TOGETHER_QUICK if options.quick else TOGETHER),
-        ]
-    show(figures, options.json)
+def measure_stream(provider: ProviderApart, folder: Path, n: int) -> Iterator[Figure]:
+    provider.follow(Script(delay=SECONDS, token_delay=0.03))
+    models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
+    rag = program_at(provider.url, folder / "stream", models=models).plain()
+    rag(ask_about(-1))
+    late = [asyncio.run(time_first_word(rag, ask_about(number), provider)) for number in range(n)]
+    yield figure("streaming: ms to the first word beyond the server's own", statistics.median(late), "<= 30", n)
+
+
+async def time_first_word(rag: AgenticRAG, question: str, provider: ProviderApart) -> float:
+    """Return the milliseconds to the first word, the server's own taken off."""
+    began = first = 0.0
+    async for event in rag.stream(question):
+        if isinstance(event, Progress) and not first:
+            began = time.perf_counter()
+        elif isinstance(event, Token):
+            first = first or time.perf_counter() - began
+    return 1000 * (first - provider.first)
+
+
+def measure(quick: bool) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as place, serve_apart(obliging) as provider:
+        yield from measure_alone(provider, Path(place), 5 if quick else 15)
+        yield from measure_together(provider, Path(place), 30 if quick else 100)
+        yield from measure_stream(provider, Path(place), 5 if quick else 40)
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, measure)

@@ -6,28 +6,23 @@ Both call the same DSPy predictors (the same prompts are formatted, the same rep
 take the same way: classify, search, judge, write. ragc's side includes its budget and its trace. The two take turns,
 question by question, in one process. Formatting and parsing is most of that time, so a second pair of figures has
 predictors that return a ready reply: what is left is the loop and the graph. The models run in this process, as the
-embedded ones do. A synchronous call of a model behind a network is also guarded by a thread, so that one that hangs
-cannot outlive the deadline; the graph has no such guard, and what ours costs is reported. Needs the extra `bench`.
+embedded ones do. Needs the extra `bench`.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import operator
-import sys
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Any, TypedDict
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.support
 
 import dspy
 import numpy as np
 from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
-from figures import Figure, figure, show
-from scripted_model import Shelf, reply_to
+from figures import Figure, figure, run_benchmark
 
 from program.knowledge.library import Library
 from program.loop.decisions import to_prompt_inputs
@@ -36,14 +31,80 @@ from program.loop.policy import PRESETS
 from program.loop.rag import AgenticRAG
 from program.loop.state import Budget, Runtime
 from program.models.catalog import Models
+from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 from program.settings import ModelSettings
 
 Ask = Callable[[str], str]
 MODEL = "local/instant"
-REMOTE = "instant/remote"  # a name that is not local is taken to be behind a network
 QUESTIONS, QUICK = 400, 80
 WARM = 10
 ENOUGH = 0.6
+_OUTPUTS = re.compile(r"Your output fields are:\n(.*?)All interactions will be structured", re.DOTALL)
+_FIELD = re.compile(r"^\d+\. `(\w+)` \((\w+)", re.MULTILINE)
+_LABEL = re.compile(r'^    "(\w+)": "', re.MULTILINE)
+TEXTS: Mapping[str, Any] = {
+    "sub_queries": ["How much does the first hold?", "How much does the second hold?"],
+    "details": [],
+    "answer": "The first holds 2 litres. [1] The second holds 3 litres. [2]",
+    "query": "the first",
+    "missing": "",
+    "next_query": "",
+    "clarifying_question": "Which one?",
+}
+YES = 0.9
+NO = 0.05
+DENIED = frozenset({"vague", "contradict"})
+
+
+def reply_to(system: str, route: str) -> str:
+    """The reply to a prompt of DSPy's ChatAdapter, from its system message alone."""
+    found = _OUTPUTS.search(system)
+    listed = found[1] if found else ""
+    fields = list(_FIELD.finditer(listed))
+    parts = []
+    for at, field in enumerate(fields):
+        end = fields[at + 1].start() if at + 1 < len(fields) else len(listed)
+        value = _value(field[1], field[2], listed[field.end() : end], route)
+        parts.append(f"[[ ## {field[1]} ## ]]\n{value if isinstance(value, str) else json.dumps(value)}")
+    return "\n\n".join([*parts, "[[ ## completed ## ]]"])
+
+
+def _value(name: str, kind: str, described: str, route: str) -> Any:
+    if kind == "NoulEvidence":
+        return {"noul": NO if name in DENIED else YES}
+    if kind == "ChoiceEvidence":
+        labels = _LABEL.findall(described)
+        shares = {label: YES if label == route else (1 - YES) / (len(labels) - 1) for label in labels}
+        return {"probabilities": shares, "confidence": YES}
+    return TEXTS[name]
+
+
+class Shelf:
+    """A source that holds the same passages for every query."""
+
+    name = "shelf"
+
+    def __init__(self) -> None:
+        self.pool = [
+            Passage(f"shelf/a.md#{n}", "shelf", f"Jar {n}", f"Jar {n} holds {n + 2} litres.", scores=_scores(n))
+            for n in range(5)
+        ]
+
+    def describe(self) -> SourceCard:
+        return SourceCard("shelf", "documents", "jars and what they hold")
+
+    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+        return self.pool[:depth]
+
+    def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+        return self.candidates(query, k, filters)
+
+    async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+        return self.candidates(query, k, filters)
+
+
+def _scores(n: int) -> dict[str, float]:
+    return {"dense": 0.9 - n / 10, "keyword": 3.0 - n / 2}
 
 
 class Instant:
@@ -72,9 +133,9 @@ class Ready:
         return self._reply
 
 
-def without_prompts(rag: AgenticRAG, model: str = MODEL) -> AgenticRAG:
+def without_prompts(rag: AgenticRAG) -> AgenticRAG:
     """The same program with its three predictors replaced by ready replies."""
-    made = program(model)
+    made = program()
     passages = Shelf().candidates("", 5)
     made.classifier.route = Ready(rag.classifier.route, question="q", glimpse=[])
     made.judge.sufficiency = Ready(rag.judge.sufficiency, question="q", passages=passages)
@@ -83,11 +144,11 @@ def without_prompts(rag: AgenticRAG, model: str = MODEL) -> AgenticRAG:
     return made
 
 
-def program(model: str = MODEL) -> AgenticRAG:
+def program() -> AgenticRAG:
     """ragc's strategy router over the shelf."""
     shelf = Shelf()
-    lm = dspy.LM(model, engine=Instant(), cache=False)
-    names = ModelSettings(decide=model, write=MODEL)
+    lm = dspy.LM(MODEL, engine=Instant(), cache=False)
+    names = ModelSettings(decide=MODEL, write=MODEL)
     library = Library([], None, None, [shelf])  # type: ignore[arg-type]  # nothing is embedded
     models = Models(lm, lm, None, names)  # type: ignore[arg-type]
     made = AgenticRAG([shelf.describe()], Runtime(library, models, Budget()))
@@ -190,27 +251,12 @@ def compared(title: str, rag: AgenticRAG, questions: int) -> list[Figure]:
     ]
 
 
-def guard(inside: AgenticRAG, remote: AgenticRAG, questions: int) -> Figure:
-    """What guarding three calls of a remote model adds to a question."""
-    times = alternating([lambda q: str(inside(q).text), lambda q: str(remote(q).text)], questions)
-    added = float(np.median(np.array(times[1]) - np.array(times[0])))
-    return figure("the guard of a remote model, ms a question", added, "reported", questions)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} questions, not {QUESTIONS}")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    questions = QUICK if options.quick else QUESTIONS
+def measure(quick: bool) -> Iterator[Figure]:
+    questions = QUICK if quick else QUESTIONS
     whole = program()
-    figures = [
-        *compared("prompts and all", whole, questions),
-        *compared("the loop alone", without_prompts(whole), questions),
-        guard(without_prompts(whole), without_prompts(whole, REMOTE), questions),
-    ]
-    show(figures, options.json)
+    yield from compared("prompts and all", whole, questions)
+    yield from compared("the loop alone", without_prompts(whole), questions)
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, measure)

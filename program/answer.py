@@ -187,7 +187,7 @@ class Answer:
     """The compiled version that answered, `name@v7`; empty for a program that was never compiled."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the stable JSON shape of `ragc ask --json`; a citation has a `reason` only where there is one."""
+        """Return the stable JSON shape of `ragc ask --json`."""
         usage = asdict(self.usage)
         return {
             "text": self.text,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,12 +10,15 @@ class RagcError(Exception):
     """A problem that its reader can mend.
 
     `what` is the problem and `mend` the remedy, one sentence each. `code` names the class for `--json`, `data` holds
-    what a program may want to know (`path`, `reference`, `nearest`). `exit_code` is what the command line returns:
-    1 gate failed, 2 wrong usage or bad input, 3 inconclusive, 4 integrity.
+    what a program may want to know (`path`, `reference`, `nearest`). `exit_code` is what the command line returns: 1
+    gate failed, 2 wrong usage or bad input, 3 inconclusive, 4 integrity.
     """
 
-    code = "error"
+    code = "ragc"
     exit_code = 2
+
+    def __init_subclass__(cls) -> None:
+        cls.code = cls.__name__.removesuffix("Error").lower()
 
     def __init__(self, what: str, mend: str = "", **data: Any) -> None:
         self.what, self.mend, self.data = what, mend, data
@@ -30,51 +32,41 @@ class RagcError(Exception):
 class SettingsError(RagcError):
     """`ragc.toml` is missing, malformed, or names something that does not exist."""
 
-    code = "settings"
-
 
 class KnowledgeError(RagcError):
     """A knowledge base cannot be read, indexed or searched."""
-
-    code = "knowledge"
 
 
 class DataError(RagcError):
     """The labelled questions are unreadable or contradict the knowledge."""
 
-    code = "data"
-
 
 class QuestionError(RagcError):
     """The question itself cannot be asked: empty or far too long."""
-
-    code = "question"
 
 
 class ModelError(RagcError):
     """A model is unknown, not installed, or not what its digest says."""
 
-    code = "model"
-
 
 class VersionError(RagcError):
     """A reference names no version, or more than one."""
 
-    code = "version"
-
     @classmethod
-    def unknown_name(cls, name: str, nearest: Iterable[str], root: Path) -> Self:
+    def unknown_name(cls, name: str, nearest: list[str], root: Path) -> Self:
         """Return the error for a name without versions."""
-        near = list(nearest)
-        mend = f"Nearest: {', '.join(near)}." if near else "Name another folder, or make one with: ragc compile PROJECT"
+        mend = (
+            f"Nearest: {', '.join(nearest)}."
+            if nearest
+            else "Name another folder, or make one with: ragc compile PROJECT"
+        )
         what = f"There is no version of {name} in the artifacts folder {root}."
-        return cls(what, mend, reference=name, nearest=near)
+        return cls(what, mend, reference=name, nearest=nearest)
 
     @classmethod
-    def unknown_reference(cls, reference: str, nearest: Iterable[str]) -> Self:
+    def unknown_reference(cls, reference: str, nearest: list[str]) -> Self:
         """Return the error for a reference whose name exists and whose selector does not."""
-        near = list(nearest)
-        return cls(f"There is no {reference}.", f"Nearest: {', '.join(near)}.", reference=reference, nearest=near)
+        return cls(f"There is no {reference}.", f"Nearest: {', '.join(nearest)}.", reference=reference, nearest=nearest)
 
     @classmethod
     def link(cls, path: Path) -> Self:
@@ -85,7 +77,6 @@ class VersionError(RagcError):
 class IntegrityError(RagcError):
     """An artifact is not what its manifest says, or does not fit this program."""
 
-    code = "integrity"
     exit_code = 4
 
     @classmethod
@@ -97,39 +88,30 @@ class IntegrityError(RagcError):
 class GateError(RagcError):
     """A check that guards a promotion or a comparison did not pass."""
 
-    code = "gate"
     exit_code = 1
 
 
 class ExperimentError(RagcError):
     """An online experiment cannot be started, opened or read."""
 
-    code = "experiment"
-
 
 class RecordError(RagcError):
     """The record of calls, or a study, cannot be read or written."""
 
-    code = "record"
-
 
 class StudyError(RagcError):
-    """A study is unknown, or was made by another program, other questions or other settings."""
-
-    code = "study"
+    """A study is unknown, or of another program, other questions or settings."""
 
 
 class BudgetError(RagcError):
     """A cap on calls, money or seconds leaves too little to do what was asked."""
 
-    code = "budget"
-
 
 class BudgetStop(BaseException):
     """A hard cap was reached.
 
-    Not an `Exception`: optimizers swallow those, and a spent budget must stop them. `tripped` names the
-    cap: `rounds`, `seconds`, `tokens`, `usd` or `calls`.
+    Not an `Exception`: optimizers swallow those, and a spent budget must stop them. `tripped` names the cap: `rounds`,
+    `seconds`, `tokens`, `usd` or `calls`.
     """
 
     def __init__(self, tripped: str) -> None:

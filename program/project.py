@@ -41,7 +41,7 @@ class Project:
 
     @classmethod
     def open(cls, folder: str | Path) -> Project:
-        """Open the project in a folder. Raises `SettingsError` when `ragc.toml` is absent or wrong."""
+        """Open a project. Raises `SettingsError` when `ragc.toml` is absent or wrong."""
         root = Path(folder).resolve()
         path = root / FILE
         if root.is_file():
@@ -53,10 +53,8 @@ class Project:
         try:
             text = path.read_text(encoding="utf-8")
             settings = Settings(**tomllib.loads(text))
-        except UnicodeDecodeError as error:
-            raise SettingsError(f"{path} is not UTF-8 text: {error}.", "Save it as UTF-8.") from error
-        except tomllib.TOMLDecodeError as error:
-            raise SettingsError(f"{path} is not valid TOML: {error}.", "Mend that line.") from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise SettingsError(f"{path} is not valid TOML: {error}.", "Mend that line, in UTF-8.") from error
         except ValidationError as error:
             raise _explain_invalid(path, text, error) from error
         if os.environ.get(ENVIRONMENT):  # relative to the working folder, as every verb without a project reads it
@@ -66,10 +64,10 @@ class Project:
         return project
 
     def check_places(self) -> None:
-        """Raise `SettingsError` when something outside the project would be read that nobody allowed.
+        """Raise `SettingsError` when a place outside the project would be read.
 
-        A `ragc.toml` may come from anyone. Its paths, resolved, must lie in its own folder or in one of those that
-        the environment variable `RAGC_ALLOW` lists (separated as in `PATH`).
+        A `ragc.toml` may come from anyone. Its paths, resolved, must lie in its own folder or in one of those that the
+        environment variable `RAGC_ALLOW` lists (separated as in `PATH`).
         """
         named: dict[str, str | Path] = {
             f"knowledge.{name}": self.place(base)
@@ -97,7 +95,7 @@ class Project:
 
     @property
     def artifacts(self) -> Path:
-        """The folder of versions: the file's path counts from the project, the environment's is absolute."""
+        """The folder of versions; a relative one counts from the project."""
         return (self.folder / (self.settings.artifacts or DEFAULT)).resolve()
 
     @property
@@ -111,7 +109,7 @@ class Project:
         return self.folder / ".ragc"
 
     def place(self, base: DocumentsSettings | WebSettings | TablesSettings) -> str | Path:
-        """Return a base's folder, or its URL; a relative SQLite path in it counts from the project."""
+        """Return a base's folder or URL; a relative path counts from the project."""
         if not isinstance(base, TablesSettings) or not base.url:
             return self.folder / base.path
         if base.url.startswith(SQLITE) and not base.url.startswith(f"{SQLITE}/"):
@@ -120,7 +118,7 @@ class Project:
 
 
 def _resolve_local(place: str | Path) -> Path | None:
-    """Return the file or folder that a place means on this machine, links followed; None for one on a network."""
+    """Return a place on this machine, links followed; None for one on a network."""
     text = str(place)
     if isinstance(place, str):
         if not place.startswith("sqlite"):

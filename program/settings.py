@@ -42,7 +42,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 def artifacts_root(root: Path | str | None = None) -> Path:
-    """Return the artifacts folder: `root`, else `RAGC_ARTIFACTS`, else `./artifacts`; absolute."""
+    """Return `root`, else `RAGC_ARTIFACTS`, else `./artifacts`; absolute."""
     return Path(root or os.environ.get(ENVIRONMENT) or DEFAULT).resolve()
 
 
@@ -73,10 +73,10 @@ class _Files(_Base):
 
 
 class DocumentsSettings(_Files):
-    """Files found by their text (`documents`), or above all by the things they name (`graph`)."""
+    """Files found by their text, or by the things they name."""
 
     kind: Literal["documents", "graph"] = "documents"
-    """How passages are found."""
+    """`graph` finds passages above all by the things they name."""
     path: str
     """The folder of files, or one file."""
 
@@ -93,7 +93,7 @@ class TablesSettings(_Base):
 
 
 class WebSettings(_Files):
-    """Saved pages, or live search; a base with neither, or without its provider's key, does not exist."""
+    """Saved pages, or live search; without its provider's key there is no base."""
 
     kind: Literal["web"]
     """How the base is read."""
@@ -153,7 +153,7 @@ class HttpSettings(_Base):
 
 
 class PackageSettings(_Base):
-    """A kind that an installed package brings by the entry point group `ragc.sources`."""
+    """A kind that an installed package brings (entry points `ragc.sources`)."""
 
     kind: str
     """The name of the entry point."""
@@ -191,10 +191,10 @@ KnowledgeSettings = Annotated[
 
 
 class ModelSettings(TomlTable):
-    """The model of each role: `local/...`, any LiteLLM name, or a list as a cascade, cheapest first."""
+    """The model of each role; a list is a cascade, cheapest first."""
 
     decide: Names = "local/minilm"
-    """The model that takes decisions."""
+    """The model that takes decisions: `local/...` or any LiteLLM name."""
     write: Names = "local/extract"
     """The model that writes answers."""
     embed: str = "local/minilm"
@@ -280,7 +280,7 @@ class ProviderSettings(TomlTable):
 
 
 class UtilitySettings(TomlTable):
-    """The worth of an answer to its asker; a partly correct one earns its share of the facts."""
+    """The worth of an answer; a partly correct one earns its share of facts."""
 
     correct: FiniteFloat = 1.0
     """The worth of a correct answer."""

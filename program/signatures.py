@@ -127,7 +127,7 @@ class CitedClaim(BaseModel):
 
     n: int
     text: str
-    cites: list[int]
+    cites: tuple[int, ...]
 
 
 class JudgeEvidence(dspy.Signature):
@@ -293,7 +293,7 @@ class CheckClaims(dspy.Signature):
 
 
 def route_signature(cards: Sequence[SourceCard]) -> type[dspy.Signature]:
-    """Return `Route` with one more decision for each source: whether it is needed, by its card."""
+    """Return `Route` with a decision for each source: whether it is needed."""
     signature: Any = Route
     for card in cards:
         desc = f"The answer needs this knowledge base: {card.describe()}"

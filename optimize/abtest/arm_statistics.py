@@ -11,8 +11,7 @@ from typing import Literal
 
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
 from optimize.evaluation.comparison import LOWER_IS_BETTER
-from program.serve.experiment_design import ArmDesign, Design, MetricGuard
-from program.serve.exposures import ExposureRow
+from program.serve.experiment_store import ArmDesign, Design, ExposureRow, MetricGuard
 
 Values = Mapping[str, float]
 COSTS = LOWER_IS_BETTER | {"latency_s", "error", "fallback", "clarify", "abstain"}

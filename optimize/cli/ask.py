@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -45,11 +45,8 @@ def add_ask_verbs(app: typer.Typer) -> None:
     app.command("eval-search")(run_eval_search)
 
 
-def open_target(target: str, artifacts: str, project: Path | None, quiet: bool, **wishes: Any) -> AgenticRAG:
-    """Open a version, a project's latest version, or a project that was never compiled.
-
-    `wishes` choose the operating point, as in `program.load`.
-    """
+def open_target(target: str, artifacts: str, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
+    """Open a version, a project's latest version, or a project that was never compiled."""
     from program.serve.opening import load, open_latest
 
     place = Path(target)
@@ -62,14 +59,13 @@ def open_target(target: str, artifacts: str, project: Path | None, quiet: bool, 
         if is_project:
             if project is not None:
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
-            return open_latest(target, progress=advance, **wishes)
+            return open_latest(target, point=point or None, progress=advance)
         try:
-            found: AgenticRAG = load(target, artifacts=artifacts or None, project=project, progress=advance, **wishes)
+            return load(target, artifacts=artifacts or None, project=project, point=point or None, progress=advance)
         except VersionError as error:
             if "@" in target or place.exists():
                 raise
             raise VersionError(f"There is no project folder {target}. {error.what}", error.mend) from error
-        return found
 
 
 def run_ask(
@@ -78,17 +74,12 @@ def run_ask(
     trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, typer.Option(help="Print the answer as it is written.")] = False,
     point: Point = "",
-    calls_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many.")] = None,
-    min_utility: Annotated[float | None, typer.Option(help="The setting of fewest calls with at least this.")] = None,
-    usd_per_question: Annotated[float | None, typer.Option(help="The best setting of at most so many dollars.")] = None,
     project: Moved = None,
     artifacts: Root = "",
     json: Json = False,
 ) -> None:
     """Answer one question, or one a line, with its citations."""
-    wishes: dict[str, Any] = {"point": point or None, "calls_per_question": calls_per_question}
-    wishes |= {"min_utility": min_utility, "usd_per_question": usd_per_question}
-    rag = open_target(target, artifacts, project, json, **wishes)
+    rag = open_target(target, artifacts, project, point, json)
     if question is not None or sys.stdin.isatty():
         _answer_question(rag, question or "", trace, stream, json)
         return
@@ -168,7 +159,7 @@ def run_eval(
     from optimize.registry.versions import note_test_use
     from program.serve.opening import find_project
 
-    rag = open_target(target, artifacts, moved, json, point=point or None)
+    rag = open_target(target, artifacts, moved, point, json)
     project = find_project(target, artifacts or None, moved)
     if questions is not None:
         asked, split = read_labelled(questions), questions.name

@@ -51,19 +51,18 @@ def run_trace_show(
 def run_trace_stats(
     where: Where = ".",
     review: Annotated[bool, typer.Option("--review", help="List the answers that a person should look at.")] = False,
-    audit: Annotated[bool, typer.Option("--audit", help="List the answers given without a look-up.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the monitoring figures of every trace kept, or one of the queues."""
+    """Show the monitoring figures of every trace kept, or the queue for review."""
     from optimize.report.monitoring import open_log, read_queue, summarise_traces
 
     log = open_log(where)
-    found = read_queue(log.review if review else log.audit) if review or audit else summarise_traces(log).as_dict()
+    found = read_queue(log.review) if review else summarise_traces(log).as_dict()
     if json:
         print_json(found)
     elif isinstance(found, list):
         rows = [[e["trace_id"], f"{e['confidence']:.2f}", e["question"], e["text"]] for e in found]
-        print_table("to review" if review else "unretrieved", ["trace", "confidence", "question", "answer"], rows)
+        print_table("to review", ["trace", "confidence", "question", "answer"], rows)
     else:
         rows = [[name, _format_figure(value)] for name, value in found.items()]
         print_table(count_noun(found["n"], "question"), ["figure", "value"], rows)

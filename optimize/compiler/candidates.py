@@ -39,10 +39,10 @@ from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply_set
 from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask
-from program.models.encoder import Embedder
-from program.models.wording import SHOWN, example
+from program.models.embedded.encoder import Embedder
+from program.models.language.decision_format import EXAMPLES_SHOWN, format_example
 
-FEW = (SHOWN, SHOWN // 2)
+FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)
 """Sizes of the sets for language models."""
 SMALLER = (100, 50)
 """Sizes of the diverse sets for embedded deciders, which otherwise have every one."""
@@ -335,7 +335,7 @@ def _sets_for_prompts(
     found, decision = {AS_IT_IS: had}, is_decision(predictor)
     outputs = predictor.signature.output_fields
     for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
-        fit = [one for one in source if example(one.fields, outputs) is not None] if decision else source
+        fit = [one for one in source if format_example(one.fields, outputs) is not None] if decision else source
         for size in FEW:
             few = diversify(fit, size, embedder)
             if decision or sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:

@@ -23,11 +23,11 @@ from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
 from program.loop.decisions import Decision, all_clients_of, clients_of, is_decision, to_jsonable, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
-from program.loop.grounding import split_claims, statements
+from program.loop.grounding import split_claims, state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Ask, Find, Reply, StepFailed
 from program.models.catalog import LOCAL
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
@@ -172,7 +172,7 @@ class Demonstrator:
 
     def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
         reply = self._replay.reply(Ask(DRAFT, self._writer_inputs(question, queries, passages)))
-        return statements(split_claims(reply["answer"]), passages)
+        return state_claims(split_claims(reply["answer"]), passages)
 
     def _writer_inputs(self, question: str, queries: list[str], passages: list[Passage]) -> Fields:
         """Return the inputs of a first draft."""

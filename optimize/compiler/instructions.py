@@ -17,8 +17,8 @@ from optimize.compiler.record import Entry, Record, key_of
 from optimize.compiler.spending import Spending
 from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
-from program.models.engine import ProviderEngine, ProviderLM
-from program.models.spending import spending as spending_of
+from program.models.language.gateway import ProviderEngine, ProviderLM
+from program.models.language.spending import track_spending as spending_of
 
 LONGEST = 6000
 """Characters of an instruction at most."""
@@ -102,7 +102,7 @@ class _Recorded:
 
     def __init__(self, model: ProviderLM, record: Record, spending: Spending) -> None:
         self._model = model
-        self._engine = ProviderEngine(model.lane)
+        self._engine = ProviderEngine(model.endpoint)
         self._record = record
         self._spending = spending
 

@@ -29,14 +29,14 @@ from program.loop.policy import Tuning
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, Steps, search_arguments
 from program.loop.steps import steps
-from program.models.adapter import speaking
-from program.models.admission import MOST_TOKENS, prompt_tokens
-from program.models.cascade import settled
-from program.models.catalog import LOCAL, price
-from program.models.spending import Spending as Spent
-from program.models.spending import spending as spending_of
-from program.models.transport import CallFailed
-from program.models.writer import WriterEngine
+from program.models.cascade import is_settled
+from program.models.catalog import LOCAL, price_call
+from program.models.embedded.writer import WriterEngine
+from program.models.language.adapter import use_adapter
+from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
+from program.models.language.spending import ModelSpending as Spent
+from program.models.language.spending import track_spending as spending_of
+from program.models.language.transport import CallFailed
 from program.passage import Passage
 
 ATTEMPTS = 4
@@ -190,7 +190,7 @@ class Replay:
         return self._tiers[key]
 
     def _is_settled(self, request: Request, said: Any) -> bool:
-        return isinstance(request, Find) or settled(said, self.program.doubt.of(request.predictor))
+        return isinstance(request, Find) or is_settled(said, self.program.doubt.of(request.predictor))
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
         replies = []
@@ -348,7 +348,7 @@ class Performer:
         if digest is not None and digest in self._record.refused:
             return StepFailed(self._record.refused[digest])
         here = str(model.model).startswith(LOCAL)
-        counts_itself = hasattr(model, "lane")  # a lane asks the cap before each request that a call comes to
+        counts_itself = hasattr(model, "endpoint")  # an endpoint asks the cap before each request that a call comes to
         expected = 0.0 if counts_itself else self._highest_price(ask, model)
         failure, refusals = "", 0
         for _ in range(ATTEMPTS):
@@ -357,7 +357,7 @@ class Performer:
             self._record.calls += 1
             started, spent, usd = time.perf_counter(), Spent(), 0.0
             try:
-                with spending_of(cap=self._spending) as spent, speaking(model), dspy.track_usage() as tracker:
+                with spending_of(cap=self._spending) as spent, use_adapter(model), dspy.track_usage() as tracker:
                     value = self._ask(ask, model, tracker)
                 entry = _entry_of(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
                 usd = entry.usd
@@ -395,16 +395,16 @@ class Performer:
         """Return the most a call can cost in US dollars: a token for every two bytes, and the longest reply."""
         if self._spending.caps.usd is None or str(model.model).startswith(LOCAL):
             return 0.0
-        longest = int((model.kwargs or {}).get("max_tokens") or MOST_TOKENS)
-        return price(model, prompt_tokens(to_prompt_inputs(ask.inputs).values(), 1), longest)
+        longest = int((model.kwargs or {}).get("max_tokens") or MAX_REPLY_TOKENS)
+        return price_call(model, estimate_prompt_tokens(to_prompt_inputs(ask.inputs).values(), 1), longest)
 
 
 def _entry_of(value: Any, model: Any, seconds: float, spent: Spent, usage: Mapping[str, Any]) -> Entry:
-    if hasattr(model, "lane"):
+    if hasattr(model, "endpoint"):
         return Entry(value, seconds, spent.tokens_in, spent.tokens_out, spent.usd)
     tokens_in = sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in usage.values())
     tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in usage.values())
-    return Entry(value, seconds, tokens_in, tokens_out, price(model, tokens_in, tokens_out))
+    return Entry(value, seconds, tokens_in, tokens_out, price_call(model, tokens_in, tokens_out))
 
 
 def _is_refusal(error: BaseException | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +29,8 @@ from program.serve import manifest, reference
 
 Row = Mapping[str, Any]
 """A line of `scores.jsonl`."""
+Pair = tuple[float, float, str]
+"""A's value of a metric, B's, and the topic of the question."""
 Direction = Literal["better", "worse", "no_detectable_difference"]
 State = Literal["holds", "breached", "not_shown", "not_measured"]
 SCORES = "scores.jsonl"
@@ -76,16 +78,9 @@ class Guardrail:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of a guardrail in `ragc ab offline --json`."""
-        measured = self.state != "not_measured"
-        return {
-            "metric": self.margin.metric,
-            "margin": self.margin.worse_by,
-            "relative": self.margin.relative,
-            "state": self.state,
-            "worse_by": self.worse if measured else None,
-            "limit": self.limit if measured else None,
-            "n": self.n,
-        }
+        margin = {"metric": self.margin.metric, "margin": self.margin.worse_by, "relative": self.margin.relative}
+        worse, limit = (None, None) if self.state == "not_measured" else (self.worse, self.limit)
+        return {**margin, "state": self.state, "worse_by": worse, "limit": limit, "n": self.n}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +107,19 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc ab offline --json`, infinite ends as None."""
-        others = self.others.items()
         return {
             "verdict": self.verdict,
             "metric": self.metric,
-            **_list_figures(self.test),
+            **_list_figures(self.test.difference, self.test.ci, self.test.n, p=self.test.p),
             "topics": self.test.topics,
             "mde": _drop_infinite(self.test.mde),
-            "others": {name: {"verdict": judge_difference(name, test), **_list_figures(test)} for name, test in others},
+            "others": {
+                name: {"verdict": judge_difference(name, t), **_list_figures(t.difference, t.ci, t.n, p=t.p)}
+                for name, t in self.others.items()
+            },
             "flipped": [dict(f) for f in self.flipped],
             "guardrails": [g.as_dict() for g in self.guardrails],
-            "by_tag": {
-                tag: {"difference": i.mean, "ci": [_drop_infinite(i.low), _drop_infinite(i.high)], "n": i.n}
-                for tag, i in self.by_tag.items()
-            },
+            "by_tag": {tag: _list_figures(i.value, (i.low, i.high), i.n) for tag, i in self.by_tag.items()},
         }
 
     def text(self) -> str:
@@ -160,32 +154,21 @@ def compare_rows(
     before, after = _merge_repeats(a, "A"), _merge_repeats(b, "B")
     if before.keys() != after.keys():
         only_a, only_b = len(before.keys() - after.keys()), len(after.keys() - before.keys())
-        raise DataError(
-            f"A and B were scored on different questions: {len(before.keys() & after.keys())} in both, "
-            f"{only_a} only in A, {only_b} only in B.",
-            "Score both on the same labelled file: ragc ab offline A B --data FILE.",
-        )
+        where = f"{len(before.keys() & after.keys())} in both, {only_a} only in A, {only_b} only in B"
+        mend = "Score both on the same labelled file: ragc ab offline A B --data FILE."
+        raise DataError(f"A and B were scored on different questions: {where}.", mend)
     rows = [(before[id_], after[id_]) for id_ in sorted(before)]
     names = sorted({name for row in (*a, *b) for name in _read_numbers(row)} - {REPEAT})
-    values = {name: paired for name in names if (paired := _pair_values(name, rows)).a}
-    if metric not in values:
-        known = ", ".join(values) or "none"
+    pairs = {name: found for name in names if (found := _pair_values(name, rows))}
+    if metric not in pairs:
+        known = ", ".join(pairs) or "none"
         raise DataError(f"The scores hold no metric {metric!r} for both.", f"Measured for both: {known}.")
-    tests = {name: paired_test(v.a, v.b, v.topics, within=_find_range(name)) for name, v in values.items()}
+    tests = {name: paired_test(*zip(*found, strict=True), within=_find_range(name)) for name, found in pairs.items()}
     rest = {name: test for name, test in tests.items() if name not in {metric, "partial"}}
     corrected = correct_holm({name: test.p for name, test in rest.items()})
-    return Comparison(
-        metric=metric,
-        test=tests[metric],
-        others={name: replace(test, p=corrected[name]) for name, test in rest.items()},
-        flipped=_find_flipped(rows),
-        guardrails=[
-            check_guardrail(margin, v.a, v.b, v.topics)
-            for margin in margins
-            for v in (values.get(margin.metric, _Values()),)
-        ],
-        by_tag=_compare_tags(metric, rows),
-    )
+    others = {name: replace(test, p=corrected[name]) for name, test in rest.items()}
+    guardrails = [check_guardrail(margin, pairs.get(margin.metric, ())) for margin in margins]
+    return Comparison(metric, tests[metric], others, _find_flipped(rows), guardrails, _compare_tags(metric, rows))
 
 
 @manifest.refuse_unreadable("What one of the versions was scored")
@@ -213,21 +196,17 @@ def parse_margin(text: str) -> Margin:
     return Margin(found[1], float(found[2]) / (100 if relative else 1), relative)
 
 
-def check_guardrail(
-    margin: Margin, a: Sequence[float], b: Sequence[float], groups: Sequence[Hashable] | None = None
-) -> Guardrail:
-    """Test a margin on paired values of A and B, clustered on `groups`.
+def check_guardrail(margin: Margin, pairs: Sequence[Pair]) -> Guardrail:
+    """Test a margin on pairs of A's and B's values, clustered on their topics.
 
     A relative margin is on the ratio of the geometric means, over the questions where both are positive.
     """
-    pairs = list(zip(a, b, groups if groups is not None else range(len(a)), strict=True))
-    if margin.relative:
-        pairs = [(x, y, g) for x, y, g in pairs if x > 0 and y > 0]
+    pairs = [(x, y, topic) for x, y, topic in pairs if not margin.relative or (x > 0 and y > 0)]
     if not pairs:
         return Guardrail(margin, "not_measured", math.nan, math.nan, 0)
     sign = 1.0 if margin.metric in LOWER_IS_BETTER else -1.0
     worse = [sign * (math.log(y / x) if margin.relative else y - x) for x, y, _ in pairs]
-    low, high = one_sided_limits(worse, [g for _, _, g in pairs])
+    low, high = one_sided_limits(worse, [topic for _, _, topic in pairs])
     mean = math.fsum(worse) / len(worse)
     if margin.relative:
         low, mean, high = (math.expm1(value) for value in (low, mean, high))
@@ -259,32 +238,19 @@ def _read_numbers(row: Row) -> dict[str, float]:
     return {k: float(v) for k, v in every.items() if isinstance(v, int | float)}
 
 
-Pairs = Sequence[tuple[Row, Row]]
-"""A's row and B's of each question."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """A's and B's values of a metric, and the topics, where both have it."""
-
-    a: tuple[float, ...] = ()
-    b: tuple[float, ...] = ()
-    topics: tuple[str, ...] = ()
-
-
-def _pair_values(name: str, rows: Pairs) -> _Values:
+def _pair_values(name: str, rows: Sequence[tuple[Row, Row]]) -> list[Pair]:
+    """Return A's and B's values of a metric, and the topic, of each question where both have it."""
     pairs = ((_read_numbers(a).get(name), _read_numbers(b).get(name), a.get("topic")) for a, b in rows)
-    measured = [(x, y, str(topic or "")) for x, y, topic in pairs if x is not None and y is not None]
-    return _Values(*zip(*measured, strict=True)) if measured else _Values()
+    return [(x, y, str(topic or "")) for x, y, topic in pairs if x is not None and y is not None]
 
 
-def _compare_tags(metric: str, rows: Pairs) -> dict[str, Interval]:
+def _compare_tags(metric: str, rows: Sequence[tuple[Row, Row]]) -> dict[str, Interval]:
     found = {}
     for tag in sorted({str(tag) for before, _ in rows for tag in before.get("tags") or ()}):
-        values = _pair_values(metric, [(a, b) for a, b in rows if tag in (a.get("tags") or ())])
-        if values.a:
-            differences = [b - a for a, b in zip(values.a, values.b, strict=True)]
-            found[tag] = mean_interval(differences, values.topics, within=_find_range(metric))
+        pairs = _pair_values(metric, [(a, b) for a, b in rows if tag in (a.get("tags") or ())])
+        if pairs:
+            topics = [topic for _, _, topic in pairs]
+            found[tag] = mean_interval([y - x for x, y, _ in pairs], topics, within=_find_range(metric))
     return found
 
 
@@ -295,7 +261,7 @@ def _find_range(metric: str) -> tuple[float, float]:
     return (-1.0, 1.0) if metric in PROPORTIONS else ANY
 
 
-def _find_flipped(rows: Pairs) -> list[dict[str, str]]:
+def _find_flipped(rows: Sequence[tuple[Row, Row]]) -> list[dict[str, str]]:
     found = []
     for a, b in rows:
         if (before := _find_word(a)) != (after := _find_word(b)):
@@ -316,6 +282,5 @@ def _drop_infinite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _list_figures(test: PairedResult) -> dict[str, Any]:
-    low, high = test.ci
-    return {"difference": test.difference, "ci": [_drop_infinite(low), _drop_infinite(high)], "p": test.p, "n": test.n}
+def _list_figures(difference: float, ci: tuple[float, float], n: int, **more: float) -> dict[str, Any]:
+    return {"difference": difference, "ci": [_drop_infinite(end) for end in ci], **more, "n": n}

@@ -11,31 +11,13 @@ from typing import Any
 import numpy as np
 
 from optimize.evaluation.metrics import METRICS, PROPORTIONS, Grade, grade_answer
-from optimize.evaluation.stats import ANY, mean_interval
+from optimize.evaluation.stats import ANY, Interval, mean_interval
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import Advance
 from program.loop.rag import AgenticRAG
 from program.settings import UtilitySettings
-
-
-@dataclass(frozen=True, slots=True)
-class MetricEstimate:
-    """A mean with its 95 % interval, clustered by topic."""
-
-    value: float
-    """The mean."""
-    low: float
-    """The lower end of the interval."""
-    high: float
-    """The upper end of the interval."""
-    n: int
-    """The number of questions that the mean rests on."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the shape of `ragc eval --json`."""
-        return {"value": round(self.value, 6), "ci": [round(self.low, 6), round(self.high, 6)], "n": self.n}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +33,7 @@ class Evaluation:
     best: float = math.inf
     """The most utility that an answer can have."""
 
-    def measure(self, metric: str, of: Iterable[Grade] | None = None) -> MetricEstimate | None:
+    def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Interval | None:
         """Return the mean of a metric over the questions that have it, if any."""
         grades = self.grades if of is None else of
         pairs = [(value, g.topic) for g in grades if (value := g.read_metric(metric)) is not None]
@@ -59,8 +41,7 @@ class Evaluation:
             return None
         values, topics = zip(*pairs, strict=True)
         within = (-math.inf, self.best) if metric == "utility" else ANY
-        interval = mean_interval(values, topics, proportion=metric in PROPORTIONS, within=within)
-        return MetricEstimate(interval.mean, interval.low, interval.high, len(values))
+        return mean_interval(values, topics, proportion=metric in PROPORTIONS, within=within)
 
     def metrics(self) -> dict[str, Any]:
         """Return every metric's estimate, as `ragc eval --json` prints it."""
@@ -68,7 +49,7 @@ class Evaluation:
         for name, percentile in (("seconds_p50", 50), ("seconds_p95", 95)):
             if self.seconds:
                 at = float(np.percentile(self.seconds, percentile))
-                found[name] = MetricEstimate(at, at, at, len(self.seconds)).as_dict()
+                found[name] = Interval(at, at, at, len(self.seconds)).as_dict()
         return found
 
     def rows(self) -> list[dict[str, Any]]:
@@ -90,12 +71,10 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedProgram:
-    """A program, and what answers questions as it does."""
+    """A program, and what answers questions as it does: itself, or a replay of it."""
 
     program: AgenticRAG
-    """The program whose passages and models the grades go by."""
     ask: Callable[[str], Answer]
-    """The program itself, or a replay of it."""
 
 
 def evaluate(

@@ -72,11 +72,8 @@ class Correctness:
     """The three words of an answer, and the share of facts it states."""
 
     correct: bool
-    """Whether the outcome is as labelled and an answer states all facts and no not_fact."""
     wrong: bool
-    """Whether it answers what it should not, or states a not_fact, or none of the facts."""
     fact_share: float
-    """The share of the facts that are stated."""
 
     @property
     def partial(self) -> bool:
@@ -85,7 +82,11 @@ class Correctness:
 
 
 def judge_answer(question: LabelledQuestion, outcome: str, text: str) -> Correctness:
-    """Judge an answer correct, wrong or partial by the labels of its question."""
+    """Judge an answer correct, wrong or partial by the labels of its question.
+
+    Correct: outcome as labelled and, if answered, all facts and no not_facts. Wrong: answered where it should have
+    clarified or abstained, or a not_fact stated, or none of the facts. The rest is partial.
+    """
     if outcome != Outcome.ANSWERED:
         return Correctness(outcome == question.outcome, False, 0.0)
     if question.outcome not in (None, Outcome.ANSWERED):

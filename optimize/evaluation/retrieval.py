@@ -27,26 +27,21 @@ DEPTHS = (2, 5, 8, 10)
 
 @dataclass(frozen=True, slots=True)
 class SearchSet:
-    """Questions with the passages that answer them."""
+    """Questions by id, and by question the grade, above 0, of each passage that answers it."""
 
     questions: Mapping[str, str]
-    """The questions by id."""
     judged: Mapping[str, Mapping[str, float]]
-    """By question the grade, above 0, of each passage that answers it."""
     corpus: Path | None = None
     """The file that the passages come from; None for the project's own, whose ids are whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The passages that a search found for one question."""
+    """The ids found for one question, best first, its judged passages, and the time with query embedding."""
 
     ids: Sequence[str]
-    """The ids of the passages, best first."""
     judged: Mapping[str, float]
-    """The grade, above 0, of each passage that answers the question."""
     milliseconds: float
-    """How long the search took, query embedding included."""
 
 
 def read_beir(folder: Path, split: str = "test") -> SearchSet:
@@ -82,10 +77,8 @@ def build_search_set(questions: Sequence[LabelledQuestion], passages: Iterable[s
     known = set(passages)
     judged = {q.id: dict.fromkeys(q.evidence, 1.0) for q in questions if q.evidence and known.issuperset(q.evidence)}
     if not judged:
-        raise DataError(
-            "No labelled question names evidence in documents.",
-            "List the ids with: ragc index PROJECT --list; or name a set with --beir.",
-        )
+        mend = "List the ids with: ragc index PROJECT --list; or name a set with --beir."
+        raise DataError("No labelled question names evidence in documents.", mend)
     return SearchSet({q.id: q.question for q in questions if q.id in judged}, judged)
 
 

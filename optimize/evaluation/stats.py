@@ -27,22 +27,29 @@ RESAMPLES = 9999
 _DECIMALS = 9
 _BATCH = 200_000  # signs drawn at a time: as many as fit a processor's cache, several times as fast as all at once
 _SIZES = {6: 1.79, 7: 1.33, 8: 1.19, 9: 1.09}
-"""By number of units, the mean over standard deviation that the sign-flip test finds with a chance of 80 % in
-normal values, simulated; from ten units on it is the paired t-test's."""
+"""By units, the mean over standard deviation that the sign-flip test finds with a chance of 80 %, simulated; from ten
+units on it is the t-test's."""
+
+
+Groups = Sequence[Hashable] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A mean and its 95 % interval; infinite ends mean that nothing can be said."""
 
-    mean: float
-    """The mean of the values."""
+    value: float
+    """The mean."""
     low: float
     """The lower end."""
     high: float
     """The upper end."""
     n: int
     """The number of values."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the shape of a metric in `ragc eval --json`."""
+        return {"value": round(self.value, 6), "ci": [round(self.low, 6), round(self.high, 6)], "n": self.n}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +82,14 @@ def format_p(p: float) -> str:
 
 
 def mean_interval(
-    values: Sequence[float],
-    groups: Sequence[Hashable] | None = None,
-    *,
-    proportion: bool = False,
-    within: tuple[float, float] = ANY,
+    values: Sequence[float], groups: Groups = None, *, proportion: bool = False, within: tuple[float, float] = ANY
 ) -> Interval:
     """Return the mean of values with its 95 % interval, clustered on `groups`.
 
-    Cluster-robust standard error and Student's t with (groups - 1) degrees of freedom; a plain t interval when there
-    are fewer than two groups. A value whose group is None or "" is a group of its own. The standard error is never
-    taken below that of independent values: a topic can only add uncertainty. No end of the interval lies outside of
-    `within`, the range of a value, which is [0, 1] with `proportion`; when every value of that is 0 or 1 the interval
-    is Clopper and Pearson's at the effective sample size (Korn and Graubard 1998, Survey Methodology 24:193), so that
-    40 out of 40 is not taken for certainty. Raises `DataError` when there is no value.
+    Cluster-robust standard error and Student's t with (groups - 1) degrees of freedom, a plain t interval with fewer
+    than two groups. No end lies outside of `within`, the range of a value, [0, 1] with `proportion`. When all values of
+    a proportion are 0 or 1 the interval is Clopper and Pearson's at the effective sample size (Korn and Graubard 1998,
+    Survey Methodology 24:193). Raises `DataError` when there is no value.
     """
     data = _require_finite(values)
     mean, n = float(data.mean()), len(data)
@@ -102,19 +103,11 @@ def mean_interval(
 
 
 def paired_test(
-    a: Sequence[float],
-    b: Sequence[float],
-    groups: Sequence[Hashable] | None = None,
-    *,
-    seed: int = 0,
-    within: tuple[float, float] = ANY,
+    a: Sequence[float], b: Sequence[float], groups: Groups = None, *, seed: int = 0, within: tuple[float, float] = ANY
 ) -> PairedResult:
     """Test B against A, value by value, with a cluster sign-flip test.
 
-    Under "no difference" a topic's summed difference is as likely to be negative as positive; p is the share of sign
-    patterns with a mean at least as far from zero (exact up to 13 topics that differ, else 9,999 seeded patterns).
-    `within`, the range of a difference, bounds the interval and nothing else. Raises `DataError` when the lengths
-    differ or are zero.
+    `within`, the range of a difference, bounds the interval alone. Raises `DataError` when the lengths differ or are 0.
     """
     if len(a) != len(b):
         raise DataError(f"{len(a)} values cannot be paired with {len(b)}.", "Score both on the same questions.")
@@ -124,7 +117,7 @@ def paired_test(
     spread = _measure_spread(differences, groups)
     units = len(spread.sums)
     return PairedResult(
-        difference=interval.mean,
+        difference=interval.value,
         ci=(interval.low, interval.high),
         p=_flip_signs(spread.sums, seed),
         n=n,
@@ -136,11 +129,11 @@ def paired_test(
     )
 
 
-def one_sided_limits(values: Sequence[float], groups: Sequence[Hashable] | None = None) -> tuple[float, float]:
+def one_sided_limits(values: Sequence[float], groups: Groups = None) -> tuple[float, float]:
     """Return the lower and the upper 95 % limit of the mean, each on its own.
 
-    When no two values differ there is no spread to go by: then the limits lie as far off as a share of values
-    that were never seen in n may reach, 1 - .05**(1/n) (the "rule of three"), times the larger of 1 and the mean.
+    When no two values differ, the limits lie as far off as a share of values never seen in n may reach, 1 - .05**(1/n)
+    (the "rule of three"), times the larger of 1 and the mean.
     """
     data = _require_finite(values)
     mean, n = float(data.mean()), len(data)
@@ -162,15 +155,12 @@ def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
 def questions_needed(effect: float, spread: float, per_unit: float = 1.0) -> int:
     """Return how many questions show a true difference with a chance of 80 %.
 
-    `spread` is the standard deviation of the differences between independent units (topics, or questions), of
-    `per_unit` questions each; for a proportion it is sqrt(discordance - effect**2). At least MIN_UNITS
-    units. Raises `DataError` when the effect or the spread is not a positive number.
+    `spread` is the standard deviation of the differences between independent units of `per_unit` questions each, for a
+    proportion sqrt(discordance - effect**2). Raises `DataError` unless effect and spread are positive numbers.
     """
     if not (0 < abs(effect) < math.inf and 0 < spread < math.inf):
-        raise DataError(
-            f"No number of questions is sure to show a difference of {effect} at a spread of {spread}.",
-            "Give an effect other than 0, and versions that differ on some question.",
-        )
+        what = f"No number of questions is sure to show a difference of {effect} at a spread of {spread}."
+        raise DataError(what, "Give an effect other than 0, and versions that differ on some question.")
     from scipy.optimize import brentq
 
     size = abs(effect) / spread
@@ -196,8 +186,11 @@ def _require_finite(values: Sequence[float]) -> NDArray[np.float64]:
     return data
 
 
-def _measure_spread(data: NDArray[np.float64], groups: Sequence[Hashable] | None) -> _Spread:
-    """Return the cluster-robust spread (Liang and Zeger 1986)."""
+def _measure_spread(data: NDArray[np.float64], groups: Groups) -> _Spread:
+    """Return the cluster-robust spread (Liang and Zeger 1986), never below that of independent values.
+
+    A value whose group is None or "" is a group of its own.
+    """
     n = len(data)
     alone = float(data.std(ddof=1)) / math.sqrt(n) if n > 1 and np.ptp(data) > 0 else 0.0
     named: dict[Hashable, int] = {}
@@ -216,9 +209,8 @@ def _measure_spread(data: NDArray[np.float64], groups: Sequence[Hashable] | None
 def _flip_signs(sums: NDArray[np.float64], seed: int) -> float:
     """Return the two-sided p of a mean under random signs of the units' sums.
 
-    Exact when there are no more than RESAMPLES patterns, else from so many seeded ones; units that do not differ have
-    no sign to flip. It is the p of `scipy.stats.permutation_test(..., permutation_type="samples")`, which draws its
-    patterns one by one and takes several times as long.
+    Exact when there are no more than RESAMPLES patterns, else from so many seeded ones. It is the p of
+    `scipy.stats.permutation_test(..., permutation_type="samples")`, which takes several times as long.
     """
     scale = float(np.abs(sums).max())
     differing = sums[np.abs(sums) > scale * 10**-_DECIMALS] / scale if scale > 0 else sums[:0]
@@ -265,8 +257,7 @@ def _detectable_difference(error: float, units: int, n: int) -> float:
     """Return the smallest difference that the sign-flip test sees with 80 % power.
 
     The standard deviation of few units is too small on average; c4 corrects that (Holtzman 1950). When no two values
-    differ there is no spread to go by: then it is the fewest questions that must change before the test can speak, one
-    in each of MIN_UNITS units.
+    differ, it is the fewest questions that must change before the test can speak: one in each of MIN_UNITS units.
     """
     if units < MIN_UNITS:
         return math.inf

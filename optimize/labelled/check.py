@@ -20,15 +20,11 @@ from program.project import Project
 WIDTH = 0.3
 FEWEST = math.ceil((1.96 / WIDTH) ** 2 - 1.96**2)
 """The fewest questions for a 95 % interval of WIDTH at worst, at a share of one half (Wilson 1927)."""
-NEAR = 90.0
-"""The token_set_ratio, 0 to 100, from which two questions count as one."""
-LEAST_WORDS = 4
-"""The fewest words of a question that is compared: shorter ones resemble each other by accident."""
-SHOWN = 3
-"""The findings that the error of the gate quotes."""
-NONE = "-"
-"""The value that stands for a question without the label."""
-TOTAL = "total"
+NEAR, SAME = 0.82, 0.9
+"""The shares of letters in shared words, of the shorter question's and of both, from which two count as alike."""
+LEAST_WORDS = 4  # shorter questions resemble each other by accident
+SHOWN = 3  # findings that the error of the gate quotes
+NONE, TOTAL = "-", "total"  # a question without the label, and the column of all splits
 _ROWS = 256  # questions compared at a time, so that memory stays small
 
 
@@ -89,12 +85,9 @@ def check_questions(
 ) -> CheckReport:
     """Find every contradiction between the questions, the knowledge and the splits.
 
-    Errors would make a score wrong: evidence that does not exist, or that no sub-query has a word of, facts it does
-    not state, labels at odds with each other, a reference answer that would not count as correct, anything shared by
-    two splits, lines that are `unread`, and documents that lost part of what they say. Warnings weaken one: bare
-    numbers, rivals beside facts, sub-queries that look up none of the evidence, passages that answer too, repeats,
-    shortcuts, too few topics or questions of an outcome. `bases` names further knowledge bases, whose passages are
-    known only when they are asked; `parts` are the splits where the `split` fields alone do not decide.
+    Errors would make a score wrong, warnings weaken one. `bases` names further knowledge bases, whose passages are
+    known only when they are asked; `unread` and `flaws` are lines and documents with faults; `parts` are the splits
+    where the `split` fields alone do not decide.
     """
     knowledge = Knowledge(passages, tables or ProjectTables(), bases)
     report = CheckReport(len(questions))
@@ -146,25 +139,19 @@ def find_empty_split(parts: Parts) -> tuple[str, str] | None:
     lacks = f"no labelled question is left to {' or '.join(empty)}"
     if topics < len(parts):
         held = "is 1 topic" if topics == 1 else f"are {topics} topics"
-        return (
-            f"{lacks}: there {held}, and a topic is never in two splits",
-            f"label questions of at least {len(parts)} topics; thirty questions of twenty topics are a start",
-        )
-    return (
-        f"{lacks}: the `split` fields, or the version begun from, put all {topics} topics elsewhere",
-        "leave `split` out of some, or divide them anew: ragc data split PROJECT --again",
-    )
+        why = f"there {held}, and a topic is never in two splits"
+        mend = f"label questions of at least {len(parts)} topics; thirty questions of twenty topics are a start"
+    else:
+        why = f"the `split` fields, or the version begun from, put all {topics} topics elsewhere"
+        mend = "leave `split` out of some, or divide them anew: ragc data split PROJECT --again"
+    return f"{lacks}: {why}", mend
 
 
 LabelCounts = dict[str, dict[str, dict[str, int]]]
 
 
 def count_labels(questions: Sequence[LabelledQuestion]) -> LabelCounts:
-    """Count questions by label, value and split, with `total` as the last split.
-
-    Values come commonest first, "-" for a question without the label; a question with several tags or sources counts
-    once under each.
-    """
+    """Count questions by label, value and split, `total` last, the commonest value first."""
     labels: dict[str, Callable[[LabelledQuestion], Sequence[str | None]]] = {
         **{"all": lambda q: ["questions"], "outcome": lambda q: [q.outcome], "route": lambda q: [q.route]},
         **{"strategy": lambda q: [q.strategy], "source": lambda q: q.sources or [None]},
@@ -208,23 +195,16 @@ def _find_shortages(parts: Parts) -> Iterator[DataFinding]:
         yield DataFinding("", 0, what, "Label more of them: what is not asked in the test is not known.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """Two questions, the words of one nearly all among the other's."""
-
-    first: LabelledQuestion
-    other: LabelledQuestion
-    same: bool
-    """Whether both have nearly the same words."""
+Pair = tuple[LabelledQuestion, LabelledQuestion, bool]
+"""Two questions, the words of one nearly all among the other's, and whether both have nearly the same words."""
 
 
-def _find_leaks(questions: Sequence[LabelledQuestion], pairs: Iterable[_Pair]) -> Iterator[DataFinding]:
+def _find_leaks(questions: Sequence[LabelledQuestion], pairs: Iterable[Pair]) -> Iterator[DataFinding]:
     """Yield each topic, passage and pair of questions that is in two splits."""
     split = [q for q in questions if q.split]
     yield from _find_shared(split, "the topic", lambda q: (q.topic,) if q.topic else ())
     yield from _find_shared(split, "the evidence", lambda q: tuple(i for i in q.evidence if "#" in i))
-    for pair in pairs:
-        first, other = pair.first, pair.other
+    for first, other, _ in pairs:
         if first.split and other.split and first.split != other.split:
             what = f"it is nearly the question {first.id} of {first.split}: {first.question!r}."
             yield _point_at(other, what, "Reword one of them, or put both into one split.")
@@ -245,54 +225,38 @@ def _find_shared(
                 yield _point_at(question, what, mend)
 
 
-def _find_repeats(pairs: Iterable[_Pair]) -> Iterator[DataFinding]:
+def _find_repeats(pairs: Iterable[Pair]) -> Iterator[DataFinding]:
     """Yield questions in the words, and with the labels, of another of their split."""
     told = set()
-    for pair in pairs:
-        (split, labels), (other_split, other_labels) = (
-            (q.split, (q.outcome, frozenset(q.alternatives), frozenset(q.evidence))) for q in (pair.first, pair.other)
-        )
-        if pair.same and pair.other.id not in told and split == other_split and labels == other_labels:
-            told.add(pair.other.id)
-            what = f"it is nearly the question {pair.first.id}, with the same labels: {pair.first.question!r}."
-            yield _point_at(pair.other, what, "Drop one of them, or ask for something else.")
+    for first, other, same in pairs:
+        one, two = ((q.split, q.outcome, {*q.alternatives}, {*q.evidence}) for q in (first, other))
+        if same and one == two and other.id not in told:
+            told.add(other.id)
+            what = f"it is nearly the question {first.id}, with the same labels: {first.question!r}."
+            yield _point_at(other, what, "Drop one of them, or ask for something else.")
 
 
-def _find_near_duplicates(questions: Sequence[LabelledQuestion]) -> list[_Pair]:
-    from rapidfuzz import fuzz
-
-    texts = [normalise_text(q.question).replace(f" {STOP} ", " ").strip() for q in questions]
-    pairs = []
-    for one, other in sorted(_pair_alike([text.split() for text in texts])):
-        if fuzz.token_set_ratio(texts[one], texts[other], score_cutoff=NEAR):
-            same = fuzz.token_sort_ratio(texts[one], texts[other], score_cutoff=NEAR) > 0
-            pairs.append(_Pair(questions[one], questions[other], same))
-    return pairs
-
-
-def _pair_alike(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of texts that share words of half the shorter one's letters.
-
-    All pairs of thousands of questions are too many to compare letter by letter; a sparse product counts what each
-    pair shares.
-    """
+def _find_near_duplicates(questions: Sequence[LabelledQuestion]) -> list[Pair]:
+    """Return pairs of questions by the letters of the words they share, counted by a sparse product."""
     import numpy as np
     from scipy.sparse import csr_array
 
+    texts = [normalise_text(q.question).replace(f" {STOP} ", " ").split() for q in questions]
     rows = [n for n, words in enumerate(texts) if len(words) >= LEAST_WORDS]
-    vocabulary: dict[str, int] = {}
-    columns = [[vocabulary.setdefault(word, len(vocabulary)) for word in dict.fromkeys(texts[n])] for n in rows]
     if len(rows) < 2:
-        return
-    ends = np.cumsum([0, *map(len, columns)])
-    flat = np.concatenate([np.asarray(c) for c in columns])
-    has = csr_array((np.ones(len(flat), np.float32), flat, ends), shape=(len(rows), len(vocabulary)))
-    weight = np.array([len(word) for word in vocabulary], np.float32)
-    length = has @ weight
-    weighted = csr_array(has.multiply(weight)).T.tocsr()
+        return []
+    vocabulary: dict[str, int] = {}
+    columns = [vocabulary.setdefault(word, len(vocabulary)) for n in rows for word in dict.fromkeys(texts[n])]
+    ends = np.cumsum([0, *(len(set(texts[n])) for n in rows)])
+    has = csr_array((np.ones(len(columns), np.float32), columns, ends), shape=(len(rows), len(vocabulary)))
+    weight = np.array([len(word) + 1 for word in vocabulary], np.float32)
+    length, weighted = has @ weight, csr_array(has.multiply(weight)).T.tocsr()
+    pairs = []
     for start in range(0, len(rows), _ROWS):
         shared = (has[start : start + _ROWS] @ weighted).toarray()
-        shorter = np.minimum(length[start : start + _ROWS, None], length[None, :])
-        for i, j in zip(*np.nonzero(shared >= shorter / 2), strict=True):
+        own, others = length[start : start + _ROWS, None], length[None, :]
+        same = 2 * shared >= SAME * (own + others)
+        for i, j in zip(*np.nonzero(shared >= NEAR * np.minimum(own, others)), strict=True):
             if j > i + start:
-                yield rows[i + start], rows[j]
+                pairs.append((questions[rows[i + start]], questions[rows[j]], bool(same[i, j])))
+    return pairs

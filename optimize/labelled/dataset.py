@@ -105,14 +105,11 @@ KEYS = tuple(name for name in LabelledQuestion.model_fields if name != "line")
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A line that is no labelled question."""
+    """A line that is no labelled question: its number, the id it gives or nothing, and what is wrong."""
 
     line: int
-    """The line of the file, from 1."""
     id: str
-    """The id that the line gives, or nothing."""
     error: DataError
-    """What is wrong with the line."""
 
 
 def read_labelled(path: str | Path, project: Path | None = None) -> list[LabelledQuestion]:

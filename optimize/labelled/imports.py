@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -18,11 +19,9 @@ from optimize.labelled.split import link_components
 from program.errors import DataError
 from program.project import Project
 from program.serve.reference import name_from
-from program.settings import BASE_NAME, FILE
+from program.settings import BASE_NAME, FILE, MAX_MEGABYTES
 from program.storage import write_whole
 
-SHARD = 40_000_000
-"""Bytes after which a corpus goes on in another file: below the size at which files are skipped."""
 NEW = 'name = "{name}"\nartifacts = "artifacts"\n'
 BASE = '\n[knowledge.{base}]\nkind = "documents"\npath = "knowledge/{base}"\nabout = "passages of {source}"\n'
 _MARKS = {
@@ -123,41 +122,28 @@ def _add_to_project(
     if again := next((item.id for item in items if item.id in taken), None):
         raise DataError(f"The labelled questions have the id {again!r} already.", "Import each set once.")
 
-    ids = _write_corpus(folder / "knowledge" / base, passages, report) if passages.texts else {}
+    ids = {key: f"{base}/corpus.jsonl#{key}" for key in passages.texts}
     topics = _name_topics(items, base)
     questions = [_label_item(item, ids, passages, topics[item.id], base if ids else "") for item in items]
     report.unchecked = sum(bool(q.answer and not q.facts) for q in questions)
-    fields = (q.model_dump(mode="json", exclude_defaults=True, exclude={"line"}) for q in questions)
-    _append_text(labelled, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in fields))
     settings = "" if project else NEW.format(name=name_from(folder.resolve().name))
-    settings += BASE.format(base=base, source=source.name.replace('"', "")) if ids else ""
-    if settings:
-        _append_text(toml, settings)
+    if ids:
+        corpus = folder / "knowledge" / base / "corpus.jsonl"
+        _append_rows(
+            corpus, ({"_id": key, "title": title, "text": text} for key, (title, text) in passages.texts.items())
+        )
+        report.files.append(str(corpus))
+        settings += BASE.format(base=base, source=source.name.replace('"', ""))
+        if (megabytes := corpus.stat().st_size / 1e6) > MAX_MEGABYTES:
+            settings += f"max_megabytes = {math.ceil(megabytes)}\n"
+    _append_rows(labelled, (q.model_dump(mode="json", exclude_defaults=True, exclude={"line"}) for q in questions))
+    _append_text(toml, settings)
     report.questions, report.passages = len(items), len(ids)
     report.files += [str(labelled), str(toml)]
 
 
-def _write_corpus(place: Path, passages: _Passages, report: ImportReport) -> dict[str, str]:
-    """Write the passages in files of at most SHARD bytes; return their ids by key."""
-    shards: list[list[str]] = [[]]
-    ids, size = {}, 0
-    for key, (title, text) in passages.texts.items():
-        line = json.dumps({"_id": key, "title": title, "text": text}, ensure_ascii=False) + "\n"
-        if shards[-1] and size + len(line.encode()) > SHARD:
-            shards.append([])
-            size = 0
-        shards[-1].append(line)
-        size += len(line.encode())
-        ids[key] = f"{place.name}/{_name_shard(len(shards))}#{key}"
-    place.mkdir(parents=True)
-    for number, lines in enumerate(shards, 1):
-        (place / _name_shard(number)).write_text("".join(lines), encoding="utf-8")
-        report.files.append(str(place / _name_shard(number)))
-    return ids
-
-
-def _name_shard(number: int) -> str:
-    return "corpus.jsonl" if number == 1 else f"corpus-{number}.jsonl"
+def _append_rows(file: Path, rows: Iterable[dict[str, Any]]) -> None:
+    _append_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def _append_text(file: Path, text: str) -> None:

@@ -85,7 +85,7 @@ def read_corpus(project: Project) -> Corpus:
 def _open_tables(project: Project, name: str, base: TablesSettings) -> TableSource:
     # Both take long to import, and many projects have no tables; the model itself is loaded by the first question.
     from program.knowledge.tables import TableSource
-    from program.models.encoder import shared_embedder
+    from program.models.embedded.encoder import shared_embedder
 
     return TableSource(name, SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
 
@@ -218,24 +218,19 @@ def _check_sources(question: LabelledQuestion, knowledge: Knowledge) -> Iterator
         yield f"sources: {sources}; but evidence is in {held}.", "Make them agree."
 
 
-def _check_outcome(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
+def _check_labels_agree(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
     for label in ("facts", "evidence"):
         if question.outcome in ("clarify", "abstain") and getattr(question, label):
             yield f"its outcome is {question.outcome} but it has {label}.", f"Empty `{label}` or correct `outcome`."
     if question.route == "direct" and question.evidence:
         yield "its route is direct but it has evidence.", "Empty `evidence` or correct `route`."
-
-
-def _check_sub_queries(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
-    if not question.sub_queries:
-        return
-    if question.route != "complex":
+    if question.sub_queries and question.route != "complex":
         yield "it has sub_queries but is not complex.", "Drop them or correct `route`."
-        return
-    if not 2 <= len(question.sub_queries) <= 4:
-        yield f"it has {len(question.sub_queries)} sub_queries.", "Give 2 to 4."
-    for passage in _find_missed(question.sub_queries, knowledge.read_evidence(question), 1):
-        yield f"no sub_query looks up {passage!r}.", "Use words of that passage in one of them."
+    elif question.sub_queries:
+        if not 2 <= len(question.sub_queries) <= 4:
+            yield f"it has {len(question.sub_queries)} sub_queries.", "Give 2 to 4."
+        for passage in _find_missed(question.sub_queries, knowledge.read_evidence(question), 1):
+            yield f"no sub_query looks up {passage!r}.", "Use words of that passage in one of them."
 
 
 def _warn_of_sub_queries(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
@@ -262,32 +257,24 @@ def _find_missed(sub_queries: Iterable[str], texts: Mapping[str, str], shared: i
     return [id_ for id_, found in held.items() if not any(len(found & query) >= shared for query in asked)]
 
 
-def _warn_of_missing_facts(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
-    if question.facts:
-        if question.route != "direct" and not question.evidence and not question.sql:
-            yield "it has facts but no evidence.", "Give the passages that state them."
-    elif question.outcome == "answered":
+def _warn_of_facts(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
+    looked_up = question.route != "direct" and not question.sql
+    if question.facts and looked_up and not question.evidence:
+        yield "it has facts but no evidence.", "Give the passages that state them."
+    if not question.facts and question.outcome == "answered":
         yield "it is answered but has no facts.", "Without facts no answer to it can be scored."
-    elif question.outcome is None and question.answer:
+    elif not question.facts and question.outcome is None and question.answer:
         yield "it has an answer but no facts.", "Without facts any answer to it counts as correct: list what it states."
-
-
-def _warn_of_short_facts(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
-    for fact in question.alternatives if question.route != "direct" and not question.sql else ():
+    for fact in question.alternatives if looked_up else ():
         in_digits = [spelling for spelling in fact if not is_bare_numeral(spelling)]
         if in_digits and all(len(normalise_text(spelling).strip()) <= 1 for spelling in in_digits):
             what = f"the fact {' / '.join(fact)!r} is one character, which a wrong answer may hold by accident."
             yield what, "Add its unit or the word before it, as the evidence has it."
-
-
-def _warn_of_bare_numerals(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
     alone = [("fact", fact[0]) for fact in question.alternatives if len(fact) == 1]
     for label, numeral in [*alone, *(("not_fact", rival) for rival in question.not_facts)]:
         if is_bare_numeral(numeral):
-            yield (
-                f"the {label} {numeral!r} is a number in words without its noun, and only that very word states it.",
-                "Add the noun, as the documents have it (“three rooms” is also stated by “3 rooms”).",
-            )
+            what = f"the {label} {numeral!r} is a number in words without its noun, and only that very word states it."
+            yield what, "Add the noun, as the documents have it (“three rooms” is also stated by “3 rooms”)."
 
 
 def _warn_of_close_rivals(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
@@ -296,28 +283,21 @@ def _warn_of_close_rivals(question: LabelledQuestion, knowledge: Knowledge) -> I
         stating = [piece for piece in split_pieces(text) if states(piece, spellings)] if question.not_facts else []
         for rival in question.not_facts:
             if any(states(piece, rival) for piece in stating):
-                yield (
-                    f"in {passage!r} the not_fact {rival!r} stands in one sentence or table row with a fact.",
-                    "A right quotation would count as wrong: drop the not_fact, or part them in the document.",
-                )
+                what = f"in {passage!r} the not_fact {rival!r} stands in one sentence or table row with a fact."
+                yield what, "A right quotation would count as wrong: drop the not_fact, or part them in the document."
 
 
 def _warn_of_uncited_answers(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
     if question.route == "direct" or not question.evidence or not question.facts:
         return
     if others := knowledge.find_uncited_answers(question):
-        yield (
-            f"its facts stand also in {', '.join(map(repr, others))}, as near to its words as its evidence.",
-            "Cite what answers it too, or make the question tell them apart.",
-        )
+        what = f"its facts stand also in {', '.join(map(repr, others))}, as near to its words as its evidence."
+        yield what, "Cite what answers it too, or make the question tell them apart."
 
 
 Rule = Callable[[LabelledQuestion, Knowledge], Iterator[Complaint]]
 ERRORS: tuple[Rule, ...] = (
     *(_check_evidence_exists, _check_facts_stated, _check_not_facts, _check_answer),
-    *(_check_sources, _check_outcome, _check_sub_queries),
+    *(_check_sources, _check_labels_agree),
 )
-WARNINGS: tuple[Rule, ...] = (
-    *(_warn_of_sub_queries, _warn_of_missing_facts, _warn_of_short_facts),
-    *(_warn_of_bare_numerals, _warn_of_close_rivals, _warn_of_uncited_answers),
-)
+WARNINGS: tuple[Rule, ...] = (_warn_of_sub_queries, _warn_of_facts, _warn_of_close_rivals, _warn_of_uncited_answers)

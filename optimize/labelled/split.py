@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -220,27 +221,12 @@ def write_splits(path: Path, where: Mapping[str, str]) -> int:
 
 
 def _set_split(line: str, split: str) -> str:
-    """Return the line of one JSON object with its `split` set."""
-    decoder = json.JSONDecoder()
-
-    def skip_space(at: int) -> int:
-        return len(line) - len(line[at:].lstrip())
-
-    at = line.index("{") + 1
-    gap = after_key = ""
-    while line[at := skip_space(at)] != "}":
-        if line[at] == ",":
-            end = skip_space(at + 1)
-            gap, at = line[at + 1 : end], end
-        key, at = decoder.raw_decode(line, at)
-        colon = skip_space(at) + 1
-        start = skip_space(colon)
-        after_key = line[colon:start]
-        value, at = decoder.raw_decode(line, start)
-        if key == "split":
-            return line if value == split else f'{line[:start]}"{split}"{line[at:]}'
-    last = len(line[:at].rstrip())
-    return f'{line[:last]},{gap}"split":{after_key}"{split}"{line[last:]}'
+    """Return the line of one JSON object with its `split` set, all else in it as it is."""
+    if key := re.search(r'"split"\s*:\s*(null|"\w*")', line):
+        return f'{line[: key.start(1)]}"{split}"{line[key.end(1) :]}'
+    body = line[: line.rindex("}")].rstrip()
+    gap = " " if re.search(r'"\s*:\s', line) else ""
+    return f'{body},{gap}"split":{gap}"{split}"{line[len(body) :]}'
 
 
 def question_digest(text: str) -> str:

@@ -14,12 +14,10 @@ from optimize.evaluation.comparison import Comparison, compare_versions
 from optimize.registry.versions import hold_lock
 from program.errors import GateError, IntegrityError, VersionError
 from program.serve.manifest import verify_folder
-from program.serve.reference import VersionFolder, find_aliases, is_alias, read_alias, require_name, resolve
+from program.serve.reference import VersionFolder, is_alias, list_aliases, read_alias, require_name, resolve
 from program.settings import artifacts_root
 from program.storage import write_whole
 
-UNREADABLE = "unreadable"
-"""What stands for the version of an alias whose file is broken, where it is told what the alias pointed at."""
 Requirement = Literal["better", "no-worse"]
 HISTORY = "history.jsonl"
 DEFAULT_GAIN: dict[Requirement, float] = {"better": 0.0, "no-worse": -0.02}
@@ -35,7 +33,7 @@ class AliasMove:
     alias: str
     """The alias."""
     previous: str | None
-    """The version it pointed at: None the first time, UNREADABLE when its file was broken."""
+    """The version it pointed at; None the first time, or when its file was broken."""
     version: str
     """The version it points at."""
     gate: Comparison | None = None
@@ -65,12 +63,12 @@ def promote_version(
 ) -> AliasMove:
     """Point an alias at the verified version that a reference names.
 
-    With `require`, the version is first compared with the alias's present one on their sealed scores:
-    "better" wants the verdict better, both want the 95 % interval of the gain in utility at or above
-    `min_gain` (0 for better, -0.02 for no-worse). An alias that points nowhere yet has nothing to compare.
-    The alias is set only if it still points where it did at the start, and at `expect` when given.
-    Raises `GateError` when the gate does not pass or the alias moved, `VersionError` for a bad alias,
-    `IntegrityError` when there is something to compare with and the alias cannot be read.
+    With `require`, the version is first compared with the alias's present one on their sealed scores: "better" wants
+    the verdict better, both want the 95 % interval of the gain in utility at or above `min_gain` (0 for better, -0.02
+    for no-worse). An alias that points nowhere yet has nothing to compare. The alias is set only if it still points
+    where it did at the start, and at `expect` when given. Raises `GateError` when the gate does not pass or the alias
+    moved, `VersionError` for a bad alias, `IntegrityError` when there is something to compare with and the alias cannot
+    be read.
     """
     base = artifacts_root(root)
     found = resolve(ref, base)
@@ -79,11 +77,8 @@ def promote_version(
     require_alias(alias)
     verify_folder(found.path, found.digest)
     present = _read_present(base, found.name, alias)
-    if present == UNREADABLE and (require or expect is not None):
-        raise IntegrityError(
-            f"The alias {found.name}@{alias} is unreadable, so there is nothing to compare with.",
-            f"Set it again without --require and --expect: ragc promote {found} --to {alias}",
-        )
+    if present is None and (require or expect is not None) and alias in list_aliases(base, found.name):
+        read_alias(base, found.name, alias)  # raises: it is broken, so there is nothing to compare with
     if expect is not None and (wanted := resolve(expect, base).version) != present:
         raise _explain_move(found.name, alias, present, wanted)
     gate = None
@@ -95,9 +90,10 @@ def promote_version(
 
 
 def roll_back(name: str, alias: str = "production", *, reason: str = "", root: Path | str | None = None) -> AliasMove:
-    """Point an alias back at the version it had before; again, and it goes back one further.
+    """Point an alias back at the version it had before.
 
-    Raises `VersionError` when there is no earlier version, `IntegrityError` when it is not as sealed.
+    Done again, it goes back one further. Raises `VersionError` when there is no earlier version, `IntegrityError` when
+    it is not as sealed.
     """
     base = artifacts_root(root)
     require_name(base, name)
@@ -113,7 +109,7 @@ def roll_back(name: str, alias: str = "production", *, reason: str = "", root: P
 
 
 def version_before(name: str, alias: str, base: Path) -> str | None:
-    """Return the version that a rollback would set the alias to, or None when there is none.
+    """Return the version that a rollback would set an alias to, or None.
 
     Promotions stack up, and a rollback takes one off.
     """
@@ -133,7 +129,10 @@ def version_before(name: str, alias: str, base: Path) -> str | None:
 
 
 def read_history(name: str, root: Path | str | None = None) -> list[dict[str, Any]]:
-    """Read every move of a name's aliases, oldest first: action, alias, from, to, actor, reason, ts."""
+    """Read the moves of a name's aliases, oldest first.
+
+    Each has action, alias, from, to, actor, reason and ts.
+    """
     path = artifacts_root(root) / name / HISTORY
     try:
         return [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
@@ -155,11 +154,11 @@ def _require_gain(gate: Comparison, require: Requirement, min_gain: float | None
 
 
 def _read_present(base: Path, name: str, alias: str) -> str | None:
-    """Return the version an alias points at, None when there is no such alias, UNREADABLE when its file is broken."""
+    """Return the version an alias points at; None when there is none, or its file is broken."""
     try:
-        return read_alias(base, name, alias)["version"] if alias in find_aliases(base, name) else None
-    except IntegrityError:
-        return UNREADABLE
+        return read_alias(base, name, alias)["version"]
+    except (VersionError, IntegrityError):
+        return None
 
 
 def _set_alias(base: Path, found: VersionFolder, alias: str, present: str | None, *, action: str, reason: str) -> None:

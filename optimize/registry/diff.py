@@ -75,7 +75,7 @@ class Difference:
 
     @property
     def same_program(self) -> bool:
-        """True when the two answer alike: nothing differs but data, packages, dates or scores."""
+        """True when nothing differs but data, packages, dates or scores."""
         return not (self.wording or self.demonstrations or self.settings or self.sections["models"])
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,9 +97,10 @@ class Difference:
 
 @refuse_unreadable("One of the versions")
 def diff_versions(a: str, b: str, point: str = POINT, root: Path | str | None = None) -> Difference:
-    """Compare version B with version A; thresholds and knobs are those of an operating point.
+    """Compare version B with version A.
 
-    Both folders are verified first. Raises `VersionError` when neither has that operating point.
+    Thresholds and knobs are those of an operating point. Both folders are verified first. Raises `VersionError` when
+    neither has that operating point.
     """
     before, after = open_version(a, root), open_version(b, root)
     points = [dict(sealed.section("points").get(point) or {}) for sealed in (before, after)]
@@ -155,7 +156,6 @@ def _compare_wording(before: Mapping[str, Any], after: Mapping[str, Any]) -> tup
 
 
 def _find_texts(state: Mapping[str, Any]) -> dict[str, str]:
-    """Return every instruction by its predictor, every field's description by predictor and prefix."""
     found = {}
     for name, signature in ((n, part["signature"]) for n, part in state.items() if _is_predictor(part)):
         found[name] = str(signature.get("instructions", ""))
@@ -190,7 +190,7 @@ def _is_predictor(part: Any) -> bool:
 
 
 def _flatten(fields: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested fields by dotted names; lists (such as the digests of single questions) are left out."""
+    """Return nested fields by dotted names, lists left out."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Mapping):

@@ -90,9 +90,9 @@ def publish_version(
     """Seal files as the next version of a name and return its reference, `name@v7`.
 
     `fields` are the manifest's (see `program.serve.manifest.seal_folder`); name and version are filled in. Under the
-    name's lock the folder is written aside, given the next number, and renamed: readers see a whole version
-    or none, and a killed publisher leaves only a `.tmp-` folder that the next one clears away.
-    Raises `VersionError` for a name that is not one.
+    name's lock the folder is written aside, given the next number, and renamed: readers see a whole version or none,
+    and a killed publisher leaves only a `.tmp-` folder that the next one clears away. Raises `VersionError` for a name
+    that is not one.
     """
     if not reference.is_name(name) or name in reference.RESERVED:
         raise VersionError(
@@ -117,19 +117,19 @@ def publish_version(
 
 
 def list_versions(name: str = "", root: Path | str | None = None) -> list[Listed]:
-    """List the versions of a name, or of every name, oldest first; manifests are read, not verified.
+    """List the versions of a name, or of every name, oldest first.
 
-    A version or an alias that cannot be read is listed as broken, aliases last of a name.
-    Raises `VersionError` when `name` is given and has no version.
+    Manifests are read, not verified. A version or an alias that cannot be read is listed as broken, aliases last of a
+    name. Raises `VersionError` when `name` is given and has no version.
     """
     base = artifacts_root(root)
     if name:
         reference.require_name(base, name)
     found = []
-    for one in [name] if name else reference.find_names(base):
+    for one in [name] if name else reference.list_programs(base):
         pointing: dict[str, tuple[str, ...]] = {}
         lost = []
-        for alias in reference.find_aliases(base, one):
+        for alias in reference.list_aliases(base, one):
             try:
                 version = reference.read_alias(base, one, alias)["version"]
                 pointing[version] = (*pointing.get(version, ()), alias)
@@ -150,7 +150,7 @@ def list_versions(name: str = "", root: Path | str | None = None) -> list[Listed
 
 
 def read_if_present(folder: Path) -> manifest.Manifest | None:
-    """Read a version's manifest; None when another process has removed the whole folder since it was listed.
+    """Read a version's manifest; None when its folder was removed meanwhile.
 
     Raises `IntegrityError` when the folder is there and its manifest cannot be read.
     """
@@ -163,7 +163,7 @@ def read_if_present(folder: Path) -> manifest.Manifest | None:
 
 
 def read_manifests(root: Path, name: str) -> list[manifest.Manifest]:
-    """Read the manifests of a name's versions, oldest first; leave out, with a warning, what cannot be read."""
+    """Read the manifests of a name, oldest first; warn of what cannot be read."""
     found = []
     for version in reference.find_versions(root, name):
         try:
@@ -185,13 +185,15 @@ def open_version(ref: str, root: Path | str | None = None) -> manifest.Manifest:
 
 
 def verify_version(ref: str, root: Path | str | None = None) -> Checked:
-    """Check every byte of the version that a reference names. Raises `VersionError` when it names none."""
+    """Check every byte of a version. Raises `VersionError` for an unknown one."""
+    digest = ""
     try:
         found = reference.resolve(ref, root)
+        digest = found.digest
+        manifest.verify_folder(found.path, digest)
     except IntegrityError as error:
-        return Checked(ref, "", (error.what,), error.mend)
-    problems = tuple(manifest.find_differences(found.path, found.digest))
-    return Checked(ref, found.digest, problems, manifest.suggest_remedy(found.path) if problems else "")
+        return Checked(ref, digest, tuple(error.data.get("differences", (error.what,))), error.mend)
+    return Checked(ref, digest, ())
 
 
 def verify_by_loading(
@@ -224,8 +226,8 @@ def verify_all(root: Path | str | None = None) -> list[Checked]:
     """Check every version and every alias; an alias of a lost version is a problem."""
     base = artifacts_root(root)
     found = []
-    for name in reference.find_names(base):
-        for selector in (*reference.find_versions(base, name), *reference.find_aliases(base, name)):
+    for name in reference.list_programs(base):
+        for selector in (*reference.find_versions(base, name), *reference.list_aliases(base, name)):
             try:
                 found.append(verify_version(f"{name}@{selector}", base))
             except VersionError as error:
@@ -237,10 +239,10 @@ def verify_all(root: Path | str | None = None) -> list[Checked]:
 
 @contextlib.contextmanager
 def hold_lock(base: Path, name: str) -> Iterator[None]:
-    """Hold the one lock of a name; the system frees it when its holder dies. A holder may take it again.
+    """Hold the lock of a name, which its holder may take again.
 
-    Raises `RagcError` when another process holds it for a minute, `VersionError` when a folder of the name
-    is a link: what is written there would land elsewhere.
+    The system frees it when the holder dies. Raises `RagcError` when another process holds it for a minute,
+    `VersionError` when a folder of the name is a link: what is written there would land elsewhere.
     """
     from filelock import FileLock, Timeout
 
@@ -257,19 +259,19 @@ def hold_lock(base: Path, name: str) -> Iterator[None]:
 
 
 def note_test_use(root: Path, name: str, by: str, questions: Iterable[str], identity: str = "") -> int:
-    """Note that scores on questions are seen, and return which use of any of them it is: 1 for the first.
+    """Note that scores on questions are seen, and return which use it is.
 
-    Each use is a draw in which chance may find favour. Uses of the same `identity` are one, however often they are
-    noted. Where nothing can be written, nothing is.
+    The first use of any of them is 1. Each use is a draw in which chance may find favour. Uses of the same `identity`
+    are one, however often they are noted. Where nothing can be written, nothing is.
     """
     identity = identity or uuid4().hex[:16]
-    digests = _digest_questions(questions)
+    digests = {question_digest(text)[:DIGITS] for text in questions}
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # two at once are two uses
             stack.enter_context(hold_lock(root, name))
-        ledger = list(_read_ledger(root, name))
-        number = 1 + _count_uses(root, name, ledger, digests, identity)
-        if identity not in {row["look"] for row in ledger}:
+        rows = list(_read_ledger(root, name, digests))
+        number = 1 + _count_uses(row for row in rows if row["look"] != identity)
+        if identity not in {row["look"] for row in rows}:
             line = {"look": identity, "by": by, "number": number, "questions": "".join(sorted(digests))}
             with contextlib.suppress(OSError), (root / name / LOOKS).open("ab") as file:
                 file.write(b"\n" * bool(file.tell()) + orjson.dumps(line))  # apart from what was cut off before it
@@ -278,38 +280,20 @@ def note_test_use(root: Path, name: str, by: str, questions: Iterable[str], iden
 
 def count_test_uses(root: Path, name: str, questions: Iterable[str]) -> int:
     """Count how often scores on any of these questions were seen so far."""
-    return _count_uses(root, name, list(_read_ledger(root, name)), _digest_questions(questions))
+    return _count_uses(_read_ledger(root, name, {question_digest(text)[:DIGITS] for text in questions}))
 
 
-def _digest_questions(questions: Iterable[str]) -> set[str]:
-    return {question_digest(text)[:DIGITS] for text in questions}
+def _count_uses(rows: Iterable[Mapping[str, Any]]) -> int:
+    numbers = [int(row["number"]) for row in rows]
+    return max(len(numbers), *numbers, 0)
 
 
-def _count_uses(
-    root: Path, name: str, ledger: Iterable[Mapping[str, Any]], digests: set[str], but: str | None = None
-) -> int:
-    """Count the uses of any of the questions, except that of the identity `but`, by the ledger and the versions."""
-    others: dict[str, int] = {
-        row["look"]: row["number"] for row in ledger if row["look"] != but and row["seen"] & digests
-    }
-    for sealed in read_manifests(root, name):
-        optimizer = sealed.section("optimizer")
-        tested = {digest[:DIGITS] for digest in sealed.section("data").get("test", {}).get("questions", ())}
-        study = str(optimizer.get("study", sealed.version))
-        if optimizer.get("name") == "ragc" and tested & digests and study != but:
-            others.setdefault(study, int(optimizer.get("test_looks", 0)))
-    return max(len(others), *others.values(), 0)
-
-
-def _read_ledger(root: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield each use with the digests of its questions; a line that was cut off is left out."""
-    try:
-        lines = (root / name / LOOKS).read_bytes().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            row = orjson.loads(line)
-            text = str(row["questions"])
-            seen = {text[at : at + DIGITS] for at in range(0, len(text), DIGITS)}
-            yield {"look": str(row["look"]), "number": int(row["number"]), "seen": seen}
+def _read_ledger(root: Path, name: str, digests: set[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield the uses of any of the questions; a line that was cut off is left out."""
+    with contextlib.suppress(OSError):
+        for line in (root / name / LOOKS).read_bytes().splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                row = orjson.loads(line)
+                text = row["questions"]
+                if digests & {text[at : at + DIGITS] for at in range(0, len(text), DIGITS)}:
+                    yield row

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from program.errors import RagcError
 
 if TYPE_CHECKING:
-    from program.models.lane import Lane
+    from program.models.language.gateway import Endpoint
     from program.project import Project
     from program.settings import KnowledgeSettings, ProviderSettings
 
@@ -63,7 +63,7 @@ def _check_packages() -> Iterator[SetupFinding]:
 
 
 def _check_project(folder: Path) -> Iterator[SetupFinding]:
-    from program.models.catalog import listed
+    from program.models.catalog import list_names
     from program.project import Project
 
     try:
@@ -75,8 +75,8 @@ def _check_project(folder: Path) -> Iterator[SetupFinding]:
     for name, base in project.settings.knowledge.items():
         yield _check_knowledge(project, name, base)
     models, provider = project.settings.models, project.settings.provider
-    named = {role: listed(getattr(models, role)) for role in ROLES}
-    named["fallback"] = listed(provider.fallback) if isinstance(provider.fallback, str) else ()
+    named = {role: list_names(getattr(models, role)) for role in ROLES}
+    named["fallback"] = list_names(provider.fallback) if isinstance(provider.fallback, str) else ()
     for role, names in named.items():
         for name in filter(None, names):
             yield _check_model(role, name, provider)
@@ -106,8 +106,8 @@ def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> Se
 
 def _check_model(role: str, name: str, provider: ProviderSettings) -> SetupFinding:
     """Look at a model: a language model is called once, to see whether it answers."""
-    from program.models.catalog import FALLBACK, LOCAL_DECIDER, LOCAL_WRITER, is_structured, missing_keys, open_lane
-    from program.models.transport import CallFailed
+    from program.models.catalog import FALLBACK, LOCAL_DECIDER, LOCAL_WRITER, is_structured, missing_keys, open_endpoint
+    from program.models.language.transport import CallFailed
 
     decider, writer = (LOCAL_DECIDER,), (LOCAL_WRITER,)
     embedded = {"decide": decider, "judge": decider, "write": writer, FALLBACK: decider + writer}.get(role, ())
@@ -115,7 +115,7 @@ def _check_model(role: str, name: str, provider: ProviderSettings) -> SetupFindi
         return SetupFinding(True, f"{role}: {name} (embedded)")
     mend = "Check the name, the key and that its server runs."
     try:
-        lane = open_lane(name, provider, role, *embedded[:1])
+        lane = open_endpoint(name, provider, role, *embedded[:1])
         if lacking := missing_keys(name, provider):
             return SetupFinding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
         if structured := is_structured(name, provider):
@@ -128,20 +128,20 @@ def _check_model(role: str, name: str, provider: ProviderSettings) -> SetupFindi
         return SetupFinding(False, f"{role}: {error.what}", error.mend)
 
 
-def _ask_once(lane: Lane, structured: bool) -> None:
+def _ask_once(lane: Endpoint, structured: bool) -> None:
     """Ask a language model for a decision, by a schema where it takes one."""
-    from program.models.gateway import shared_gateway
-    from program.models.spending import Spending
-    from program.models.transport import Call
-    from program.models.wording import prompt, schema
+    from program.models.language.decision_format import build_decision_prompt, decision_schema
+    from program.models.language.gateway import shared_gateway
+    from program.models.language.spending import ModelSpending
+    from program.models.language.transport import Call
 
     asked = {"ready": {"type": "noul", "instructions": "You are ready to answer questions."}}
-    settings = {"response_format": schema(asked)} if structured else {}
-    messages = prompt({"instructions": "Decide.", "inputs": {}}, asked)
-    shared_gateway().ask(lane, Call(lane.model, messages, settings, lane.api_base), Spending())
+    settings = {"response_format": decision_schema(asked)} if structured else {}
+    messages = build_decision_prompt({"instructions": "Decide.", "inputs": {}}, asked)
+    shared_gateway().ask(lane, Call(lane.model, messages, settings, lane.api_base), ModelSpending())
 
 
-def _describe_price(lane: Lane) -> str:
+def _describe_price(lane: Endpoint) -> str:
     if not lane.priced:
         return "price unknown: no cap on money holds until usd_in and usd_out are in ragc.toml"
     usd_in, usd_out = 1e3 * lane.price(1_000, 0), 1e3 * lane.price(0, 1_000)  # of a short call
@@ -149,7 +149,7 @@ def _describe_price(lane: Lane) -> str:
 
 
 def _embed_text(name: str = "local/minilm") -> None:
-    from program.models.encoder import shared_embedder
+    from program.models.embedded.encoder import shared_embedder
 
     shared_embedder(name).encode(["a text"])
 

@@ -30,7 +30,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoopProgress:
     """Where the loop stands.
 
     Rounds of searching done, the (strategy, query) pairs tried, the last round's sufficiency, the strategy in use
@@ -48,7 +48,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchAgain:
     """Search again with these queries."""
 
     queries: tuple[str, ...]
@@ -56,14 +56,14 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class SearchNewer:
     """Search for newer or more official evidence than there is."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class SwitchStrategy:
     """Search by another strategy."""
 
     strategy: str
@@ -71,7 +71,7 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True)
-class Clarify:
+class AskBack:
     """Ask the user which is meant."""
 
     reason: str
@@ -79,7 +79,7 @@ class Clarify:
 
 
 @dataclass(frozen=True, slots=True)
-class Abstain:
+class GiveUp:
     """Say what is missing."""
 
     reason: str
@@ -87,28 +87,28 @@ class Abstain:
 
 
 @dataclass(frozen=True, slots=True)
-class Generate:
+class WriteUp:
     """Write the answer from what there is."""
 
     stopped_by: StoppedBy
     reason: str
 
 
-Action = Search | Settle | Switch | Clarify | Abstain | Generate
+Action = SearchAgain | SearchNewer | SwitchStrategy | AskBack | GiveUp | WriteUp
 
 
-def rounds_left(progress: Progress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None) -> bool:
-    """True when one more search is allowed."""
+def rounds_left(progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None) -> bool:
+    """Tell whether one more search is allowed."""
     return tripped is None and progress.rounds < min(tuning.max_rounds, max_rounds)
 
 
-def gained(verdict: Verdict, progress: Progress, tuning: Tuning) -> bool:
-    """True when the last round was worth its price, or was the first."""
+def gained_enough(verdict: Verdict, progress: LoopProgress, tuning: Tuning) -> bool:
+    """Tell whether the last round was worth its price, or was the first."""
     return progress.previous is None or verdict.sufficiency - progress.previous >= tuning.min_gain
 
 
-def lacking(verdict: Verdict, tuning: Tuning) -> str:
-    """Why evidence that may suffice is not yet to be trusted; empty when nothing speaks against it."""
+def find_doubt(verdict: Verdict, tuning: Tuning) -> str:
+    """Return why evidence is not yet to be trusted, or ""."""
     if verdict.contradiction:
         return f"{verdict.contradiction} disagree"
     if verdict.freshness < tuning.fresh_above:
@@ -118,50 +118,51 @@ def lacking(verdict: Verdict, tuning: Tuning) -> str:
     return ""
 
 
-def settles_next(verdict: Verdict, progress: Progress, tuning: Tuning) -> bool:
-    """True when newer or more official evidence is to be searched for before anything else."""
+def settles_next(verdict: Verdict, progress: LoopProgress, tuning: Tuning) -> bool:
+    """Tell whether newer or more official evidence must be searched for first."""
     return not progress.settled and (bool(verdict.contradiction) or verdict.freshness < tuning.fresh_above)
 
 
 def wants_query(
-    verdict: Verdict, progress: Progress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None
+    verdict: Verdict, progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None
 ) -> bool:
-    """True when it is worth asking what is missing: a round is left, and a new query is what it would be used for."""
+    """Tell whether a new query would be used: what is missing is worth asking."""
     if not rounds_left(progress, tuning, max_rounds, tripped) or settles_next(verdict, progress, tuning):
         return False
-    return bool(lacking(verdict, tuning)) if verdict.sufficient else not progress.untried
+    return bool(find_doubt(verdict, tuning)) if verdict.sufficient else not progress.untried
 
 
 def decide(
-    verdict: Verdict, progress: Progress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None = None
+    verdict: Verdict, progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None = None
 ) -> Action:
-    """The next action. Ends within `max_rounds` searches and never repeats a tried query of the same strategy.
+    """Return the next action.
 
+    Ends within `max_rounds` searches and never repeats a tried query of the same strategy.
     `tripped` is the budget's cap that was reached, if any: the best evidence so far is then written up, poor or not.
     Else the order is the order of certainty: sound evidence is written up, a contradiction is settled, the next
     strategy or a promising query is tried, and only then the program asks back, gives up or makes do. Every end but
     the first says what stopped the search. A question taken for vague at first sight does not get this far.
     """
-    doubt = lacking(verdict, tuning)
+    doubt = find_doubt(verdict, tuning)
     if verdict.sufficient and not doubt:
-        return Generate(StoppedBy.DONE, "the evidence suffices")
+        return WriteUp(StoppedBy.DONE, "the evidence suffices")
     more = rounds_left(progress, tuning, max_rounds, tripped)
-    gaining = gained(verdict, progress, tuning)
+    gaining = gained_enough(verdict, progress, tuning)
     if more and settles_next(verdict, progress, tuning):
-        return Settle(doubt)
+        return SearchNewer(doubt)
     if more and gaining and not verdict.sufficient and progress.untried:
-        return Switch(progress.untried[0], "the evidence is poor")
+        return SwitchStrategy(progress.untried[0], "the evidence is poor")
     if more and gaining:
         new = dict.fromkeys(q for q in verdict.next_queries if q and (progress.strategy, q) not in progress.tried)
         if new:
-            return Search(tuple(new), f"missing {verdict.missing!r}" if verdict.missing else "insufficient")
+            return SearchAgain(tuple(new), f"missing {verdict.missing!r}" if verdict.missing else "insufficient")
     stopped_by = tripped or (StoppedBy.ROUNDS if gaining else StoppedBy.GAIN)
     if tripped is not None and verdict.kept:
-        return Generate(tripped, f"the budget for {tripped} is spent")
+        return WriteUp(tripped, f"the budget for {tripped} is spent")
     if not verdict.sufficient and progress.vagueness > tuning.clarify_above:
-        return Clarify("the evidence stays poor and the question may mean several things", stopped_by)
+        return AskBack("the evidence stays poor and the question may mean several things", stopped_by)
     if not verdict.kept or (not verdict.sufficient and verdict.sufficiency < tuning.generate_above):
-        return Abstain("the evidence does not hold the answer", stopped_by)
+        return GiveUp("the evidence does not hold the answer", stopped_by)
     if not gaining:
-        return Generate(stopped_by, "the last round gained too little")
-    return Generate(stopped_by, "no further round is allowed or promising")
+        return WriteUp(stopped_by, "the last round gained too little")
+    return WriteUp(stopped_by, "no further round is allowed or promising")

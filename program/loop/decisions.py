@@ -47,12 +47,12 @@ UNDECIDED = Decision(False, 0.0, undecided=True)
 
 
 def decode(evidence: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Decision]:
-    """Return the decisions that evidence stands for under a predictor's `fields` (thresholds and weights)."""
-    return {name: _decide(found, fields.get(name, {})) for name, found in evidence.items()}
+    """Return the decisions that evidence stands for under a predictor's `fields`."""
+    return {name: _read_decision(found, fields.get(name, {})) for name, found in evidence.items()}
 
 
 def is_undecided(decision: Any) -> bool:
-    """Tell whether a model was asked and its reply could not be read: what stands for it is no score.
+    """Tell whether a model's reply could not be read, so that it is no score.
 
     DSPy's own decisions, which come while an optimizer watches, have no such mark.
     """
@@ -60,14 +60,17 @@ def is_undecided(decision: Any) -> bool:
 
 
 def read_chances(chances: Sequence[Any], count: int, threshold: float) -> list[Decision]:
-    """Return a decision for each of `count` numbered things; undecided are those a list of `Chance` leaves out."""
+    """Return a decision for each of `count` numbered things.
+
+    Those that the list of `Chance` leaves out are undecided; numbers past `count` are ignored.
+    """
     read = [Chance.model_validate(chance) for chance in chances]  # a record has them in JSON values
     found = {chance.n: chance.probability for chance in read}
-    return [_decide(found.get(n), {"threshold": threshold}) for n in range(1, count + 1)]
+    return [_read_decision(found.get(n), {"threshold": threshold}) for n in range(1, count + 1)]
 
 
 def mean_level(found: Sequence[float]) -> float:
-    """Return the value of a Score, as DSPy takes it: the mean of its levels, weighted by their probabilities."""
+    """Return the value of a Score: the mean of its levels by their probabilities."""
     return sum(level * p for level, p in enumerate(found)) / sum(found)
 
 
@@ -92,11 +95,14 @@ class RunnableProgram(Program, Protocol):
     def predictor(self, name: str) -> dspy.Predict: ...
 
     def doubt_of(self, predictor: str) -> float:
-        """The certainty under which a cascade passes a decision of that predictor on to its second model."""
+        """Return the certainty under which a cascade asks its second model."""
 
 
 def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping[str, Any] | None = None) -> Any:
-    """Return the model that answers a predictor: its own when it has one, else the program's for that output."""
+    """Return the model that answers a predictor.
+
+    A predictor's own model comes before the program's for that kind of output.
+    """
     models = program.runtime.models
     if predictor.lm:
         return predictor.lm
@@ -108,13 +114,13 @@ def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping
 
 
 def clients_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the models that may have to be asked about these inputs: one, or both of a cascade."""
+    """Return the models that may be asked: one, or both of a cascade."""
     client = client_of(program, predictor, inputs)
     return (client.first, client.second) if hasattr(client, "second") else (client,)
 
 
 def all_clients_of(program: RunnableProgram, predictor: dspy.Predict) -> list[Any]:
-    """Return every model that may have to be asked, whatever the inputs, each once; also that for a second draft."""
+    """Return every model that may be asked, whatever the inputs, each once."""
     clients = [client for strict in (False, True) for client in clients_of(program, predictor, {"strict": strict})]
     return list({id(client): client for client in clients}.values())
 
@@ -135,17 +141,17 @@ def is_decision(predictor: dspy.Predict) -> bool:
 
 
 def judges_many(predictor: dspy.Predict) -> bool:
-    """Tell whether the predictor's outputs are lists of decisions, as a chat model is asked for them."""
+    """Tell whether the predictor's outputs are lists of decisions."""
     return not is_decision(predictor) and not JUDGED.isdisjoint(predictor.signature.output_fields)
 
 
 def is_untraced() -> bool:
-    """Tell whether no optimizer collects DSPy's trace, so that decisions may go straight to their client."""
+    """Tell whether no optimizer collects DSPy's trace."""
     return dspy.settings.trace is _DEFAULT_TRACE
 
 
 def ask_client(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
-    """Return what one client says of decisions, those of one predictor in a batch when it takes batches."""
+    """Return a client's evidence for decisions, in batches where it takes them."""
     found: list[Evidence] = []
     for name, group in groupby(asks, key=attrgetter("predictor")):
         predictor, inputs = program.predictor(name), [to_prompt_inputs(ask.inputs) for ask in group]
@@ -167,7 +173,7 @@ class RequestCache:
         return RequestCache()  # a copy of a program may be given other demonstrations
 
     def kept(self, predictors: Mapping[str, dspy.Predict]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-        """Return the state and questions of every predictor that was asked with what it has now."""
+        """Return the state and questions of every predictor asked as it is now."""
         return [
             (request.state, request.questions)
             for name, request in sorted(self._kept.items())
@@ -185,7 +191,7 @@ class RequestCache:
     def ask_many(
         self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]
     ) -> list[Evidence]:
-        """Return the client's evidence for each of several inputs, all at once when it has a `batch`."""
+        """Return the client's evidence for each input, in one batch where it can."""
         if not inputs:
             return []
         return self._request(name, predictor, client, inputs[0]).ask(client, inputs)
@@ -206,7 +212,7 @@ class _Request:
         self._signature = predictor.signature
         self._demos = predictor.demos
         self._length = len(predictor.demos)
-        self._wording = _wording(predictor)
+        self._wording = _question_wording(predictor)
         listener = _Listener(client)
         with dspy.context(trace=None):
             predictor(lm=listener, **inputs)
@@ -218,7 +224,7 @@ class _Request:
             predictor.demos is self._demos
             and len(predictor.demos) == self._length
             and predictor.signature is self._signature
-            and _wording(predictor) == self._wording
+            and _question_wording(predictor) == self._wording
         )
 
     def ask(self, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Evidence]:
@@ -260,7 +266,7 @@ def _any_answer(question: Mapping[str, Any]) -> dict[str, Any]:
     return {"probabilities": dict.fromkeys(labels, 1 / levels), "confidence": 0}
 
 
-def _wording(predictor: dspy.Predict) -> list[Any]:
+def _question_wording(predictor: dspy.Predict) -> list[Any]:
     return [(name, c.get("instructions"), c.get("criteria")) for name, c in predictor.fields.items()]
 
 
@@ -310,7 +316,7 @@ def _prompt_value(value: Any) -> Any:
     return value
 
 
-def _decide(found: Any, config: Mapping[str, Any]) -> Decision:
+def _read_decision(found: Any, config: Mapping[str, Any]) -> Decision:
     """Decode as DSPy does: a threshold on a probability, or weights on a table; ties go to the raw winner."""
     if isinstance(found, dict):
         weights = config.get("weights", {})

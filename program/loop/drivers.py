@@ -23,9 +23,9 @@ from program.loop.decisions import RunnableProgram, ask_client
 from program.loop.grounding import known_addresses
 from program.loop.metering import Driver, Event, PreparedRequest, Tell, Token, is_draft
 from program.loop.state import Ask, Find, Reply, Request, search_arguments
-from program.models.adapter import PlainListener, speaking
-from program.models.cascade import settled
-from program.models.fence import LinkFilter
+from program.models.cascade import is_settled
+from program.models.language.adapter import PlainListener, use_adapter
+from program.models.language.fence import LinkFilter
 from program.passage import Passage
 
 
@@ -33,39 +33,45 @@ def run(question: str, program: RunnableProgram) -> Answer:
     """Return the answer, each request performed in turn."""
     driver = Driver(question, program)
     try:
-        requests = driver.start()
+        requests = driver.start_loop()
         while True:
             try:
-                replies = [_perform(driver, request) for request in requests]
+                replies = [_perform_request(driver, request) for request in requests]
             except Exception as error:
-                requests = driver.fail(requests, error)
+                requests = driver.throw_failure(requests, error)
             else:
-                requests = driver.resume(replies)
+                requests = driver.send_replies(replies)
     except StopIteration as stop:
-        return driver.finish(stop.value)
+        return driver.finish_answer(stop.value)
 
 
 async def arun(question: str, program: RunnableProgram, tell: Tell | None = None) -> Answer:
-    """Return the answer, the requests of a step performed in parallel; `tell` hears of progress and tokens."""
+    """Return the answer, the requests of a step performed in parallel.
+
+    `tell` hears of progress and tokens.
+    """
     driver = Driver(question, program, tell)
     try:
-        requests = driver.start()
+        requests = driver.start_loop()
         while True:
             try:
                 async with asyncio.timeout(driver.seconds_for(requests)), asyncio.TaskGroup() as tasks:
-                    under_way = [tasks.create_task(_aperform(driver, request)) for request in requests]
+                    under_way = [tasks.create_task(_aperform_request(driver, request)) for request in requests]
             except Exception as error:
-                requests = driver.fail(requests, _first_of(error))
+                requests = driver.throw_failure(requests, _first_of(error))
             except BaseExceptionGroup as errors:
                 raise _first_of(errors) from None
             else:
-                requests = driver.resume([task.result() for task in under_way])
+                requests = driver.send_replies([task.result() for task in under_way])
     except StopIteration as stop:
-        return driver.finish(stop.value)
+        return driver.finish_answer(stop.value)
 
 
 async def stream(question: str, program: RunnableProgram) -> AsyncIterator[Event]:
-    """Yield progress and tokens as they come, the answer last. Abandoned, it stops the work and leaves no task."""
+    """Yield progress and tokens as they come, the answer last.
+
+    Abandoned, it stops the work and leaves no task behind.
+    """
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     task = asyncio.create_task(arun(question, program, events.put_nowait))
     task.add_done_callback(lambda _: events.put_nowait(None))
@@ -78,40 +84,42 @@ async def stream(question: str, program: RunnableProgram) -> AsyncIterator[Event
         await asyncio.wait({task})
 
 
-def _perform(driver: Driver, request: Request) -> Reply:
+def _perform_request(driver: Driver, request: Request) -> Reply:
     """Return the reply to one request."""
-    call = driver.prepare(request)
+    call = driver.prepare_request(request)
     program = driver.program
     with driver.spending(call) as spent:
         if isinstance(request, Find):
             search = partial(
                 program.runtime.library.candidates, *search_arguments(request), failed=driver.note_degraded
             )
-            return driver.note(call, _run_within(call.limit, search), spent, {})
+            return driver.note_reply(call, _run_within(call.limit, search), spent, {})
         if call.direct:
-            return driver.note_decision(call, _run_within(call.limit, partial(_decide, program, call, request)), spent)
+            return driver.note_decision(
+                call, _run_within(call.limit, partial(_ask_tiers, program, call, request)), spent
+            )
         reply = None
-        with speaking(call.client), dspy.track_usage() as tracker:
+        with use_adapter(call.client), dspy.track_usage() as tracker:
             try:
                 reply = _run_within(call.limit, partial(call.predictor, lm=call.client, **call.inputs))
             except LMError as error:
                 driver.replace_judge(call, spent, error)
-        return driver.note(call, reply, spent, tracker.get_total_tokens())
+        return driver.note_reply(call, reply, spent, tracker.get_total_tokens())
 
 
-async def _aperform(driver: Driver, request: Request) -> Reply:
+async def _aperform_request(driver: Driver, request: Request) -> Reply:
     """Return the reply to one request, awaited; the writer's words are told as they come."""
-    call = driver.prepare(request)
+    call = driver.prepare_request(request)
     program = driver.program
     async with driver.aspending(call) as spent:
         if isinstance(request, Find):
             library = program.runtime.library
             found = await library.acandidates(*search_arguments(request), failed=driver.note_degraded)
-            return driver.note(call, found, spent, {})
+            return driver.note_reply(call, found, spent, {})
         if call.direct:
-            return driver.note_decision(call, await _adecide(program, call, request), spent)
+            return driver.note_decision(call, await _aask_tiers(program, call, request), spent)
         reply = None
-        with speaking(call.client), dspy.track_usage() as tracker:
+        with use_adapter(call.client), dspy.track_usage() as tracker:
             try:
                 if driver.tell is not None and is_draft(request):
                     reply = await _stream_draft(call, request.inputs["passages"], program.links, driver.tell)
@@ -119,20 +127,20 @@ async def _aperform(driver: Driver, request: Request) -> Reply:
                     reply = await call.predictor.acall(lm=call.client, **call.inputs)
             except LMError as error:
                 driver.replace_judge(call, spent, error)
-        return driver.note(call, reply, spent, tracker.get_total_tokens())
+        return driver.note_reply(call, reply, spent, tracker.get_total_tokens())
 
 
-def _decide(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[Mapping[str, Any]]:
+def _ask_tiers(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[Mapping[str, Any]]:
     """Return what each client that was asked says: the second of a cascade only where the first is in doubt."""
     said: list[Mapping[str, Any]] = []
     for client in call.clients:
         said += ask_client(program, client, [ask])
-        if settled(said[-1], program.doubt_of(ask.predictor)):
+        if is_settled(said[-1], program.doubt_of(ask.predictor)):
             break
     return said
 
 
-async def _adecide(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[Mapping[str, Any]]:
+async def _aask_tiers(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[Mapping[str, Any]]:
     """Decide as `_decide`: a language model is awaited, an embedded one works in another thread."""
     said: list[Mapping[str, Any]] = []
     for client in call.clients:
@@ -140,7 +148,7 @@ async def _adecide(program: RunnableProgram, call: PreparedRequest, ask: Ask) ->
             said.append(await program.requests.aask(ask.predictor, call.predictor, client, call.inputs))
         else:
             said += await asyncio.to_thread(ask_client, program, client, [ask])
-        if settled(said[-1], program.doubt_of(ask.predictor)):
+        if is_settled(said[-1], program.doubt_of(ask.predictor)):
             break
     return said
 

@@ -56,7 +56,7 @@ class Pool(list[Passage]):
 
 
 def preview_pool(pool: Sequence[Passage]) -> list[Passage]:
-    """Return the best passages of the question's own pool, as the classifier is shown them.
+    """Return the best passages of the first look, as the classifier sees them.
 
     They are the same under every knob, so that what was learned about routing holds whatever else is turned.
     """
@@ -96,20 +96,23 @@ def rank_pool(
 
 
 def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
-    """Return the passages of several queries, each query's best first in turn, without repeats."""
+    """Merge the passages of several queries, each one's best first in turn."""
     lists = [list(passages) for passages in ranked]
     longest = max((len(passages) for passages in lists), default=0)
     return drop_repeats([passages[n] for n in range(longest) for passages in lists if n < len(passages)])
 
 
 def read_need(question: str) -> Need:
-    """Return how current the evidence must be, as the question's own words state it; English."""
+    """Return how current the evidence must be by the question's words; English."""
     years = _YEAR.findall(question)
     return Need(bool(_TIMELY.search(question)), int(years[-1]) if years else None)
 
 
 def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: Mapping[str, str], part: str) -> None:
-    """Rank what new searches found, and merge it with what earlier ones did; `bases` names a query's own base."""
+    """Rank what new searches found, and merge it with the rest.
+
+    `bases` names the base that a query belongs to; `part` is the score to rank by, or empty.
+    """
     likely = dict(state.plan.likely)
     for key, pool in pools.items():
         base = bases.get(key[1], "")
@@ -128,7 +131,10 @@ def merge_searches(state: State) -> None:
 
 
 def keep_unjudged(state: State, most: int) -> None:
-    """Keep the best of what was found, and beside it the best of what look-ups written from others found."""
+    """Keep the best of what was found.
+
+    What look-ups written from others found stands beside it and takes no room from it.
+    """
     own = [found for (_, query), found in state.ranked.items() if query not in state.followed]
     kept = interleave(own)[:most]
     known = {passage.id for passage in kept}
@@ -137,7 +143,7 @@ def keep_unjudged(state: State, most: int) -> None:
 
 
 def keep_helpful(state: State, threshold: float) -> None:
-    """Keep what the judge let through, in its order, and note which of it may contradict each other.
+    """Keep what the judge let through, and note what may contradict each other.
 
     With `filter` these are the passages whose probability of helping is past the threshold, at least and at most so
     many; else the first of all.
@@ -161,13 +167,16 @@ def drop_overruled(state: State, conflicts: Iterable[Conflict]) -> None:
 
 
 def measure_freshness(state: State) -> float:
-    """Return the share of the kept passages that are current enough, in [0, 1]; 1 for none."""
+    """Return the share of the kept passages that are current, in [0, 1]."""
     stale = sum(is_stale(passage, state.need, state.newest) for passage in state.kept)
     return 1.0 - stale / len(state.kept) if state.kept else 1.0
 
 
 def find_cutoff(state: State) -> date | None:
-    """Return the date from which evidence is as new as what is in dispute, or newer than what is out of date."""
+    """Return the date from which evidence would settle what is open.
+
+    That is as new as what is in dispute, or newer than what is out of date.
+    """
     since = _newest_date([conflict.followed for conflict in state.conflicts])
     if since is None:
         stale = _newest_date([p for p in state.kept if is_stale(p, state.need, state.newest)])
@@ -176,8 +185,9 @@ def find_cutoff(state: State) -> date | None:
 
 
 def is_stale(passage: Passage, need: Need, newest: date | None) -> bool:
-    """Tell whether a passage was superseded, is older than the year asked about, or too old for a timely question.
+    """Tell whether a passage is out of date for what the question needs.
 
+    It was superseded, is older than the year asked about, or too old for a timely question.
     `newest` is the date of the newest passage found: the knowledge's own present. An undated passage is not stale.
     """
     if need.year is not None:
@@ -190,7 +200,7 @@ def is_stale(passage: Passage, need: Need, newest: date | None) -> bool:
 
 
 def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
-    """Return pairs worth a judge's look, most alike first: statements with common words and different numbers.
+    """Return pairs with common words and different numbers, most alike first.
 
     A heuristic that costs no model call. It sees contradictions in numbers only, and proposes at most three.
     """
@@ -205,7 +215,10 @@ def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
 
 
 def order_conflict(a: Passage, b: Passage) -> Conflict:
-    """Return the pair with the one to follow first: what is not superseded, then the more official, then the newer."""
+    """Return the pair with the passage to follow first.
+
+    What is not superseded comes first, then the more official, then the newer.
+    """
 
     def weight(passage: Passage) -> tuple[bool, int, date, float]:
         return not passage.superseded_by, passage.authority, passage.as_of or date.min, passage.score

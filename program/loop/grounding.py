@@ -10,7 +10,7 @@ from typing import Any
 from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decisions import read_chances
 from program.loop.state import DRAFT, Ask, Reply, Request, State, StepFailed, format_share, list_ids
-from program.models.fence import addresses, unlinked
+from program.models.language.fence import find_addresses, remove_links
 from program.passage import Passage
 from program.signatures import CitedClaim, Statement
 
@@ -55,8 +55,8 @@ class Draft:
 
 
 def write_draft(state: State) -> _Drafting:
-    """Return a draft whose claims are checked; one with an unsupported claim is written once more, strictly."""
-    draft = yield from _write(state, strict=False)
+    """Return a draft with its claims checked, written twice where one fails."""
+    draft = yield from _write_text(state, strict=False)
     if not draft.text.strip() or not state.tuning.ground:
         return draft
     draft = yield from _check_claims(state, draft.text)
@@ -65,12 +65,14 @@ def write_draft(state: State) -> _Drafting:
 
 def write_strictly(state: State) -> _Drafting:
     """Return a checked draft that quotes rather than paraphrases."""
-    draft = yield from _write(state, strict=True)
+    draft = yield from _write_text(state, strict=True)
     return (yield from _check_claims(state, draft.text))
 
 
-def conclude(state: State, draft: Draft, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
-    """Return the answer that a draft comes to, or None when nothing of it can be upheld."""
+def conclude_answer(
+    state: State, draft: Draft, stopped_by: StoppedBy
+) -> Generator[list[Request], list[Reply], Answer | None]:
+    """Return the answer that a draft comes to, or None when nothing is upheld."""
     if not draft.text.strip():
         return None
     if not state.tuning.ground:
@@ -120,11 +122,11 @@ def make_answer(
     Whoever wrote the text, here it loses the links, images and tags that a passage may have planted.
     """
     known = known_addresses(passages, state.program.links)
-    text, citations = cite_passages(unlinked(text, known), passages)
+    text, citations = cite_passages(remove_links(text, known), passages)
     return Answer(
         text=text,
         outcome=outcome,
-        citations=tuple(replace(citation, title=unlinked(citation.title, known)) for citation in citations),
+        citations=tuple(replace(citation, title=remove_links(citation.title, known)) for citation in citations),
         confidence=min(1.0, max(0.0, confidence)),
         stopped_by=stopped_by,
         route=state.plan.route,
@@ -137,8 +139,8 @@ def make_answer(
     )
 
 
-def abstain(state: State, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Answer:
-    """Return the answer that says what is missing, and names the nearest passage that was found."""
+def make_abstention(state: State, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Answer:
+    """Return an answer that says what is missing and names the nearest passage."""
     state.path.append("abstain")
     nearest = (state.kept or state.found)[:1]
     missing = missing.strip(" .?")
@@ -149,18 +151,18 @@ def abstain(state: State, missing: str, confidence: float, stopped_by: StoppedBy
 
 
 def known_addresses(passages: Iterable[Passage], hosts: Sequence[str]) -> set[str]:
-    """Return the web addresses that an answer may repeat: stated by a passage, of a host that the project names."""
-    return addresses((passage.text for passage in passages), hosts) if hosts else set()
+    """Return the addresses of the project's hosts that the passages state."""
+    return find_addresses((passage.text for passage in passages), hosts) if hosts else set()
 
 
 def split_claims(answer: str) -> list[Claim]:
-    """Split an answer into its claims; text after the last mark is a claim that cites nothing."""
+    """Split an answer into claims; text after the last mark cites nothing."""
     found = (match[0].strip() for match in _CLAIM.finditer(answer))
     return [Claim(text, tuple(dict.fromkeys(int(n) for n in _MARK.findall(text)))) for text in found if text]
 
 
-def statements(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[Statement, ...]:
-    """Return claims as a judge of the whole draft sees them: each under the title of the first passage it cites."""
+def state_claims(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[Statement, ...]:
+    """Return claims under the title of the first passage that each cites."""
     return tuple(
         Statement(title=next((passages[n - 1].title for n in claim.cites if n <= len(passages)), ""), text=claim.bare)
         for claim in stated
@@ -168,7 +170,7 @@ def statements(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[St
 
 
 def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation, ...]]:
-    """Renumber an answer's marks from 1 in order of use, and return it with the citations they stand for.
+    """Renumber an answer's marks in order of use, and list their citations.
 
     A mark that points at no passage is taken out: an answer cites only what the writer was given.
     """
@@ -184,7 +186,7 @@ def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[
     return text, marks
 
 
-def _write(state: State, strict: bool) -> _Drafting:
+def _write_text(state: State, strict: bool) -> _Drafting:
     (reply,) = yield [ask_draft(state, strict)]
     state.path.append("generate strictly" if strict else "generate")
     return Draft(str(reply["answer"]))
@@ -193,18 +195,19 @@ def _write(state: State, strict: bool) -> _Drafting:
 def _check_claims(state: State, text: str) -> _Drafting:
     """Return the draft with those of its claims that their cited passages support."""
     stated = split_claims(text)
-    checked = [claim for claim in stated if _cited(state.kept, claim)]
+    checked = [claim for claim in stated if _cited_passages(state.kept, claim)]
     supported: list[Any] = []
     responsive = None
-    if checked and state.program.judges_at_once:
+    if checked and state.at_once:
         (reply,) = yield [_ask_at_once(state, stated, checked)]
+        state.at_once = reply is not None
         if reply is not None:
             threshold = state.program.threshold("grounder.support", "supported")
             supported = read_chances(reply["supported"], len(checked), threshold)
             threshold = state.program.threshold("grounder.responsive", "responsive")
             (responsive,) = read_chances(reply["responsive"], 1, threshold)
     if checked and not supported:
-        asks = [Ask("grounder.support", {"claim": c.bare, "passages": _cited(state.kept, c)}) for c in checked]
+        asks = [Ask("grounder.support", {"claim": c.bare, "passages": _cited_passages(state.kept, c)}) for c in checked]
         supported = [reply["supported"] for reply in (yield [*asks])]
     upheld = [claim for claim, decision in zip(checked, supported, strict=True) if decision.value]
     state.path.append(f"ground {len(upheld)}/{len(stated)}")
@@ -235,16 +238,16 @@ def _estimate_confidence(
 
 
 def _ask_at_once(state: State, stated: Sequence[Claim], checked: Sequence[Claim]) -> Ask:
-    claims = [CitedClaim(n=n, text=claim.bare, cites=list(claim.cites)) for n, claim in enumerate(checked, 1)]
+    claims = [CitedClaim(n=n, text=claim.bare, cites=claim.cites) for n, claim in enumerate(checked, 1)]
     inputs = {"question": state.question, "claims": claims, "passages": state.kept}
-    return Ask("grounder.claims", {**inputs, "answer": statements(stated, state.kept)})
+    return Ask("grounder.claims", {**inputs, "answer": state_claims(stated, state.kept)})
 
 
 def _ask_responsive(state: State, stated: Sequence[Claim]) -> Ask:
-    return Ask("grounder.responsive", {"question": state.question, "answer": statements(stated, state.kept)})
+    return Ask("grounder.responsive", {"question": state.question, "answer": state_claims(stated, state.kept)})
 
 
-def _cited(kept: Sequence[Passage], claim: Claim) -> list[Passage]:
+def _cited_passages(kept: Sequence[Passage], claim: Claim) -> list[Passage]:
     return [kept[n - 1] for n in claim.cites if 1 <= n <= len(kept)]
 
 

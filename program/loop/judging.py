@@ -27,7 +27,7 @@ class _Judgement:
 
 
 def judge_evidence(state: State) -> Part:
-    """Judge the new passages, then the kept ones together; learn what is missing when a round is left.
+    """Judge the new passages, then those kept, and learn what is missing.
 
     A judgement that cannot be read is none: nothing is concluded from it. Raises `StepFailed` when that leaves every
     passage, or the whole, unjudged.
@@ -38,7 +38,7 @@ def judge_evidence(state: State) -> Part:
         state.verdict = Verdict(True, 1.0, len(state.kept))
         state.rounds.append(Round(1.0, list_ids(state.kept)))
         return
-    judged = yield from (_judge_at_once(state) if state.program.judges_at_once else _judge_one_by_one(state))
+    judged = yield from (_judge_at_once(state) if state.at_once else _judge_one_by_one(state))
     if is_undecided(judged.sufficient):
         raise StepFailed("judge.sufficiency: no reply that can be read")
     drop_overruled(state, judged.conflicts)
@@ -80,6 +80,7 @@ def _judge_at_once(state: State) -> Generator[list[Request], list[Reply], _Judge
     pairs = find_suspects(shown) if state.tuning.consistent else []
     (reply,) = yield [_ask_evidence(state, shown, parts, pairs)]
     if reply is None:
+        state.at_once = False
         return (yield from _judge_one_by_one(state))
     _note_relevance(state, shown, reply)
     left_out = [p for p in shown if state.relevant.get(p.id, 1.0) >= threshold and p not in state.kept]
@@ -100,15 +101,16 @@ def _judge_at_once(state: State) -> Generator[list[Request], list[Reply], _Judge
 
 
 def judge_passages(state: State) -> Part:
-    """Judge the passages of the new searches one by one, and keep of all that was found what helps."""
+    """Judge the passages of the new searches, and keep what helps."""
     pairs = [(query, passage) for name, query in state.new for passage in state.ranked[name, query]]
     if not state.tuning.filter:
         state.new = []
         keep_helpful(state, 0.0)
         return
-    if state.program.judges_at_once and pairs:
+    if state.at_once and pairs:
         shown = list({passage.id: passage for _, passage in pairs}.values())
         (reply,) = yield [_ask_evidence(state, shown, [], [])]
+        state.at_once = reply is not None
         if reply is not None:
             _note_relevance(state, shown, reply)
             return

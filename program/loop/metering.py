@@ -28,8 +28,9 @@ from program.loop.decisions import (
 )
 from program.loop.state import DRAFT, Ask, Budget, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
-from program.models.spending import Spending, deadline_after, spending
-from program.models.transport import CallFailed
+from program.models.language.spending import ModelSpending, deadline_after
+from program.models.language.spending import track_spending as spending
+from program.models.language.transport import CallFailed
 from program.passage import Passage
 
 FOR_WRITING = 1 / 3
@@ -69,14 +70,17 @@ class Meter:
     def seconds(self) -> float:
         return time.perf_counter() - self.started
 
-    def left(self, writing: bool) -> float:
-        """Return the seconds a step may still take: to the deadline if it writes, else to where writing must begin."""
+    def seconds_left(self, writing: bool) -> float:
+        """Return the seconds that a step may still take.
+
+        A step that writes has until the deadline, another until writing must begin.
+        """
         share = 1.0 if writing else 1.0 - FOR_WRITING
         return self.budget.max_seconds * share - self.seconds
 
-    def tripped(self) -> StoppedBy | None:
+    def tripped_cap(self) -> StoppedBy | None:
         """Return the first cap that is reached, or None."""
-        if self.left(writing=False) <= 0:
+        if self.seconds_left(writing=False) <= 0:
             return StoppedBy.SECONDS
         if self.totals.tokens_in + self.totals.tokens_out >= self.budget.max_tokens:
             return StoppedBy.TOKENS
@@ -134,24 +138,24 @@ class Driver:
         self._failed = False
         self._unreachable: set[str] = set()
         self._handed_over: dict[tuple[str, str, str], str] = {}
-        self.loop = steps(question, program, self.meter.budget.max_rounds, self.meter.tripped, self.path)
+        self.loop = steps(question, program, self.meter.budget.max_rounds, self.meter.tripped_cap, self.path)
 
-    def start(self) -> list[Request]:
+    def start_loop(self) -> list[Request]:
         return self._told_path(next(self.loop))
 
-    def resume(self, replies: list[Reply]) -> list[Request]:
+    def send_replies(self, replies: list[Reply]) -> list[Request]:
         """Return the next requests; `StopIteration` carries the answer."""
         return self._told_path(self.loop.send(replies))
 
-    def fail(self, requests: Sequence[Request], error: BaseException) -> list[Request]:
+    def throw_failure(self, requests: Sequence[Request], error: BaseException) -> list[Request]:
         """Throw a failure into the loop, and return the next requests."""
         self._failed = True
         first = requests[0]
         name = first.predictor if isinstance(first, Ask) else "search"
         return self._told_path(self.loop.throw(StepFailed(f"{name}: {explain_error(error)}")))
 
-    def finish(self, answer: Answer) -> Answer:
-        """Return the answer with its trace and usage, and tell the program's observers of it."""
+    def finish_answer(self, answer: Answer) -> Answer:
+        """Return the answer with trace and usage, and tell the observers of it."""
         self._told_path([])
         runtime = self.program.runtime
         trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
@@ -161,11 +165,11 @@ class Driver:
         return answer
 
     def seconds_for(self, requests: Sequence[Request]) -> float:
-        """Return how long a step may take. After a failure all that is left goes to the fallback."""
+        """Return how long a step may take; after a failure, all that is left."""
         writing = all(isinstance(r, Ask) and r.predictor.startswith(WRITING) for r in requests)
-        return self.meter.left(writing=writing or self._failed)
+        return self.meter.seconds_left(writing=writing or self._failed)
 
-    def prepare(self, request: Request) -> PreparedRequest:
+    def prepare_request(self, request: Request) -> PreparedRequest:
         """Resolve what a request needs: its predictor, inputs, client and time."""
         started, seconds = time.perf_counter(), self.seconds_for([request])
         if isinstance(request, Find):
@@ -181,8 +185,8 @@ class Driver:
         return PreparedRequest(request, started, limit, predictor, inputs, client, stand_in, direct)
 
     @contextmanager
-    def spending(self, call: PreparedRequest) -> Iterator[Spending]:
-        """Meter what language models cost inside the block, also when it fails; a failed request is a step, too.
+    def spending(self, call: PreparedRequest) -> Iterator[ModelSpending]:
+        """Meter what language models cost inside the block, also when it fails.
 
         They may be asked until shortly before the step ends, so that an embedded model can still step in.
         """
@@ -200,8 +204,8 @@ class Driver:
                     self._handed_over.setdefault(handed, note)
 
     @asynccontextmanager
-    async def aspending(self, call: PreparedRequest) -> AsyncIterator[Spending]:
-        """Meter as `spending`; a request that the block leaves under way was called off, and is counted first."""
+    async def aspending(self, call: PreparedRequest) -> AsyncIterator[ModelSpending]:
+        """Meter as `spending`, and wait for the books of what was called off."""
         with self.spending(call) as spent:
             try:
                 yield spent
@@ -209,7 +213,7 @@ class Driver:
                 if spent.under_way:
                     await asyncio.wait({asyncio.wrap_future(spent.settled())}, timeout=CALLED_OFF)
 
-    def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: Spending) -> Reply:
+    def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: ModelSpending) -> Reply:
         """Return the decision that the last client's evidence stands for, kept as a step."""
         fields = call.predictor.fields
         decisions = [decode(evidence, fields) for evidence in said]
@@ -223,8 +227,8 @@ class Driver:
         self._note_step(call, decisions[-1], (spent.tokens_in, spent.tokens_out), spent.answering(call.model))
         return decisions[-1]
 
-    def note(self, call: PreparedRequest, reply: Reply, spent: Spending, usage: Mapping[str, Any]) -> Reply:
-        """Return the reply of a search or a text, kept as a step; count a text that no language model was asked for."""
+    def note_reply(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any]) -> Reply:
+        """Return the reply of a search or a text, kept as a step."""
         tokens = spent.tokens_in, spent.tokens_out
         if isinstance(call.request, Find):
             self.meter.add(searches=1)
@@ -232,7 +236,7 @@ class Driver:
             self.meter.add(decisions=1)
         elif judges_many(call.predictor):
             self.meter.add(decisions=sum(len(value) for value in (reply or {}).values() if isinstance(value, list)))
-        elif not hasattr(call.client, "lane"):
+        elif not hasattr(call.client, "endpoint"):
             totals = list(usage.values())
             tokens = (
                 sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals),
@@ -245,8 +249,8 @@ class Driver:
         self._note_step(call, reply, tokens, spent.answering(call.model))
         return reply
 
-    def replace_judge(self, call: PreparedRequest, spent: Spending, error: LMError) -> None:
-        """Let the stand-in judge, decision by decision, from here on. Raises the error where there is none."""
+    def replace_judge(self, call: PreparedRequest, spent: ModelSpending, error: LMError) -> None:
+        """Let the stand-in judge from here on, or raise the error without one."""
         failure = error.__cause__
         if call.stand_in is None or not isinstance(failure, CallFailed):
             raise error
@@ -254,7 +258,7 @@ class Driver:
         self._unreachable.add(call.model)
 
     def note_degraded(self, source: str, error: KnowledgeError) -> None:
-        """Note that a source was left out of a search, so that the answer says what it does without."""
+        """Note on the path that a source was left out of a search."""
         note = f"degraded: without {source}: {error.what}"
         if note not in self.path:
             self.path.append(note)
@@ -275,10 +279,15 @@ class Driver:
 def step_of(
     request: Request, reply: Reply, milliseconds: float, tokens: tuple[int, int] = (0, 0), model: str = ""
 ) -> Step:
-    """Return the step that a performed request was; the reply to one that failed is what it raised."""
+    """Return the step that a performed request was.
+
+    The reply to a request that failed is what it raised.
+    """
     began = time.time() - milliseconds / 1000
     scores: dict[str, float] = {}
-    name, shown = ("search", request.query) if isinstance(request, Find) else (request.predictor, repr(_show(request)))
+    name, shown = (
+        ("search", request.query) if isinstance(request, Find) else (request.predictor, repr(_show_inputs(request)))
+    )
     error = ""
     if isinstance(reply, BaseException):
         output, error = f"failed: {explain_error(reply)}", type(reply).__name__
@@ -303,7 +312,7 @@ def is_draft(request: Request) -> bool:
     return isinstance(request, Ask) and request.predictor == DRAFT
 
 
-def _show(request: Ask) -> list[Any]:
+def _show_inputs(request: Ask) -> list[Any]:
     return [
         [p.id if isinstance(p, Passage) else p for p in v]
         if isinstance(v, list)

@@ -54,10 +54,10 @@ class Knob(Parameter):
         return isinstance(self.default, int)
 
     def reset(self) -> None:
-        """Keep the value: DSPy resets parameters when it copies a program, and a tuned value must survive."""
+        """Keep the value: DSPy resets parameters when it copies a program."""
 
     def set(self, value: float) -> None:
-        """Set the value. Raises `ValueError` outside the range, or when it is not a number."""
+        """Set the value. Raises `ValueError` when it is not a number in the range."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"{value!r} is not a number")
         if not self.low <= value <= self.high:
@@ -196,7 +196,7 @@ class Strategy:
 
 
 def offer_strategies(cards: Iterable[SourceCard]) -> tuple[Strategy, ...]:
-    """Return the strategies that these sources allow, in the order of their first source."""
+    """Return the strategies that these sources allow, in the sources' order."""
     by_name: dict[str, list[str]] = {}
     for card in cards:
         by_name.setdefault(STRATEGY_OF_KIND.get(card.kind, card.kind), []).append(card.name)
@@ -206,7 +206,10 @@ def offer_strategies(cards: Iterable[SourceCard]) -> tuple[Strategy, ...]:
 def order_strategies(
     strategies: Sequence[Strategy], likely: Mapping[str, float], timely: bool, recency: float
 ) -> tuple[Strategy, ...]:
-    """Sort by the probability of the likeliest source; a timely question lifts the fresh strategy by `recency`."""
+    """Sort by the probability of the likeliest source.
+
+    A timely question lifts the fresh strategy by `recency`.
+    """
 
     def promise(strategy: Strategy) -> float:
         lift = recency if timely and strategy.name == FRESH else 0.0
@@ -257,7 +260,7 @@ class Candidates:
 
 
 def is_candidate(name: str) -> bool:
-    """Tell whether a parameter is a choice among candidates, which a sealed program no longer has."""
+    """Tell whether a parameter is a choice among candidates; none is sealed."""
     return name.endswith((INSTRUCTIONS, DEMONSTRATIONS))
 
 
@@ -286,7 +289,7 @@ class ProgramParameters:
         return {name: read() for name, (read, _) in self._slots.items()}
 
     def apply(self, setting: Mapping[str, float]) -> None:
-        """Set the values; names the program does not have are ignored, so that an older setting can start a search."""
+        """Set the values; names the program does not have are ignored."""
         for name, value in setting.items():
             if name in self._slots:
                 self._slots[name][1](value)
@@ -338,12 +341,12 @@ def read_setting(program: dspy.Module) -> Setting:
 
 
 def apply_setting(program: dspy.Module, setting: Mapping[str, float]) -> None:
-    """Set the parameters named in `setting`; names the program does not have are ignored."""
+    """Set the parameters that a setting names; unknown names are ignored."""
     ProgramParameters(program).apply(setting)
 
 
 def cuts_of(predictor: dspy.Predict, output: str) -> list[float]:
-    """Return where the levels of a Score output begin: half-way between two where nothing else is set."""
+    """Return where the levels of a Score output begin; default: half-way."""
     levels = len(decision_type(predictor.signature.output_fields[output]).criteria())
     return list(predictor.fields.get(output, {}).get("cuts") or (n + 0.5 for n in range(levels - 1)))
 

@@ -118,11 +118,14 @@ class AgenticRAG(dspy.Module):
         self.requests = RequestCache()
 
     def forward(self, question: str) -> Answer:
-        """Return the answer; a failed step never fails it. Raises `QuestionError` when there is nothing to ask."""
+        """Return the answer; a failed step never fails it.
+
+        Raises `QuestionError` when there is nothing to ask.
+        """
         return drivers.run(self.check_language(question), self)
 
     async def aforward(self, question: str) -> Answer:
-        """Return the answer as `forward` does, the independent requests of a step in parallel."""
+        """Return the answer, independent requests performed in parallel."""
         return await drivers.arun(self.check_language(question), self)
 
     async def aask(self, question: str) -> Answer:
@@ -131,12 +134,12 @@ class AgenticRAG(dspy.Module):
         return answer
 
     def stream(self, question: str) -> AsyncIterator[Any]:
-        """Yield events while the answer is made: `Progress` for each step, `Token` for text, the `Answer` last."""
+        """Yield `Progress` and `Token` while the answer is made, then the `Answer`."""
         return drivers.stream(self.check_language(question), self)
 
     @property
     def vouches(self) -> bool:
-        """Whether an embedded decider says if a draft gives what was asked: that costs no call and no prompt."""
+        """Whether an embedded decider says if a draft answers, which costs no call."""
         clients = clients_of(self, self.grounder.responsive, {})
         return all(is_embedded(client) and is_direct(client) for client in clients)
 
@@ -155,7 +158,7 @@ class AgenticRAG(dspy.Module):
         return float(self.predictor(predictor).fields.get(field, {}).get("threshold", 0.5))
 
     def doubt_of(self, predictor: str) -> float:
-        """Return the certainty under which a decision of that predictor is passed on; 0 without a cascade."""
+        """Return the certainty under which a decision is passed on; 0: never."""
         knob = getattr(getattr(self, "doubt", None), predictor.rpartition(".")[2], None)
         return float(knob.value) if knob is not None else 0.0
 
@@ -173,7 +176,10 @@ class AgenticRAG(dspy.Module):
         return control
 
     def check_language(self, question: object) -> str:
-        """Return the question, stripped. Raises `QuestionError` as `check_question`, and for what no model reads."""
+        """Return the question, stripped, if some model here reads its language.
+
+        Raises `QuestionError` otherwise, and as `check_question`.
+        """
         text = check_question(question)
         if self.runtime.models.english_only and (language := find_foreign_language(text)):
             raise QuestionError(
@@ -184,7 +190,10 @@ class AgenticRAG(dspy.Module):
 
 
 def check_question(question: object) -> str:
-    """Return the question, stripped. Raises `QuestionError` when it is empty, too long or no text."""
+    """Return the question, stripped.
+
+    Raises `QuestionError` when it is empty, too long or no text.
+    """
     if not isinstance(question, str):
         raise QuestionError(f"A question is text, not {type(question).__name__}.", "Ask something in a sentence.")
     text = question.strip()
@@ -203,7 +212,7 @@ def check_question(question: object) -> str:
 
 
 def find_foreign_language(text: str) -> str:
-    """Return the ISO 639 code of the question's language, or "" when it is English or in doubt."""
+    """Return the question's ISO 639 code, or "" for English or in doubt."""
     if len(_ENGLISH.intersection(re.findall(r"\w+", text.lower()))) > 1 or not any(c.isalpha() for c in text):
         return ""  # spares the model's load for nearly every question
     code, probability = _language_identifier().classify(text)

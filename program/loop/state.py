@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from program.answer import Answer, Round, StoppedBy
 from program.knowledge.library import Library
-from program.loop.decide import Progress, Verdict
+from program.loop.decide import LoopProgress, Verdict
 from program.loop.policy import Strategy, Tuning, order_strategies
 from program.models.catalog import Models
 from program.passage import NO_FILTERS, Filters, Passage
@@ -78,7 +78,10 @@ class Plan:
 
 
 def read_plan(reply: Mapping[str, Any], sources: Sequence[str]) -> Plan:
-    """Return the plan that a reply of `classifier.route` stands for; no base past its threshold: the likeliest."""
+    """Return the plan in a reply of `classifier.route`.
+
+    With no base past its threshold the likeliest is chosen.
+    """
     likely = tuple((name, float(reply[BASE_PREFIX + name].probability)) for name in sources)
     bases = tuple(name for name in sources if reply[BASE_PREFIX + name].value)
     route = str(reply["route"].value)
@@ -102,7 +105,7 @@ class LookUp:
 
 
 def read_look_ups(reply: Mapping[str, Any]) -> list[LookUp]:
-    """Return the look-ups that a reply of `decomposer.split` stands for: at most four, most urgent first.
+    """Return the look-ups in a reply of `decomposer.split`, most urgent first.
 
     A detail of no look-up is ignored, and so is a dependency on a later or unknown one: nothing goes in circles.
     """
@@ -197,11 +200,11 @@ class Program(Protocol):
 
     @property
     def vouches(self) -> bool:
-        """Whether an unchecked draft can be put to its question without a call to a language model."""
+        """Whether an unchecked draft can be put to its question without a call."""
 
     @property
     def judges_at_once(self) -> bool:
-        """Whether a chat model judges, which is asked all decisions about some evidence in one call."""
+        """Whether a chat model judges all decisions about evidence in one call."""
 
     def tuning(self) -> Tuning: ...
 
@@ -225,6 +228,8 @@ class State:
     need: Need
     plan: Plan
     strategy: Strategy
+    at_once: bool
+    """Whether a chat model judges and can be reached: all decisions about some evidence are then asked in one call."""
     order: tuple[Strategy, ...] = ()
     """The strategies to try one after another, where one is searched at a time."""
     pool: Sequence[Passage] | None = None
@@ -264,7 +269,7 @@ class State:
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """The sources to search: the strategy's, and of them the chosen ones unless in doubt which."""
+        """The sources to search: the strategy's chosen ones, or all in doubt."""
         sources = self.strategy.sources
         likeliest = max((chance for _, chance in self.plan.likely), default=1.0)
         if not (self.tuning.only_chosen_bases and self.tuning.route) or likeliest < self.tuning.cross_below:
@@ -273,23 +278,23 @@ class State:
 
     @property
     def chosen(self) -> str:
-        """The strategy that the plan puts first: `direct` where nothing need be looked up, empty without a plan."""
+        """The strategy put first: `direct` without a look-up, empty without a plan."""
         if self.plan.route == DIRECT:
             return DIRECT
         return self.promising[0].name if self.plan.likely else ""
 
     @property
     def promising(self) -> tuple[Strategy, ...]:
-        """The program's strategies, the most promising first: where one is searched at a time, newer sources gain."""
+        """The program's strategies, the most promising first."""
         lift = self.tuning.recency if self.tuning.one_strategy and self.need.timely else 0.0
         return order_strategies(self.program.strategies, dict(self.plan.likely), self.need.timely, lift)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> LoopProgress:
         """Where the loop stands, as `decide` reads it."""
         tried = {name for name, _ in self.ranked}
         untried = tuple(strategy.name for strategy in self.order if strategy.name not in tried)
-        return Progress(
+        return LoopProgress(
             self.searched,
             frozenset(self.ranked),
             self.previous,

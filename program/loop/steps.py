@@ -10,8 +10,16 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.loop import evidence
-from program.loop.decide import Clarify, Generate, Search, Settle, Switch, Verdict, decide, rounds_left
-from program.loop.grounding import MOST_CLAIMS, abstain, ask_draft, conclude, make_answer, write_draft, write_strictly
+from program.loop.decide import AskBack, SearchAgain, SearchNewer, SwitchStrategy, Verdict, WriteUp, decide, rounds_left
+from program.loop.grounding import (
+    MOST_CLAIMS,
+    ask_draft,
+    conclude_answer,
+    make_abstention,
+    make_answer,
+    write_draft,
+    write_strictly,
+)
 from program.loop.judging import judge_evidence, judge_passages
 from program.loop.policy import Strategy
 from program.loop.state import (
@@ -48,23 +56,37 @@ def steps(
     tripped: Callable[[], StoppedBy | None] = lambda: None,
     path: list[str] | None = None,
 ) -> Steps:
-    """Yield requests, receive their replies, and return the answer; `path` is filled with the readable trace."""
+    """Yield requests, receive their replies, and return the answer.
+
+    `path` is filled with the readable trace as it grows; `tripped` names the cap that is reached, if any.
+    """
     path = [] if path is None else path
     everywhere = Plan("simple", program.sources, ())
     strategy = Strategy(ALL, program.sources)
     need = evidence.read_need(question)
-    state = State(question, program, program.tuning(), max_rounds, tripped, path, need, everywhere, strategy)
+    state = State(
+        question,
+        program,
+        program.tuning(),
+        max_rounds,
+        tripped,
+        path,
+        need,
+        everywhere,
+        strategy,
+        program.judges_at_once,
+    )
     for attempt in (_answer_in_rounds, _fall_back):
         try:
             return (yield from attempt(state))
         except StepFailed as failure:
             path.append(f"failed: {failure}")
-    return abstain(state, "", 0.0, StoppedBy.FALLBACK)
+    return make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
 
 
 def _answer_in_rounds(state: State) -> Steps:
     question, tuning = state.question, state.tuning
-    yield from _classify(state)
+    yield from _classify_question(state)
     plan = state.plan
     # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
     if plan.vague and not (plan.route == "direct" and plan.confidence > plan.vagueness):
@@ -72,7 +94,7 @@ def _answer_in_rounds(state: State) -> Steps:
         state.kept = evidence.preview_pool(state.pool or ())
         state.ranked[state.strategy.name, question] = state.kept
         evidence.merge_searches(state)
-        return (yield from _clarify(state))
+        return (yield from _ask_back(state))
     if tuning.route and plan.route == "direct":
         (reply,) = yield [Ask("generator.direct", {"question": question})]
         if text := reply["answer"].strip():
@@ -80,7 +102,7 @@ def _answer_in_rounds(state: State) -> Steps:
             return make_answer(state, text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
         state.path.append("no direct answer")
         if not tuning.look_up_unknown:
-            return abstain(state, "", 0.5)
+            return make_abstention(state, "", 0.5)
     if tuning.one_strategy:
         state.order = state.promising
         state.strategy = state.order[0]
@@ -91,14 +113,14 @@ def _answer_in_rounds(state: State) -> Steps:
     if tuning.judge and plan.route == "simple" and plan.confidence > tuning.fast_above:
         state.kept = state.found[: tuning.keep_at_most]
         state.verdict = Verdict(True, plan.confidence, len(state.kept))
-        answer = yield from _write(state, StoppedBy.DONE)
+        answer = yield from _write_answer(state, StoppedBy.DONE)
         if answer is not None:
             return answer
         state.path.append("unsure")
     return (yield from _take_rounds(state))
 
 
-def _classify(state: State) -> Part:
+def _classify_question(state: State) -> Part:
     """Search the question as it is, and plan; the classifier sees what was found, or thinks while it is searched."""
     question, find = state.question, Find(state.question, state.program.sources)
     if not state.tuning.route:
@@ -125,27 +147,27 @@ def _take_rounds(state: State) -> Steps:
             return (yield from _write_or_abstain(state, StoppedBy.SECONDS))
         yield from judge_evidence(state)
         action = decide(state.verdict, state.progress, state.tuning, state.max_rounds, state.tripped())
-        if isinstance(action, Generate):
+        if isinstance(action, WriteUp):
             return (yield from _write_or_abstain(state, action.stopped_by))
-        if isinstance(action, Clarify):
+        if isinstance(action, AskBack):
             state.path.append("clarify")
-            return (yield from _clarify(state, action.stopped_by))
-        if not isinstance(action, Search | Switch | Settle):
-            return abstain(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
+            return (yield from _ask_back(state, action.stopped_by))
+        if not isinstance(action, SearchAgain | SwitchStrategy | SearchNewer):
+            return make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
         state.previous = state.verdict.sufficiency
-        if isinstance(action, Settle):
+        if isinstance(action, SearchNewer):
             state.settled = True
             find = Find(state.question, state.program.sources, not_before=evidence.find_cutoff(state))
             yield from _search_aside(state, NEWER, [find])
-        elif isinstance(action, Search):
-            yield from _search(state, action.queries)
+        elif isinstance(action, SearchAgain):
+            yield from _search_queries(state, action.queries)
         else:
             state.strategy = next(s for s in state.order if s.name == action.strategy)
             state.path.append(f"switch->{action.strategy}")
-            yield from _search(state, state.queries or [state.question])
+            yield from _search_queries(state, state.queries or [state.question])
 
 
-def _clarify(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Steps:
+def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Steps:
     """Ask one question back that names the options found; they count as found, not as cited."""
     (reply,) = yield [Ask("generator.clarify", {"question": state.question, "passages": state.kept})]
     state.kept = []
@@ -155,11 +177,11 @@ def _clarify(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Steps:
 
 def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Steps:
     """Return the answer; when nothing of it can be upheld, say what is known to be missing."""
-    answer = yield from _write(state, stopped_by)
-    return answer or abstain(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
+    answer = yield from _write_answer(state, stopped_by)
+    return answer or make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
 
 
-def _write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
+def _write_answer(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
     """Return the grounded answer or None; a claim without support is looked up once more before it is withdrawn."""
     draft = yield from write_draft(state)
     unsupported = [text for text in draft.unsupported if (CLAIM, text) not in state.ranked][:MOST_CLAIMS]
@@ -171,7 +193,7 @@ def _write(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list
         state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
         if len(state.kept) > len(before):
             draft = yield from write_strictly(state)
-    return (yield from conclude(state, draft, stopped_by))
+    return (yield from conclude_answer(state, draft, stopped_by))
 
 
 def _fall_back(state: State) -> Steps:
@@ -189,14 +211,14 @@ def _fall_back(state: State) -> Steps:
         (reply,) = yield [ask_draft(state, strict=False)]
         text = reply["answer"].strip()
     if not text:
-        return abstain(state, "", 0.0, StoppedBy.FALLBACK)
+        return make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
     return make_answer(state, text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
 
 
 def _search_plan(state: State) -> Part:
     """Search the question, or each look-up of its plan: independent ones together, a dependent one afterwards."""
     if not state.look_ups:
-        yield from _search(state, [state.question])
+        yield from _search_queries(state, [state.question])
         return
     state.queries = [look_up.query for look_up in state.look_ups]
     bases = {look_up.query: look_up.base for look_up in state.look_ups}
@@ -214,13 +236,15 @@ def _search_plan(state: State) -> Part:
                 bases.setdefault(written, state.look_ups[n].base)
                 state.followed |= {written} - set(state.queries)
                 state.queries[n] = written
-        yield from _search(state, [state.queries[n] for n in ready], bases, count=not done)
+        yield from _search_queries(state, [state.queries[n] for n in ready], bases, count=not done)
         done.update(ready)
         waiting = [n for n in waiting if n not in done]
     state.queries = list(dict.fromkeys(state.queries))
 
 
-def _search(state: State, queries: Sequence[str], bases: Mapping[str, str] = NO_BASES, count: bool = True) -> Part:
+def _search_queries(
+    state: State, queries: Sequence[str], bases: Mapping[str, str] = NO_BASES, count: bool = True
+) -> Part:
     """Search by the strategy in use, with those queries that it was not given before."""
     scope, name = state.scope, state.strategy.name
     new: list[Key] = [(name, query) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]

@@ -6,13 +6,17 @@ from collections.abc import Generator, Mapping
 from functools import cached_property
 from typing import Any
 
-from program.models.gateway import shared_gateway
-from program.models.lane import Lane
-from program.models.repair import Unreadable
-from program.models.spending import current
-from program.models.transport import Call, CallFailed, Reply
-from program.models.typed import read_decisions
-from program.models.wording import Questions, State, prompt, schema
+from program.models.language.decision_format import (
+    DecisionState,
+    Questions,
+    build_decision_prompt,
+    decision_schema,
+    read_decisions,
+)
+from program.models.language.gateway import Endpoint, shared_gateway
+from program.models.language.parsing import UnreadableReply
+from program.models.language.spending import current_spending
+from program.models.language.transport import Call, CallFailed, Reply
 
 Answers = dict[str, dict[str, Any]]
 
@@ -32,9 +36,9 @@ class LanguageDecider:
     supports_decision_requests = True
     awaits = True
 
-    def __init__(self, lane: Lane, fallback: Any = None, structured: bool = False) -> None:
-        self.lane = lane
-        self.model = lane.model
+    def __init__(self, endpoint: Endpoint, fallback: Any = None, structured: bool = False) -> None:
+        self.endpoint = endpoint
+        self.model = endpoint.model
         self.fallback = fallback
         self.callbacks: list[Any] = []
         self.cache = False
@@ -47,27 +51,27 @@ class LanguageDecider:
 
     @cached_property
     def chat(self) -> Any:
-        """The model as a `dspy.LM`, to be asked many decisions at once; `stand_in` of it decides when it is lost."""
-        from program.models.adapter import FencedAdapter
-        from program.models.engine import ProviderLM
+        """The model as a `dspy.LM`, asked many decisions at once."""
+        from program.models.language.adapter import FencedAdapter
+        from program.models.language.gateway import ProviderLM
 
-        model: Any = ProviderLM(self.lane, FencedAdapter(getattr(self.fallback, "chat", None), self._structured))
+        model: Any = ProviderLM(self.endpoint, FencedAdapter(getattr(self.fallback, "chat", None), self._structured))
         model.stand_in = self.stand_in
         return model
 
     @property
     def stand_in(self) -> Any:
-        """The embedded client behind all language models, which decides when none can be reached; None without one."""
+        """The embedded client behind all language models, or None."""
         return getattr(self.fallback, "stand_in", self.fallback)
 
-    def __call__(self, state: State, questions: Questions) -> Answers:
+    def __call__(self, state: DecisionState, questions: Questions) -> Answers:
         """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": the largest}`."""
-        spent = current()
+        spent = current_spending()
         work = self._converse(questions, state)
         try:
             call = next(work)
             while True:
-                call = work.send(self._gateway.ask(self.lane, call, spent))
+                call = work.send(self._gateway.ask(self.endpoint, call, spent))
         except StopIteration as stop:
             answers: Answers = stop.value
             return answers
@@ -75,14 +79,14 @@ class LanguageDecider:
             found: Answers = self._hand_over(failure)(state=state, questions=questions)
             return found
 
-    async def acall(self, state: State, questions: Questions) -> Answers:
+    async def acall(self, state: DecisionState, questions: Questions) -> Answers:
         """Return the same, awaited."""
-        spent = current()
+        spent = current_spending()
         work = self._converse(questions, state)
         try:
             call = next(work)
             while True:
-                call = work.send(await self._gateway.aask(self.lane, call, spent))
+                call = work.send(await self._gateway.aask(self.endpoint, call, spent))
         except StopIteration as stop:
             answers: Answers = stop.value
             return answers
@@ -90,12 +94,12 @@ class LanguageDecider:
             found: Answers = await self._hand_over(failure).acall(state=state, questions=questions)
             return found
 
-    def _converse(self, questions: Questions, state: State) -> Generator[Call, Reply, Answers]:
-        messages = prompt(state, questions)
+    def _converse(self, questions: Questions, state: DecisionState) -> Generator[Call, Reply, Answers]:
+        messages = build_decision_prompt(state, questions)
         reply = yield self._make_call(messages, questions)
         try:
             return read_decisions(reply.text, questions)
-        except Unreadable as error:
+        except UnreadableReply as error:
             messages += [
                 {"role": "assistant", "content": reply.text[:MOST_REPEATED]},
                 {"role": "user", "content": AGAIN.format(why=error)},
@@ -103,29 +107,30 @@ class LanguageDecider:
         reply = yield self._make_call(messages, questions)
         try:
             return read_decisions(reply.text, questions)
-        except Unreadable as error:
-            current().note(f"no readable decision from {self.model} ({error}): {DEFAULTED}")
-            current().stand_in(len(questions))
+        except UnreadableReply as error:
+            current_spending().note(f"no readable decision from {self.model} ({error}): {DEFAULTED}")
+            current_spending().stand_in(len(questions))
             return {name: safe_default(name, put) for name, put in questions.items()}
 
     def _make_call(self, messages: list[dict[str, str]], questions: Questions) -> Call:
         settings: dict[str, Any] = {"temperature": 0.0}
         if self._structured:
-            settings["response_format"] = schema(questions)
-        return Call(self.model, list(messages), settings, self.lane.api_base)
+            settings["response_format"] = decision_schema(questions)
+        return Call(self.model, list(messages), settings, self.endpoint.api_base)
 
     def _hand_over(self, failure: CallFailed) -> Any:
         """Return the client that decides instead. Raises the failure where there is none."""
         if self.fallback is None:
             raise failure
-        current().hand_over(failure.what, self.model, self.fallback, "decided")
-        current().stand_in(1)
+        current_spending().hand_over(failure.what, self.model, self.fallback, "decided")
+        current_spending().stand_in(1)
         return self.fallback
 
 
 def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to take when nothing was decided: look into every source, take the middle route, uphold nothing.
+    """Return what to take when nothing was decided.
 
+    Every source is looked into, the middle route taken, nothing upheld.
     What is not upheld is marked `undecided`: its 0 is no score.
     """
     if question["type"] == "noul":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -32,47 +32,37 @@ class Cascade:
 
     def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
         found = self.first(state=state, questions=questions)
-        return found if settled(_evidence(found), DOUBT) else self.second(state=state, questions=questions)
+        return found if is_settled(_evidence_in(found), DOUBT) else self.second(state=state, questions=questions)
 
     async def acall(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
+        """Return the decisions, awaited."""
         found = await self.first.acall(state=state, questions=questions)
-        return found if settled(_evidence(found), DOUBT) else await self.second.acall(state=state, questions=questions)
+        if is_settled(_evidence_in(found), DOUBT):
+            return found
+        return await self.second.acall(state=state, questions=questions)
 
     def export_heads(self, requests: Iterable[Any] | None = None) -> dict[str, NDArray[Any]]:
-        """The first client's fitted heads; none when it is a language model."""
+        """Return the first client's fitted heads; none when it is a language model."""
         export = getattr(self.first, "export_heads", None)
         heads: dict[str, NDArray[Any]] = export(requests) if export else {}
         return heads
 
     def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Raises `IntegrityError` when an array is missing or of another form."""
+        """Give exported heads to the first client. Raises `IntegrityError` for arrays of another form."""
         self.first.import_heads(arrays)
 
 
-def consult(doubts: Sequence[float]) -> Generator[tuple[int, list[int]], Sequence[Evidence], list[list[Evidence]]]:
-    """Yields a tier and the places of the decisions to ask it for: the first for all, the second for those in doubt.
-
-    Returns for each decision what each tier that was asked said of it; the last is what counts.
-    """
-    found = [[evidence] for evidence in (yield 0, list(range(len(doubts))))]
-    doubtful = [n for n, doubt in enumerate(doubts) if not settled(found[n][0], doubt)]
-    if doubtful:
-        for n, evidence in zip(doubtful, (yield 1, doubtful), strict=True):
-            found[n].append(evidence)
-    return found
+def is_settled(evidence: Evidence, doubt: float) -> bool:
+    """Tell whether evidence is certain enough; a doubt of 0 never asks further, of 1 always does."""
+    return doubt < 1.0 and least_certainty(evidence) >= doubt
 
 
-def settled(evidence: Evidence, doubt: float) -> bool:
-    """True when evidence is certain enough; a doubt of 0 never asks further, of 1 always does."""
-    return doubt < 1.0 and certainty(evidence) >= doubt
+def least_certainty(evidence: Evidence) -> float:
+    """Return how certain the least certain decision is: 0 for an even chance, 1 for a sure thing."""
+    return min((_certainty_of(found) for found in evidence.values()), default=1.0)
 
 
-def certainty(evidence: Evidence) -> float:
-    """How certain the least certain decision is: 0 for an even chance, 1 for a sure thing."""
-    return min((_certain(found) for found in evidence.values()), default=1.0)
-
-
-def _certain(found: Any) -> float:
+def _certainty_of(found: Any) -> float:
     if found is None:
         return 0.0
     if isinstance(found, Mapping | list):
@@ -82,7 +72,7 @@ def _certain(found: Any) -> float:
     return abs(2 * float(found) - 1)
 
 
-def _evidence(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
+def _evidence_in(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
     return {
         name: None if "undecided" in answer else answer.get("noul", answer.get("probabilities"))
         for name, answer in answers.items()

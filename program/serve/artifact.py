@@ -14,22 +14,23 @@ import orjson
 from dspy.adapters.types.decision import decision_type
 
 from program.errors import IntegrityError, ModelError, VersionError
-from program.loop.policy import LEVEL, Knob, find_dimensions
+from program.loop.policy import LEVEL, Knob, apply_setting, find_dimensions
 from program.loop.rag import AgenticRAG
-from program.models.catalog import listed, missing_keys
+from program.models.catalog import list_names, missing_keys
 from program.project import Project
 from program.serve.manifest import Manifest
 
 STATE = "program.json"
 HEADS = "heads.safetensors"
 FRONTIER = "frontier.json"
+DEFAULT_POINT = "balanced"
 ROLES = ("decide", "write", "judge")
 COMPILE_ANEW = "Compile it again with this code and these settings: ragc compile PROJECT"
 _log = logging.getLogger(__name__)
 
 
 def export_files(program: AgenticRAG) -> dict[str, bytes]:
-    """Return the files that hold what was learned: the state, and the heads fitted so far."""
+    """Return the files that hold what was learned: state and fitted heads."""
     if frozen := [n for n, m in program.named_sub_modules() if getattr(m, "_compiled", False)]:
         what = f"{', '.join(frozen)} is marked as compiled, and DSPy would leave its state out."
         raise IntegrityError(what, "Set _compiled to False on it before saving.")
@@ -47,8 +48,16 @@ def export_files(program: AgenticRAG) -> dict[str, bytes]:
     return files
 
 
-def restore_state(program: AgenticRAG, manifest: Manifest) -> None:
-    """Load the sealed state and heads into a program. Raises `IntegrityError` when they are another program's."""
+def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = None) -> None:
+    """Load sealed state and heads, set to an operating point.
+
+    Raises `IntegrityError` when they are another program's, `VersionError` for an unknown point. Warns when the
+    documents are not those that the version was scored over.
+    """
+    then, now = manifest.section("knowledge").get("corpus_digest"), program.runtime.library.corpus_digest
+    if then not in (None, now):
+        changed = "%s was compiled over other documents than there are now: measure it again with `ragc eval`."
+        _log.warning(changed, manifest.label)
     state = orjson.loads((manifest.folder / STATE).read_bytes())
     check_fit(manifest, program, state)
     program.load_state(state)
@@ -58,45 +67,15 @@ def restore_state(program: AgenticRAG, manifest: Manifest) -> None:
         from safetensors.numpy import load_file
 
         adopt(load_file(heads))
-
-
-def setting_of_point(manifest: Manifest, point: str) -> Mapping[str, float]:
-    """Return the values of an operating point. Raises `VersionError` when there is no such point."""
     points: Mapping[str, Mapping[str, float]] = manifest.section("points")
-    if point not in points:
-        mend = f"Use one of: {', '.join(sorted(points))}."
-        raise VersionError(f"{manifest.label} has no operating point {point!r}.", mend, points=sorted(points))
-    return points[point]
-
-
-def setting_for_wish(
-    manifest: Manifest, *, calls: float | None, utility: float | None, usd: float | None
-) -> Mapping[str, float]:
-    """Return the setting of the frontier that fulfils a wish.
-
-    Within `calls` and `usd` a question it is the one of most utility, with at least `utility` the one of fewest
-    calls. Raises `VersionError` when none fulfils it.
-    """
-    path = manifest.folder / FRONTIER
-    frontier = orjson.loads(path.read_bytes()) if path.is_file() else []
-    fit = [
-        point
-        for point in frontier
-        if (calls is None or point["calls"] <= calls)
-        and (utility is None or point["utility"] >= utility)
-        and (usd is None or point["usd"] <= usd)
-    ]
-    if not fit:
-        reached = "; ".join(f"utility {p['utility']:.2f} at {p['calls']:.2f} calls" for p in frontier)
-        mend = f"Its frontier: {reached}." if reached else "It holds no frontier: compile it again."
-        raise VersionError(f"No setting of {manifest.label} fulfils that.", mend)
-    chosen = max(fit, key=lambda p: p["utility"]) if utility is None else min(fit, key=lambda p: p["calls"])
-    setting: Mapping[str, float] = chosen["setting"]
-    return setting
+    if (named := point or DEFAULT_POINT) not in points:
+        what, mend = f"{manifest.label} has no operating point {named!r}.", f"Use one of: {', '.join(sorted(points))}."
+        raise VersionError(what, mend, points=sorted(points))
+    apply_setting(program, points[named])
 
 
 def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
-    """Return the predictors with their fields (name, direction, type), and the knobs with their ranges, in order."""
+    """Return predictors with their fields, and knobs with their ranges, in order."""
     structure: list[dict[str, Any]] = []
     for name, parameter in program.named_parameters():
         if isinstance(parameter, Knob):
@@ -110,9 +89,9 @@ def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
 
 
 def require_keys(project: Project, role: str, whose: str) -> None:
-    """Raise `ModelError` when the environment lacks a key for the project's model of a role."""
+    """Raise `ModelError` when the environment lacks a key for a role's model."""
     named = getattr(project.settings.models, role)
-    if missing := [key for name in listed(named) for key in missing_keys(name, project.settings.provider)]:
+    if missing := [key for name in list_names(named) for key in missing_keys(name, project.settings.provider)]:
         raise ModelError(
             f"{whose} cannot reach its model for {role}, {named}: no {', '.join(missing)}.",
             f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
@@ -120,7 +99,7 @@ def require_keys(project: Project, role: str, whose: str) -> None:
 
 
 def check_models(manifest: Manifest, project: Project) -> None:
-    """Raise when the project's models cannot run a version; warn when they are others.
+    """Raise when a project's models cannot run a version; warn of others.
 
     `IntegrityError` is for another embedding model, `ModelError` for a key that is missing in the environment. A
     decider, judge or writer other than at compile time is allowed, but thresholds were fitted to the first.
@@ -134,29 +113,18 @@ def check_models(manifest: Manifest, project: Project) -> None:
         )
     for role in ROLES:
         require_keys(project, role, manifest.label)
-        if role in then and listed(then[role]) != listed(now[role]):  # a cascade is sealed as a list, opened as a tuple
-            before, after = (" > ".join(listed(names)) or "nothing" for names in (then[role], now[role]))
+        if role in then and list_names(then[role]) != list_names(
+            now[role]
+        ):  # a cascade is sealed as a list, opened as a tuple
+            before, after = (" > ".join(list_names(names)) or "nothing" for names in (then[role], now[role]))
             _log.warning("%s was compiled with %s = %s and runs with %s.", manifest.label, role, before, after)
 
 
-def check_knowledge(manifest: Manifest, program: AgenticRAG) -> None:
-    """Warn when the documents are not those that a version was compiled, and so scored, over."""
-    then, now = manifest.section("knowledge").get("corpus_digest"), program.runtime.library.corpus_digest
-    if then not in (None, now):
-        _log.warning(
-            "%s was compiled over other documents than there are now (%.14s then, %.14s now): measure it with "
-            "`ragc eval`, or compile it again.",
-            manifest.label,
-            then,
-            now,
-        )
-
-
 def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> None:
-    """Raise `IntegrityError`, listing every difference, when a version is of another program.
+    """Raise `IntegrityError` with every difference from another program.
 
-    Predictors and their fields must be the same in name, order and type, and so must the embedding model's
-    digest; knobs must be the same, and their saved values, with those of every operating point, within range.
+    Predictors and their fields must be the same in name, order and type, and so must the embedding model's digest;
+    knobs must be the same, and their saved values, with those of every operating point, within range.
     """
     found = [_show_item(item) for item in manifest.section("program").get("structure", [])]
     here = [_show_item(item) for item in describe_structure(program)]
@@ -177,7 +145,6 @@ def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any])
 
 
 def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> Iterator[str]:
-    """Yield values that the program's knobs and decisions cannot take, and settings it does not have."""
     settings = {"": {name: part["value"] for name, part in state.items() if "value" in part}}
     settings |= {f" at {point}": dict(values) for point, values in manifest.section("points").items()}
     ranges = {d.name: _loadable_range(d.name, d.low, d.high) for d in find_dimensions(program)}
@@ -192,10 +159,7 @@ def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[s
 
 
 def _loadable_range(name: str, low: float, high: float) -> tuple[float, float]:
-    """Return a knob's own range; (0, 1) for a threshold; anything above 0 for the weight of a label.
-
-    The ranges of a decision say where a search looks, not what is valid.
-    """
+    """Return the range of valid values, wider than where a search looks."""
     _, decision, output = name.partition(":")
     if not decision or LEVEL in output:  # cuts keep their order only within their own ranges
         return low, high

@@ -7,20 +7,31 @@ import math
 import os
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_design import ArmDesign, Assignment, Design, ExperimentState, read_design, read_state
-from program.serve.exposures import ExposureLog, pseudonymize, read_unit_key
+from program.serve.experiment_store import (
+    ArmDesign,
+    Assignment,
+    Design,
+    ExperimentState,
+    ExposureLog,
+    pseudonymize_unit,
+    read_design,
+    read_state,
+    read_unit_key,
+)
 from program.serve.opening import load
 from program.serve.reference import resolve
+
+if TYPE_CHECKING:
+    from program.loop.rag import AgenticRAG
 
 STATE_SECONDS = 1.0
 """How old the state of an experiment may be before it is read from disk again."""
@@ -30,57 +41,44 @@ FAILED = {"error": 1.0}
 _LOG = logging.getLogger("ragc.experiment")
 
 
-class Answerer(Protocol):
-    """What an experiment needs of a program; `AgenticRAG` has it."""
-
-    def __call__(self, question: str) -> Answer: ...
-
-    async def aask(self, question: str) -> Answer: ...
-
-    def stream(self, question: str) -> AsyncIterator[Any]: ...
-
-
 class LoggedProgram:
-    """A program that logs its exposure before it answers, and what the answer took after.
+    """A program that logs its exposure before and its figures after it answers.
 
-    `expose` returns the new request's id, or "" when nothing is logged: then `control` answers. `finish` is given
-    the id and the answer. `request_id` is that of the last question.
+    Without a `unit`, and where nothing can be logged, the control answers. `request_id` is that of the last question.
     """
 
-    def __init__(
-        self, program: Answerer, control: Answerer, expose: Callable[[], str], finish: Callable[[str, Answer], None]
-    ) -> None:
-        self._program, self._control = program, control
-        self._expose, self._finish = expose, finish
+    def __init__(self, experiment: Experiment, arm: ArmDesign, unit: str) -> None:
+        self._experiment, self._arm, self._unit = experiment, arm, unit
         self.request_id = ""
 
     def __call__(self, question: str) -> Answer:
         """Answer a question."""
-        answer = self._begin_request()(question)
-        self._finish(self.request_id, answer)
+        answer: Answer = self._begin_request()(question)
+        self._experiment.log_answer(self.request_id, answer)
         return answer
 
     async def aask(self, question: str) -> Answer:
         """Answer a question asynchronously."""
         answer = await self._begin_request().aask(question)
-        self._finish(self.request_id, answer)
+        self._experiment.log_answer(self.request_id, answer)
         return answer
 
     async def stream(self, question: str) -> AsyncIterator[Any]:
-        """Yield the program's events; the answer comes last."""
+        """Yield the program's events, the answer last."""
         async for event in self._begin_request().stream(question):
             if isinstance(event, Answer):
-                self._finish(self.request_id, event)
+                self._experiment.log_answer(self.request_id, event)
             yield event
 
-    def _begin_request(self) -> Answerer:
-        self.request_id = self._expose()
-        return self._program if self.request_id else self._control
+    def _begin_request(self) -> AgenticRAG:
+        self.request_id = self._experiment.log_exposure(self._arm, self._unit) if self._unit else ""
+        arm = self._arm if self.request_id else self._experiment.design.control
+        return self._experiment.programs[arm.name]
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedArm:
-    """What one unit gets. Ask `program` as any program: `program(q)`, `await program.aask(q)`, `program.stream(q)`."""
+    """The arm that one unit gets."""
 
     name: str
     """The letter of the arm."""
@@ -89,22 +87,21 @@ class AssignedArm:
     why: str
     """Why it is that one: "assigned", "not included", or how the experiment ended; only the first is logged."""
     program: LoggedProgram
-    """The program to ask."""
+    """The program to ask: `program(q)`, `await program.aask(q)`, `program.stream(q)`."""
 
     @property
     def request_id(self) -> str:
-        """The id to record a later outcome by; empty before the question, and outside the experiment."""
+        """The id to record a later outcome by; empty before the question."""
         return self.program.request_id
 
 
 class Experiment:
-    """A running experiment, as one service sees it. Safe from many threads, and across a fork."""
+    """A running experiment in a service, safe from threads and across a fork."""
 
-    def __init__(self, folder: Path, design: Design, programs: Mapping[str, Answerer]) -> None:
+    def __init__(self, folder: Path, design: Design, programs: Mapping[str, AgenticRAG]) -> None:
         self.design = design
         self._folder = folder
-        self._programs = programs
-        self._control = programs[design.control.name]
+        self.programs = programs
         self._assignment = Assignment(design.id, design.weights, design.include)
         self._key = read_unit_key()
         self._log = self._new_log()
@@ -119,21 +116,21 @@ class Experiment:
         *,
         artifacts: str | Path | None = None,
         project: str | Path | None = None,
-        programs: Mapping[str, Answerer] | None = None,
+        programs: Mapping[str, AgenticRAG] | None = None,
     ) -> Experiment:
         """Open the experiment that `ragc ab start` began, and load its versions.
 
         The response caches of their models are off: a cached answer would make the version that is asked second look
-        fast and cheap. `artifacts` and `project` are those of `load`; `programs` gives arms that are loaded already
-        (at another operating point, say). Raises `ExperimentError` when there is no such experiment or no key for
+        fast and cheap. `artifacts` and `project` are those of `load`; `programs` gives arms that are loaded already (at
+        another operating point, say). Raises `ExperimentError` when there is no such experiment or no key for
         pseudonyms, `IntegrityError` when its design or a version changed since the start.
         """
         folder, design = read_design(name, artifacts)
         read_unit_key()
         given = programs or {}
-        if surplus := given.keys() - {arm.name for arm in design.arms}:
-            known = ", ".join(arm.name for arm in design.arms)
-            raise ExperimentError(f"{design.id} has no arm {', '.join(sorted(surplus))}.", f"Its arms are {known}.")
+        known = [arm.name for arm in design.arms]
+        if surplus := sorted(given.keys() - set(known)):
+            raise ExperimentError(f"{design.id} has no arm {', '.join(surplus)}.", f"Its arms are {', '.join(known)}.")
         loaded = {arm.name: _load_arm(arm, artifacts, project) for arm in design.arms if arm.name not in given}
         return cls(folder, design, {**given, **loaded})
 
@@ -146,14 +143,12 @@ class Experiment:
         if not unit:
             raise ExperimentError("The unit is empty.", "Assign by what a user keeps between visits, such as an id.")
         state = self.state()
-        expose: Callable[[], str] = str
         arm, why = self.design.control, "not included"
         if not state.running:
             why = f"{state.status}: {state.reason}"
         elif self._assignment.includes(unit):
             arm, why = self.design.arms[self._assignment.arm(unit)], "assigned"
-            expose = partial(self._log_exposure, arm, unit)
-        program = LoggedProgram(self._programs[arm.name], self._control, expose, self._log_answer)
+        program = LoggedProgram(self, arm, unit if why == "assigned" else "")
         try:
             yield AssignedArm(arm.name, arm.version, why, program)
         except Exception:
@@ -162,11 +157,11 @@ class Experiment:
             raise
 
     def record(self, answer: Answer | str, outcome: Mapping[str, float]) -> None:
-        """Write down what came of an answer, now or days later, in this process or another.
+        """Write down the outcome of an answer, now or later, in any process.
 
         `answer` is the answer, its trace id, or the arm's request id; `outcome` names numbers (True is 1). The last
-        value of a name counts. What was answered outside the experiment is not written. Raises `ExperimentError`
-        for an outcome that is not a number: text could say who the user is.
+        value of a name counts. What was answered outside the experiment is not written. Raises `ExperimentError` for an
+        outcome that is not a number: text could say who the user is.
         """
         key = answer.trace.id if isinstance(answer, Answer) else answer
         values = {name: _require_number(name, value) for name, value in outcome.items()}
@@ -187,13 +182,15 @@ class Experiment:
             self._read_at = now
         return self._state
 
-    def _log_exposure(self, arm: ArmDesign, unit: str) -> str:
+    def log_exposure(self, arm: ArmDesign, unit: str) -> str:
+        """Log an exposure and return its request's id; "" when the disk fails."""
         request = uuid4().hex
-        unit_hash = pseudonymize(self._key, self.design.id, unit)
+        unit_hash = pseudonymize_unit(self._key, self.design.id, unit)
         logged = self._write_row("exposure", unit=unit_hash, arm=arm.name, digest=arm.digest, request=request)
         return request if logged else ""
 
-    def _log_answer(self, request: str, answer: Answer) -> None:
+    def log_answer(self, request: str, answer: Answer) -> None:
+        """Log what an answer took, under its request's id."""
         if request:
             self._write_row("measured", request=request, trace=answer.trace.id, values=measure_answer(answer))
             return
@@ -202,7 +199,7 @@ class Experiment:
             self._outside.popitem(last=False)
 
     def _write_row(self, kind: str, **fields: object) -> bool:
-        """Return False when the disk does not take a row: a full disk must not keep a user from an answer."""
+        """Write a row, or return False: a full disk must not keep a user from an answer."""
         if self._log.pid != os.getpid():  # forked: the file and its lock are the parent's
             self._log = self._new_log()
         try:
@@ -217,7 +214,7 @@ class Experiment:
 
 
 def measure_answer(answer: Answer) -> dict[str, float]:
-    """Return what an answer took and how it ended, under the names that guards and reports use."""
+    """Return the figures of an answer by the names that guards and reports use."""
     usage = answer.usage
     return {
         "error": 0.0,
@@ -230,7 +227,7 @@ def measure_answer(answer: Answer) -> dict[str, float]:
     }
 
 
-def _load_arm(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> Answerer:
+def _load_arm(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> AgenticRAG:
     found = resolve(arm.version, artifacts)
     if found.digest != arm.digest:
         raise IntegrityError(

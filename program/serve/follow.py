@@ -23,15 +23,15 @@ _log = logging.getLogger(__name__)
 
 
 class Followed:
-    """A program that answers with the version an alias (or `latest`) names at the time of each question.
+    """A program that answers with the version an alias, or `latest`, names now.
 
-    A look at the alias comes before every question. When it moved, the question that noticed waits for the
-    new version to load; those that come meanwhile, and those already under way, end on the old one. A version
-    that fails to load is told in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
+    A look at the alias comes before every question. When it moved, the question that noticed waits for the new version
+    to load; those that come meanwhile, and those already under way, end on the old one. A version that fails to load is
+    told in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
     """
 
     def __init__(self, reference: str | Path, root: Path, load_version: Callable[[], AgenticRAG]) -> None:
-        """Load the version named now. Raises `VersionError` for a reference that never moves."""
+        """Load the version named now. Raises `VersionError` for one that never moves."""
         self._reference = parse_reference(reference)
         if self._reference.selector != LATEST and not is_alias(self._reference.selector):
             raise VersionError(
@@ -57,28 +57,23 @@ class Followed:
 
     async def aask(self, question: str) -> Answer:
         """Answer with the version named now; a new one loads beside the event loop."""
-        return await (await self._afollow_alias()).aask(question)
+        return await (await asyncio.to_thread(self.follow_alias)).aask(question)
 
     async def stream(self, question: str) -> AsyncIterator[Any]:
         """Yield the events of the version named now, from the first to the last."""
-        async for event in (await self._afollow_alias()).stream(question):
+        async for event in (await asyncio.to_thread(self.follow_alias)).stream(question):
             yield event
 
     def follow_alias(self) -> AgenticRAG:
-        """Return the program of the version named now; the old one when the new one fails to load."""
-        if self._is_due() and self._lock.acquire(blocking=False):
+        """Return the program named now; the old one when the new one fails to load."""
+        moved = _fingerprint_alias(self._reference, self._root) != self._seen
+        due = moved or (self._retry_at is not None and time.monotonic() >= self._retry_at)
+        if due and self._lock.acquire(blocking=False):
             try:
                 self._load_anew()
             finally:
                 self._lock.release()
         return self._current
-
-    async def _afollow_alias(self) -> AgenticRAG:
-        return await asyncio.to_thread(self.follow_alias) if self._is_due() else self._current
-
-    def _is_due(self) -> bool:
-        moved = _fingerprint_alias(self._reference, self._root) != self._seen
-        return moved or (self._retry_at is not None and time.monotonic() >= self._retry_at)
 
     def _load_anew(self) -> None:
         seen = _fingerprint_alias(self._reference, self._root)
@@ -97,7 +92,7 @@ class Followed:
 
 
 def _fingerprint_alias(reference: Reference, root: Path) -> object:
-    """Return something that changes when the reference may name another version; None when it names nothing."""
+    """Return something that changes when the reference may name another version."""
     try:
         if reference.selector == LATEST:
             return find_versions(root, reference.name)[-1:]

@@ -25,7 +25,8 @@ RECORDS = frozenset(["scores.jsonl", "report.html"])
 """Files about a program rather than of it: their timings and dates do not count as its content."""
 SHOWN = 200  # characters of why something cannot be read
 RESTORE = "Restore it from a copy, or compile a new version: ragc compile PROJECT"
-COMPILE_AGAIN = "Compile it again with this ragc: ragc compile PROJECT"
+COMPILE_AGAIN = "Compile it again with this ragc (ragc compile PROJECT), or install the ragc that wrote it."
+FOREIGN = "its schema is"
 _UNSEALED = "0" * 64
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _SEAL = re.compile(rb'^  "seal": "sha256:([0-9a-f]{64})"', re.MULTILINE)
@@ -87,7 +88,7 @@ class Manifest:
         return str(self.fields.get("content_digest", ""))
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return a table of the manifest, such as `points` or `scores`; empty when there is none."""
+        """Return a table of the manifest, such as `points`; empty when there is none."""
         found = self.fields.get(name)
         return found if isinstance(found, Mapping) else {}
 
@@ -95,8 +96,8 @@ class Manifest:
 def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> Manifest:
     """Write files and their manifest to a new folder, down to the disk.
 
-    `manifest` gives name, version, parent and any tables; the schema, the files' digests, the content digest, the
-    seal and (when missing) `created_at` are filled in. Raises `IntegrityError` for a kind of file that is not data,
+    `manifest` gives name, version, parent and any tables; the schema, the files' digests, the content digest, the seal
+    and (when missing) `created_at` are filled in. Raises `IntegrityError` for a kind of file that is not data,
     `FileExistsError` when the folder exists.
     """
     for name, content in files.items():
@@ -124,30 +125,18 @@ def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, b
 def verify_folder(folder: Path, digest: str = "") -> Manifest:
     """Return the manifest of a folder in which every byte is as it was sealed.
 
-    `digest`, when given, is the version digest expected. Raises `IntegrityError` that lists every
-    difference: changed, missing and surplus files, sizes, a foreign schema, a changed manifest.
+    `digest`, when given, is the version digest expected. Raises `IntegrityError` that lists every difference: changed,
+    missing and surplus files, sizes, a foreign schema, a changed manifest.
     """
     if found := find_differences(folder, digest):
         what = f"{folder} is not as it was sealed: {'; '.join(found)}."
-        raise IntegrityError(what, suggest_remedy(folder), path=str(folder), differences=found)
+        mend = COMPILE_AGAIN if found[0].startswith(FOREIGN) else RESTORE
+        raise IntegrityError(what, mend, path=str(folder), differences=found)
     return read_manifest(folder)
 
 
-def suggest_remedy(folder: Path) -> str:
-    """Return what to do about a folder that does not verify."""
-    try:
-        major = read_manifest(folder).section("schema").get("major")
-    except IntegrityError:
-        major = SCHEMA["major"]
-    if major == SCHEMA["major"]:
-        return "Restore the folder from a copy, or compile a new version: ragc compile PROJECT"
-    if isinstance(major, int) and major > SCHEMA["major"]:
-        return "Install the ragc that wrote it, or a newer one; or compile it again with this one: ragc compile PROJECT"
-    return COMPILE_AGAIN
-
-
 def read_manifest(folder: Path) -> Manifest:
-    """Read a folder's manifest, its files unchecked. Raises `IntegrityError` when it cannot be read."""
+    """Read a manifest, its files unchecked. Raises `IntegrityError`."""
     try:
         return _parse_manifest(folder, (folder / MANIFEST).read_bytes())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -157,8 +146,8 @@ def read_manifest(folder: Path) -> Manifest:
 def find_differences(folder: Path, digest: str = "") -> list[str]:
     """List in words every way in which a folder is not as it was sealed.
 
-    A seal finds accidents and careless edits. It is not a signature: whoever rewrites the files can rewrite
-    the manifest, which is what `digest`, kept elsewhere, is for.
+    A seal finds accidents and careless edits. It is not a signature: whoever rewrites the files can rewrite the
+    manifest, which is what `digest`, kept elsewhere, is for.
     """
     try:
         manifest = read_manifest(folder)
@@ -166,7 +155,7 @@ def find_differences(folder: Path, digest: str = "") -> list[str]:
         return [error.what.rstrip(".")]
     major = manifest.section("schema").get("major")
     if major != SCHEMA["major"]:
-        return [f"its schema is {major}, this program reads {SCHEMA['major']}"]
+        return [f"{FOREIGN} {major}, this program reads {SCHEMA['major']}"]
     found = _find_manifest_differences(manifest, digest)
     listed = {file.path: file for file in manifest.files}
     with os.scandir(folder) as entries:
@@ -185,7 +174,7 @@ def find_differences(folder: Path, digest: str = "") -> list[str]:
 
 @contextmanager
 def refuse_unreadable(what: object) -> Iterator[None]:
-    """Raise `IntegrityError` when sealed content read inside makes no sense to its reader.
+    """Raise `IntegrityError` when sealed content makes no sense to its reader.
 
     Digests tell that files are as they were sealed, not that a ragc wrote them: the block should do little else.
     """
@@ -236,7 +225,6 @@ def _find_unsuitable(name: str, content: bytes) -> str:
 
 
 def _find_manifest_differences(manifest: Manifest, digest: str) -> list[str]:
-    """List what is wrong with the manifest itself: its seal, its version's digest, the names in it."""
     found = []
     content = (manifest.folder / MANIFEST).read_bytes()
     seals = _SEAL.findall(content)

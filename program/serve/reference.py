@@ -28,7 +28,6 @@ class Reference:
     """A reference taken apart."""
 
     name: str
-    """The name of the program."""
     selector: str = LATEST
     """`latest`, `v7`, `v7-3fa9c1d2`, `sha256:...` or an alias."""
 
@@ -41,11 +40,9 @@ class VersionFolder:
     """A version on disk."""
 
     path: Path
-    """The folder."""
     digest: str
     """The digest of its manifest."""
     name: str = ""
-    """The name of the program; empty outside the artifacts folder."""
     version: str = ""
     """The name of the folder, `v7-3fa9c1d2`; empty outside the artifacts folder."""
 
@@ -59,7 +56,7 @@ def is_name(text: str) -> bool:
 
 
 def name_from(text: str) -> str:
-    """Derive a portable name from a text: `mein-buro` from `mein Büro`, else `project`."""
+    """Derive a portable name: `mein-buro` of `mein Büro`, `project` of nothing."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     name = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:63].rstrip("-")
     return name if is_name(name) and name not in RESERVED else "project"
@@ -92,7 +89,7 @@ def parse_reference(given: str | Path) -> Reference:
     known = selector == LATEST or any(re.fullmatch(p, selector) for p in (VERSION, NUMBER, DIGEST))
     if not is_name(name) or name in RESERVED or not (known or is_alias(selector)):
         raise VersionError(
-            f"{_quote(text)} is not a reference to a version.",
+            f"{_quote_text(text)} is not a reference to a version.",
             "Write name@v7, name@v7-3fa9c1d2, name@sha256:..., name@production, name@latest or a folder.",
         )
     return Reference(name, selector)
@@ -101,16 +98,16 @@ def parse_reference(given: str | Path) -> Reference:
 def resolve(given: str | Path, root: Path | str | None = None) -> VersionFolder:
     """Find the version folder that a reference, or the path of a folder, names.
 
-    A reference stays below `artifacts_root(root)` and goes through no link. A folder may lie anywhere; it
-    is recognised by a path separator or by holding a manifest. Raises `VersionError` when nothing or more
-    than one version fits, `IntegrityError` when an alias names other bytes than it was set to.
+    A reference stays below `artifacts_root(root)` and goes through no link. A folder may lie anywhere; it is recognised
+    by a path separator or by holding a manifest. Raises `VersionError` when nothing or more than one version fits,
+    `IntegrityError` when an alias names other bytes than it was set to.
     """
     text = _require_text(given)
     base = artifacts_root(root)
     folder = _find_sealed_folder(text)
     if text.startswith((".", "/")) or ("@" not in text and any(c in text for c in ("/", os.sep, ":"))):
         if folder is None:
-            what = f"{_quote(text)} is not the folder of a version: it holds no {MANIFEST}."
+            what = f"{_quote_text(text)} is not the folder of a version: it holds no {MANIFEST}."
             raise VersionError(what, "Name a folder such as artifacts/NAME/versions/v7-3fa9c1d2, or NAME@latest.")
         return _describe_folder(folder, base)
     try:
@@ -134,7 +131,7 @@ def resolve(given: str | Path, root: Path | str | None = None) -> VersionFolder:
     return found
 
 
-def find_names(root: Path) -> list[str]:
+def list_programs(root: Path) -> list[str]:
     """List the names that have versions below an artifacts folder, sorted."""
     return [n for n in _list_entries(root) if is_name(n) and n not in RESERVED and find_versions(root, n)]
 
@@ -145,7 +142,7 @@ def find_versions(root: Path, name: str) -> list[str]:
     return sorted(found, key=lambda version: (version_number(version), version))
 
 
-def find_aliases(root: Path, name: str) -> list[str]:
+def list_aliases(root: Path, name: str) -> list[str]:
     """List the aliases of a name, sorted."""
     stems = [f.removesuffix(".json") for f in _list_entries(root / name / "aliases") if f.endswith(".json")]
     return [alias for alias in stems if is_alias(alias)]
@@ -162,7 +159,7 @@ def read_alias(root: Path, name: str, alias: str) -> dict[str, str]:
 
     Raises `VersionError` when the name has no such alias, `IntegrityError` when its file is not one.
     """
-    if alias not in (known := find_aliases(root, name)):
+    if alias not in (known := list_aliases(root, name)):
         raise _explain_unknown(Reference(name, alias), [*known, *find_versions(root, name)])
     path = _require_no_link(root / name / "aliases" / f"{alias}.json", root)
     try:
@@ -182,7 +179,7 @@ def _find_fitting(reference: Reference, base: Path) -> list[str]:
     name, chosen = reference.name, reference.selector
     known = find_versions(base, name) if name in _list_entries(base) else []
     if not known:
-        names = find_names(base)
+        names = list_programs(base)
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names[-3:]
         raise VersionError.unknown_name(name, near, base)
     if is_alias(chosen):
@@ -201,7 +198,7 @@ def _find_fitting(reference: Reference, base: Path) -> list[str]:
         number = version_number(known[-1] if chosen == LATEST else chosen)
         fitting = [version for version in known if version_number(version) == number]
     if not fitting:
-        raise _explain_unknown(reference, [*find_aliases(base, name), *known])
+        raise _explain_unknown(reference, [*list_aliases(base, name), *known])
     return fitting
 
 
@@ -214,7 +211,7 @@ def _require_text(given: object) -> str:
     if isinstance(given, str | Path):
         return str(given)
     raise VersionError(
-        f"A version is named by text or a Path, not by {_quote(repr(given))[1:-1]}.",
+        f"A version is named by text or a Path, not by {_quote_text(repr(given))[1:-1]}.",
         "Write name@v7, name@production, name@latest or a folder.",
     )
 
@@ -229,7 +226,7 @@ def _find_sealed_folder(text: str) -> Path | None:
 
 
 def _describe_folder(folder: Path, base: Path) -> VersionFolder:
-    """Return a version folder with its digest; named when it is one of the artifacts folder's."""
+    """Return a version folder with its digest; named when it is below the root."""
     inside = folder.is_relative_to(base)
     path = _require_no_link(folder / MANIFEST, base) if inside else folder / MANIFEST
     try:
@@ -249,7 +246,7 @@ def _require_no_link(path: Path, base: Path) -> Path:
 
 
 def _list_entries(folder: Path) -> list[str]:
-    """List the names in a folder that are no links, sorted; none when there is no such folder."""
+    """List the names in a folder that are no links, sorted."""
     try:
         with os.scandir(folder) as found:
             return sorted(entry.name for entry in found if not entry.is_symlink())
@@ -257,5 +254,5 @@ def _list_entries(folder: Path) -> list[str]:
         return []
 
 
-def _quote(text: str) -> str:
+def _quote_text(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:80] + "...")

@@ -6,8 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
-from importlib.util import find_spec
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Event
@@ -28,9 +26,10 @@ _LOG = logging.getLogger("ragc.trace")
 
 @dataclass(frozen=True, slots=True)
 class LineLog:
-    """A JSONL file that many threads and processes append to; a full one is put aside and a new one begun.
+    """A JSONL file that many threads and processes append to.
 
-    The newest is at `path`, older ones at `path.1`, `path.2` and so on, `files` of them at most.
+    A full one is put aside and a new one begun. The newest is at `path`, older ones at `path.1`, `path.2` and so on,
+    `files` of them at most.
     """
 
     path: Path
@@ -38,7 +37,7 @@ class LineLog:
     files: int = FILES
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Append one line, in one write to the end of the file, so that no two are ever mixed."""
+        """Append one line in one write, so that no two are ever mixed."""
         line = orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
         try:
             self._append_line(line)
@@ -52,12 +51,14 @@ class LineLog:
         A line that is none, as a full disk leaves one, is skipped, and its place reported.
         """
         older = [self.path.with_name(f"{self.path.name}.{n}") for n in range(self.files, 0, -1)]
-        for path in (*older, self.path):
-            if not path.is_file():
-                continue
+        for path in filter(Path.is_file, (*older, self.path)):
             with path.open("rb") as file:
                 for number, line in enumerate(file, 1):
-                    if (entry := _parse_entry(line)) is not None:
+                    try:
+                        entry = orjson.loads(line)
+                    except orjson.JSONDecodeError:
+                        entry = None
+                    if isinstance(entry, dict):
                         yield entry
                     else:
                         report_unread(f"{path} line {number}")
@@ -76,7 +77,7 @@ class LineLog:
 
 @dataclass(frozen=True, slots=True)
 class TraceLog:
-    """A folder of traces: all of them, those to be reviewed, and those answered without a look-up."""
+    """A folder of traces: all of them, and those to review."""
 
     folder: Path
     review_below: float = 0.0
@@ -93,24 +94,11 @@ class TraceLog:
         """The answers a person should look at: those of little confidence."""
         return LineLog(self.folder / "review.jsonl")
 
-    @property
-    def audit(self) -> LineLog:
-        """The answers given without a look-up."""
-        return LineLog(self.folder / "audit.jsonl")
-
     def write_answer(self, answer: Answer, question: str, preset: str) -> None:
-        """Write the line of a finished answer, and one more in the review queue or the audit log when it is theirs.
+        """Write a finished answer's trace, and to the review queue when it is doubtful.
 
         An answer is worth more than its trace: where nothing can be written a warning says so, once for each log.
         """
-        try:
-            self._write_lines(answer, question, preset)
-        except (OSError, orjson.JSONEncodeError) as error:
-            if not self.unwritable.is_set():
-                self.unwritable.set()
-                _LOG.warning("Traces cannot be written to %s (%s): answers go on without them.", self.folder, error)
-
-    def _write_lines(self, answer: Answer, question: str, preset: str) -> None:
         entry = {
             **answer.as_dict(),
             "question": question,
@@ -122,26 +110,29 @@ class TraceLog:
             "rounds": [asdict(one) for one in answer.rounds],
             "steps": [step.as_dict() for step in answer.trace.steps],
         }
-        self.traces.append(entry)
-        short = {name: entry[name] for name in ("trace_id", "at", "question", "text", "confidence", "path", "version")}
-        if answer.outcome is Outcome.ANSWERED and answer.confidence < self.review_below:
-            self.review.append(short)
-        if UNRETRIEVED in answer.trace.path:
-            self.audit.append(short)
+        brief = ("trace_id", "at", "question", "text", "confidence", "path", "version")
+        try:
+            self.traces.append(entry)
+            if answer.outcome is Outcome.ANSWERED and answer.confidence < self.review_below:
+                self.review.append({name: entry[name] for name in brief})
+        except (OSError, orjson.JSONEncodeError) as error:
+            if not self.unwritable.is_set():
+                self.unwritable.set()
+                _LOG.warning("Traces cannot be written to %s (%s): answers go on without them.", self.folder, error)
 
 
 def emit_spans(answer: Answer, question: str = "", preset: str = "") -> None:
-    """Emit an OpenTelemetry span for a finished question, with one inside for each step.
+    """Emit an OpenTelemetry span for a question, with one inside for each step.
 
     They follow the GenAI semantic conventions and hang under the caller's span; without an SDK in use there are none.
     They are made once the answer is there, with the times that were measured, so that a question costs nothing more
     while it runs. Passages, prompts and texts are not in them.
     """
-    if not _has_sdk():
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+    except ImportError:
         return
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         return
     tracer = trace.get_tracer("ragc")
@@ -182,16 +173,3 @@ def _describe_step(step: Step) -> tuple[str, dict[str, Any]]:
         return f"decide {step.name}", {"gen_ai.operation.name": "decide", **asked, **common}
     tokens = {"gen_ai.usage.input_tokens": step.tokens_in, "gen_ai.usage.output_tokens": step.tokens_out}
     return f"chat {model}", {"gen_ai.operation.name": "chat", **asked, **tokens, **common}
-
-
-@lru_cache(maxsize=1)
-def _has_sdk() -> bool:
-    return find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None
-
-
-def _parse_entry(line: bytes) -> dict[str, Any] | None:
-    try:
-        entry = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return entry if isinstance(entry, dict) else None

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimize.abtest.arm_statistics import check_guards, merge_rows
-from program.serve.experiment_design import ArmDesign, Design, MetricGuard
+from program.serve.experiment_store import ArmDesign, Design, MetricGuard
 
 DESIGN = Design(
     id="exp-a",

@@ -16,7 +16,7 @@ from program.errors import StudyError
 from program.loop.decisions import to_jsonable
 from program.loop.policy import apply_setting, find_dimensions, is_candidate
 from program.loop.policy import read_setting as values
-from program.models.gateway import shared_gateway
+from program.models.language.gateway import shared_gateway
 from program.project import Project
 from program.serve.manifest import read_manifest
 from program.serve.reference import resolve

@@ -19,7 +19,7 @@ QUESTIONS = 80
 
 
 def rows(words, calls=1.0, recall=None):
-    """A row for each of "correct", "partial", "wrong", ten to a topic."""
+    """Return a row for each of "correct", "partial", "wrong", ten to a topic."""
     worth = {"correct": 1.0, "partial": 0.5, "wrong": -1.0}
     return [
         {
@@ -123,36 +123,36 @@ def test_the_command_opens_with_the_verdict_and_its_exit_code_tells_it(tmp_path)
 def shifted(worse, n=200, topics=20, seed=0):
     rng = np.random.default_rng(seed)
     a = rng.uniform(0.2, 0.8, n)
-    return a, a + worse + rng.normal(0, 0.05, n), [i % topics for i in range(n)]
+    return list(zip(a, a + worse + rng.normal(0, 0.05, n), [f"t{i % topics}" for i in range(n)], strict=True))
 
 
 @pytest.mark.parametrize(("worse", "state"), [(-0.1, "holds"), (0.0, "holds"), (0.02, "not_shown"), (0.2, "breached")])
 def test_a_margin_holds_is_breached_or_is_not_shown(worse, state):
-    found = check_guardrail(Margin("wrong", 0.02), *shifted(worse))
+    found = check_guardrail(Margin("wrong", 0.02), shifted(worse))
     assert found.state == state
     assert found.worse == pytest.approx(worse, abs=0.02) and found.limit > found.worse
 
 
 def test_more_of_a_good_thing_is_no_breach_and_few_questions_without_a_change_show_nothing():
-    a, b, topics = shifted(0.2)
-    assert check_guardrail(Margin("correct", 0.02), a, b, topics).state == "holds"
-    assert check_guardrail(Margin("correct", 0.02), b, a, topics).state == "breached"
+    assert check_guardrail(Margin("correct", 0.02), shifted(0.2)).state == "holds"
+    assert check_guardrail(Margin("correct", 0.02), shifted(-0.2)).state == "breached"
     for n, state in ((30, "not_shown"), (200, "holds")):
-        assert check_guardrail(Margin("wrong", 0.02), [0.0] * n, [0.0] * n).state == state
+        assert check_guardrail(Margin("wrong", 0.02), [(0.0, 0.0, "")] * n).state == state
 
 
 def test_a_relative_margin_is_on_the_ratio_of_geometric_means():
     rng = np.random.default_rng(1)
     a, margin = rng.lognormal(0, 1, 200), Margin("seconds", 0.25, relative=True)
-    found = check_guardrail(margin, a, a * rng.lognormal(math.log(1.1), 0.05, 200))
+    slower = a * rng.lognormal(math.log(1.1), 0.05, 200)
+    found = check_guardrail(margin, list(zip(a, slower, [""] * 200, strict=True)))
     assert found.state == "holds" and found.worse == pytest.approx(0.1, abs=0.02)
-    assert check_guardrail(margin, [0.0, 1.0], [5.0, 1.0]).n == 1
-    assert check_guardrail(margin, [0.0], [0.0]).state == "not_measured"
+    assert check_guardrail(margin, [(0.0, 5.0, ""), (1.0, 1.0, "")]).n == 1
+    assert check_guardrail(margin, [(0.0, 0.0, "")]).state == "not_measured"
 
 
 def test_a_version_right_on_the_margin_passes_in_at_most_one_case_of_twenty():
     runs, margin = 400, Margin("wrong", 0.02)
-    passed = sum(check_guardrail(margin, *shifted(0.02, seed=n)).state == "holds" for n in range(runs))
+    passed = sum(check_guardrail(margin, shifted(0.02, seed=n)).state == "holds" for n in range(runs))
     assert passed / runs <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / runs)
 
 

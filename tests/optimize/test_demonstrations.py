@@ -16,7 +16,7 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.loop.grounding import split_claims
 from program.loop.policy import apply_setting
-from program.models.encoder import shared_embedder
+from program.models.embedded.encoder import shared_embedder
 
 made = st.lists(
     st.builds(

@@ -18,7 +18,7 @@ TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 
 
 def in_words(n: int) -> str:
-    """The English name of 0 to 9999."""
+    """Return the English name of 0 to 9999."""
     if n < 20:
         return SMALL[n]
     if n < 100:

@@ -64,7 +64,7 @@ What does the Kite cost?,,,
 
 @pytest.fixture
 def imported(tmp_path: Path) -> Import:
-    """Imports a file of that content, checks the project, and gives its questions by id."""
+    """Import a file of that content, check the project, and return its questions by id."""
 
     def run(name: str, content: object, format: str = "", **more: Any) -> dict[str, LabelledQuestion]:
         source = tmp_path / name
@@ -134,13 +134,13 @@ def test_an_import_adds_to_a_project_and_leaves_what_is_there(own_shop: Path, tm
     assert not (own_shop / "knowledge" / "more").exists()
 
 
-def test_a_limit_takes_the_first_questions_and_a_large_corpus_is_cut_into_files(
+def test_a_limit_takes_the_first_questions_and_a_large_corpus_is_not_skipped(
     imported: Import, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert list(imported("dev.json", SQUAD, limit=1)) == ["s1"]
-    monkeypatch.setattr("optimize.labelled.imports.SHARD", 100)
-    assert imported("hotpot.json", [HOTPOT])["h1"].evidence[1] == "hotpotqa/corpus-2.jsonl#p2"
-    assert len(list((tmp_path / "project/knowledge/hotpotqa").iterdir())) == 3
+    monkeypatch.setattr("optimize.labelled.imports.MAX_MEGABYTES", 0.0001)
+    assert imported("hotpot.json", [HOTPOT])["h1"].evidence[1] == "hotpotqa/corpus.jsonl#p2"
+    assert Project.open(tmp_path / "project").settings.knowledge["hotpotqa"].max_megabytes == 1
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def beir(tmp_path: Path) -> Path:
 
 
 def ragc(*arguments: object) -> Any:
-    """What the command prints as JSON; its error is raised."""
+    """Return what the command prints as JSON, or raise its error."""
     result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
     if result.exit_code:
         raise result.exception or AssertionError(result.output)
@@ -72,19 +72,6 @@ def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_
     (own_shop / "labelled.jsonl").write_text(json.dumps({**lines[0], "evidence": [], "outcome": "abstain"}))
     with pytest.raises(DataError, match="ragc index PROJECT --list"):
         ragc("eval-search", own_shop)
-
-
-def test_index_lists_the_ids_that_evidence_may_name_and_indexes_nothing(tmp_path: Path) -> None:
-    CliRunner().invoke(app, ["init", str(tmp_path)])
-    with (tmp_path / "ragc.toml").open("a") as toml:
-        toml.write('[knowledge.records]\nkind = "tables"\npath = "records"\n')
-    (tmp_path / "records").mkdir()
-    (tmp_path / "records/bookings.csv").write_text("id,seats\nB1,3\n")
-    assert ragc("index", tmp_path, "--list") == [
-        {"id": "docs/hours.md#opening-hours", "title": "Opening hours"},
-        {"id": "records/bookings", "title": "a table"},
-    ]
-    assert not (tmp_path / ".ragc").exists()
 
 
 def test_only_judged_questions_are_read_and_what_is_no_set_is_an_error(beir: Path) -> None:

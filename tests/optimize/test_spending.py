@@ -14,12 +14,10 @@ from optimize.compiler.replay import Replay
 from optimize.compiler.spending import Caps, Spending
 from program import open_program
 from program.errors import BudgetStop
-from program.models.admission import MOST_TOKENS
-from program.models.gateway import shared_gateway
-from program.models.lane import Terms
-from program.models.spending import Spending as Spent
-from program.models.tokens import count_messages
-from program.models.transport import Call
+from program.models.language.gateway import EndpointTerms, shared_gateway
+from program.models.language.spending import MAX_REPLY_TOKENS
+from program.models.language.spending import ModelSpending as Spent
+from program.models.language.transport import Call, count_messages
 from program.settings import FILE
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
@@ -83,7 +81,7 @@ def test_what_is_asked_again_counts_and_no_request_is_sent_past_the_cap(own_shop
 
 def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_lost():
     with serve(Script(delay=0.02)) as provider:
-        lane = shared_gateway().lane("openai/x", provider.url, Terms(usd_in=1.0, usd_out=1.0))
+        lane = shared_gateway().endpoint("openai/x", provider.url, EndpointTerms(usd_in=1.0, usd_out=1.0))
         spending = Spending(Caps(usd=0.0075))  # room for one call at its dearest
 
         def ask(n):
@@ -108,7 +106,7 @@ def test_a_call_that_a_cap_forbids_is_left_to_whoever_may_make_it(own_shop):
             assert file.execute("SELECT count(*) FROM begun").fetchone() == (0,)
 
 
-@pytest.mark.parametrize(("cap", "sent"), [(Caps(usd=1.0), MOST_TOKENS), (Caps(calls=9), None)])
+@pytest.mark.parametrize(("cap", "sent"), [(Caps(usd=1.0), MAX_REPLY_TOKENS), (Caps(calls=9), None)])
 def test_where_money_is_capped_a_reply_is_no_longer_than_what_is_reserved_for_it(cap, sent):
     asked = []
 
@@ -117,7 +115,7 @@ def test_where_money_is_capped_a_reply_is_no_longer_than_what_is_reserved_for_it
         return "Yes."
 
     with serve(None, brain) as provider:
-        lane = shared_gateway().lane("openai/x", provider.url, Terms(usd_in=1.0, usd_out=1.0))
+        lane = shared_gateway().endpoint("openai/x", provider.url, EndpointTerms(usd_in=1.0, usd_out=1.0))
         for settings in ({}, {"max_tokens": 7}):
             put = Call("openai/x", [{"role": "user", "content": "Is it so?"}], settings, provider.url)
             shared_gateway().ask(lane, put, Spent(cap=Spending(cap)))
@@ -133,7 +131,7 @@ def test_a_prompt_in_any_script_is_reserved_no_less_than_its_tokens(letter):
             reserved.append(usd)
 
     with serve(None, obliging) as provider:
-        lane = shared_gateway().lane("openai/gpt-4", provider.url, Terms(usd_in=1.0, usd_out=0.0))
+        lane = shared_gateway().endpoint("openai/gpt-4", provider.url, EndpointTerms(usd_in=1.0, usd_out=0.0))
         put = Call("openai/gpt-4", [{"role": "user", "content": letter * 6000}], {}, provider.url)
         shared_gateway().ask(lane, put, Spent(cap=Cap(Caps(usd=1.0))))
     assert reserved[0] * 1e6 >= count_messages("openai/gpt-4", put.messages)

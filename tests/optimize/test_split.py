@@ -159,7 +159,7 @@ def test_the_command_writes_each_split_once_and_anew_when_told_and_stats_count_t
 
 
 def undivided(folder: Path, *topics: str) -> Project:
-    """The project's questions without a split, and one more of each of these topics."""
+    """Take the `split` out of the questions of a project and add one of each topic."""
     path = folder / "labelled.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows += [{"id": t, "question": f"What is its {t}?", "topic": t, "outcome": "abstain"} for t in topics]

@@ -65,7 +65,7 @@ def test_the_clustered_standard_error_is_that_of_topic_sums():
     interval = mean_interval(values, groups.tolist())
     sums = np.bincount(groups, values - values.mean())
     reach = t.ppf(0.975, 8) * math.sqrt(9 / 8 * (sums**2).sum()) / 108
-    assert interval.high - interval.mean == pytest.approx(reach)
+    assert interval.high - interval.value == pytest.approx(reach)
 
 
 def test_the_sign_flip_is_that_of_scipy_and_of_single_questions_the_exact_binomial_test():
@@ -81,7 +81,7 @@ def test_the_sign_flip_is_that_of_scipy_and_of_single_questions_the_exact_binomi
 
 def test_forty_out_of_forty_is_not_certainty_and_few_topics_widen_the_interval_of_a_proportion():
     interval = mean_interval([1.0] * 40, proportion=True)
-    assert interval.mean == interval.high == 1.0
+    assert interval.value == interval.high == 1.0
     assert interval.low == pytest.approx(0.025 ** (1 / 40))
     values, topics = [1.0, 0.0] * 20, [i // 10 for i in range(40)]
     alone, clustered = mean_interval(values, proportion=True), mean_interval(values, topics, proportion=True)
@@ -205,5 +205,5 @@ def test_a_result_is_the_same_every_time_and_swapping_the_versions_mirrors_it(ro
 def test_the_interval_of_a_proportion_stays_between_zero_and_one(rows, binary):
     values = [float(round(v)) if binary else v for v, _ in rows]
     interval = mean_interval(values, [g for _, g in rows], proportion=True)
-    assert 0 <= interval.low <= interval.mean + 1e-12
-    assert interval.mean - 1e-12 <= interval.high <= 1
+    assert 0 <= interval.low <= interval.value + 1e-12
+    assert interval.value - 1e-12 <= interval.high <= 1

@@ -3,12 +3,11 @@
 import json
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from optimize.cli import versions as cli
+from optimize.cli.main import app
 from optimize.compiler.publish import build_lineage
 from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version
@@ -66,12 +65,8 @@ def test_a_difference_tells_wording_demonstrations_settings_and_scores(two):
     assert found.scores.test.difference == 0.25
     assert [f["id"] for f in found.scores.flipped] == [f"q{i}" for i in range(20, 30)]
     assert not found.same_program
-
-
-def test_a_version_and_itself_are_the_same_program(two):
-    found = diff_versions("helpdesk@v1", "helpdesk@v1", root=two)
-    assert found.same_program
-    assert (found.wording, found.demonstrations, dict(found.settings)) == ((), (), {})
+    same = diff_versions("helpdesk@v1", "helpdesk@v1", root=two)
+    assert same.same_program and (same.wording, same.demonstrations, dict(same.settings)) == ((), (), {})
 
 
 def test_versions_scored_on_different_questions_are_still_compared_but_for_their_scores(two):
@@ -80,9 +75,6 @@ def test_versions_scored_on_different_questions_are_still_compared_but_for_their
     assert found.scores is None
     assert "holds no scores.jsonl" in found.unscored
     assert found.as_dict()["scores"] is None
-
-
-def test_an_operating_point_that_neither_has_is_an_error_that_names_those_there_are(two):
     with pytest.raises(VersionError, match="balanced"):
         diff_versions("helpdesk@v1", "helpdesk@v2", "cheapest", two)
 
@@ -99,12 +91,10 @@ def test_the_words_that_stay_and_go_are_the_old_text_and_those_that_stay_and_com
 
 @pytest.fixture
 def ragc(tmp_path):
-    app = typer.Typer()
-    cli.add_version_verbs(app)
     return lambda *args: CliRunner().invoke(app, [*map(str, args), "--artifacts", str(tmp_path)])
 
 
-def test_the_difference_is_printed_as_text_json_and_markdown(two, ragc):
+def test_the_difference_is_printed_as_text_and_json(two, ragc):
     text = ragc("diff", "helpdesk@v1", "helpdesk@v2").stdout
     for part in ("Judge [-the-] [+every+] passage.", "+ New? (relevant=True)", "- Old?", "local/b", "better: utility"):
         assert part in text
@@ -112,19 +102,6 @@ def test_the_difference_is_printed_as_text_json_and_markdown(two, ragc):
     assert found["settings"]["policy.k"] == {"from": 5, "to": 7}
     assert found["scores"]["verdict"] == "better"
     assert len(found["scores"]["flipped"]) == 10
-    page = ragc("diff", "helpdesk@v1", "helpdesk@v2", "--md").stdout
-    for part in ("- the", "+ every", "| policy.k | 5 | 7 |", "| q20 | wrong | correct | Question 20? |"):
-        assert part in page.replace("\\_", "_")
-    assert isinstance(ragc("diff", "helpdesk@v1", "helpdesk@v2", "--md", "--json").exception, RagcError)
-
-
-def test_markdown_is_not_broken_by_what_a_version_holds(tmp_path, ragc):
-    publish(tmp_path, state("One."))
-    publish(tmp_path, state("```\n<script>|", [{"question": "a|b\n<img src=x>", "relevant": True}]))
-    page = ragc("diff", "helpdesk@v1", "helpdesk@v2", "--md").stdout
-    assert page.count("```") == 2
-    assert "<img" not in page.replace("\\<", "")
-    assert "a\\|b \\<img" in page
 
 
 def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
@@ -136,12 +113,9 @@ def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
     assert [c.listed.version[:2] for c in first.children] == ["v2", "v3"]
     assert [c.listed.aliases for c in first.children[0].children] == [("production",)]
     assert (orphan.listed.version[:2], orphan.lost) == ("v5", "helpdesk@v99")
-    drawn = ragc("log", "helpdesk").stdout.splitlines()
-    assert [next(i for i, line in enumerate(drawn) if f"{v}-" in line) for v in ("v1", "v2", "v4", "v3", "v5")] == [
-        1, 2, 3, 4, 5,
-    ]  # fmt: skip
-    assert "<- production" in drawn[3]
-    assert "it is better" in "".join(drawn)
+    drawn = ragc("log", "helpdesk").stdout
+    places = [drawn.index(f"{version}-") for version in ("v1", "v2", "v4", "v3", "v5")]
+    assert places == sorted(places) and "<- production" in drawn and "it is better" in " ".join(drawn.split())
     shape = json.loads(ragc("log", "helpdesk", "--json").stdout)
     assert shape["lineage"][0]["children"][0]["children"][0]["aliases"] == ["production"]
     assert shape["moves"][0]["reason"] == "it is better"
@@ -229,10 +203,6 @@ def test_a_version_whose_files_are_not_as_they_were_sealed_stays_and_does_not_co
     assert [v[:2] for v in reference.find_versions(tmp_path, "helpdesk")] == ["v3", "v4"]
 
 
-def test_where_there_is_no_version_a_collection_says_so(tmp_path, ragc):
-    assert "There is no version in" in ragc("gc", "--keep", "1").output
-
-
 def test_an_experiment_that_cannot_be_read_stops_a_collection(tmp_path):
     publish(tmp_path), publish(tmp_path)
     (tmp_path / "experiments" / "exp-1").mkdir(parents=True)
@@ -240,13 +210,3 @@ def test_an_experiment_that_cannot_be_read_stops_a_collection(tmp_path):
     with pytest.raises(IntegrityError, match=r"experiment\.json"):
         collect_garbage(1, force=True, root=tmp_path)
     assert len(reference.find_versions(tmp_path, "helpdesk")) == 2
-
-
-def test_no_version_is_published_through_a_link(tmp_path):
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "helpdesk").symlink_to(outside)
-    with pytest.raises(VersionError, match="is a link"):
-        publish(tmp_path / "other")
-    assert list(outside.iterdir()) == []

@@ -37,14 +37,12 @@ ODD = [
 READERS = {
     "manifest.json": ("ask", "ls", "show shop@v2", "log shop", "diff shop@v1 shop@v2"),
     "program.json": ("ask", "diff shop@v1 shop@v2"),
-    "frontier.json": ("ask",),
     "scores.jsonl": ("ab offline shop@v1 shop@v2",),
     "heads.safetensors": ("ask",),
 }
 
 
 def places(value, here=()):
-    """The way to every value inside, itself the first."""
     yield here
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inside:
@@ -52,7 +50,6 @@ def places(value, here=()):
 
 
 def changed(value, way, to):
-    """The value with another at a place, or without that."""
     if not way:
         return None if to is REMOVED else to
     copy = dict(value) if isinstance(value, dict) else list(value)
@@ -132,7 +129,6 @@ def root(compiled, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def files(compiled):
-    """The files of the second."""
     (folder,) = (compiled / "artifacts/shop/versions").glob("v2-*")
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -146,15 +142,15 @@ def read(root, files, compiled, monkeypatch, capfd):
         with pytest.raises(SystemExit):
             main()
 
-    def ask(**wish):
-        answer = load("shop@v2", artifacts=root, project=compiled, **wish)("How long may I ask for my money back?")
+    def ask():
+        answer = load("shop@v2", artifacts=root, project=compiled)("How long may I ask for my money back?")
         assert isinstance(answer.outcome, Outcome) and 0.0 <= answer.confidence <= 1.0
 
     def read(name, content, reader):
         place = sealed(root / "shop/versions", {**files, name: content})
         try:
             if reader == "ask":
-                ask(**({"min_utility": 0.1} if name == "frontier.json" else {}))
+                ask()
             else:
                 ragc(*reader.split())
         except RagcError as error:
@@ -182,8 +178,6 @@ def test_whatever_is_damaged_a_reader_reads_it_or_says_that_it_cannot(files, rea
         ("program.json", b'"value": 1', b'"value": NaN'),
         ("manifest.json", b'"fields":', b'"field":'),
         ("manifest.json", b'"structure": [', b'"structure": [7,'),
-        ("frontier.json", b'"setting"', b'"set"'),
-        ("frontier.json", b"[", b""),
         ("heads.safetensors", b'"dtype":"F', b'"dtype":"G'),
         ("heads.safetensors", b'"head.', b'"nose.'),
     ],

@@ -4,7 +4,6 @@ import asyncio
 import json
 import multiprocessing
 import sys
-import threading
 import time
 from collections import Counter
 
@@ -13,8 +12,7 @@ import pytest
 from optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
 from program import Experiment
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_design import DESIGN, Assignment
-from program.serve.exposures import log_files, read_rows
+from program.serve.experiment_store import DESIGN, Assignment, log_files, read_exposures
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -35,7 +33,7 @@ def folder(root):
 
 
 def rows(root, kind=""):
-    found = [row for path in log_files(folder(root)) for row in read_rows(path)]
+    found = [row for path in log_files(folder(root)) for row in read_exposures(path)]
     return [row for row in found if row["kind"] == kind or not kind]
 
 
@@ -199,68 +197,29 @@ def test_an_experiment_ends_when_it_has_seen_its_units_or_its_arms_are_of_the_wr
     assert reason.startswith("sample ratio mismatch: ") and ", 0 instead of " in reason
 
 
-def _serve(root, number, users):
-    exp = opened(root)
+def _serve(exp, number, users):
     for n in range(users):
         with exp.assign(unit=f"user-{n % 60}") as arm:
             exp.record(arm.program(f"{number}"), outcome={"resolved": n % 2 == 0})
 
 
 @needs_fork
-def test_several_processes_serve_one_experiment_and_agree_on_every_user(tmp_path):
+def test_processes_forked_from_one_experiment_agree_on_every_user_and_log_to_a_file_each(tmp_path):
     begin(tmp_path)
-    children = [fork.Process(target=_serve, args=(tmp_path, n, 90)) for n in range(4)]
+    exp = opened(tmp_path)
+    with exp.assign(unit="user-0") as arm:
+        arm.program("before the fork")
+    children = [fork.Process(target=_serve, args=(exp, n, 90)) for n in range(4)]
     for child in children:
         child.start()
     for child in children:
         child.join()
     found = report_experiment(NAME, tmp_path)
     assert [child.exitcode for child in children] == [0] * 4
-    assert found.files == 4
+    assert found.files == 5
     assert sum(arm.units for arm in found.arms) == 60
     assert found.accounting.crossed == found.accounting.torn == found.accounting.malformed == 0
-    assert found.accounting.rows == 4 * (1 + 90 * 3)
-
-
-@needs_fork
-def test_an_experiment_opened_before_a_fork_logs_to_a_file_of_each_process(tmp_path):
-    begin(tmp_path)
-    exp = opened(tmp_path)
-
-    def ask(unit):
-        with exp.assign(unit=unit) as arm:
-            arm.program("why?")
-
-    ask("ann")
-    child = fork.Process(target=ask, args=("bob",))
-    child.start()
-    child.join()
-    assert len(list(folder(tmp_path).glob("exposures-*.jsonl"))) == 2
-    assert len(rows(tmp_path, "opened")) == len(rows(tmp_path, "exposure")) == 2
-
-
-@needs_fork
-def test_a_process_forked_while_other_threads_log_is_held_up_by_none_of_their_locks(tmp_path):
-    begin(tmp_path)
-    exp, done = opened(tmp_path), threading.Event()
-
-    def record():
-        while not done.is_set():
-            exp.record("a1", outcome={"resolved": True})
-
-    threads = [threading.Thread(target=record) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    children = [fork.Process(target=serve_users, args=(exp, 3)) for _ in range(20)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(30)
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert [child.exitcode for child in children] == [0] * 20
-    assert len(rows(tmp_path, "exposure")) == 60
+    assert found.accounting.rows == 3 + 4 * (1 + 90 * 3)
 
 
 def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):
@@ -272,7 +231,7 @@ def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):
         with exp.assign(unit=f"user-{n}") as arm:
             versions[arm.name] = arm.program("How much water does the Merle hold?").version
     assert versions == {"A": "shop@v1", "B": "shop@v2"}
-    assert not any(program.runtime.models.write.cache for program in exp._programs.values())
+    assert not any(program.runtime.models.write.cache for program in exp.programs.values())
 
 
 def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused(tmp_path, monkeypatch):
@@ -283,20 +242,20 @@ def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused
         opened(tmp_path, {"C": Echo("C")})
     with pytest.raises(ExperimentError, match="empty"), opened(tmp_path).assign(unit=""):
         pass
-    monkeypatch.delenv("RAGC_UNIT_KEY")
-    with pytest.raises(ExperimentError, match="RAGC_UNIT_KEY is not set"):
-        opened(tmp_path)
+    for key in ("", "short"):
+        monkeypatch.setenv("RAGC_UNIT_KEY", key)
+        with pytest.raises(ExperimentError, match=r"RAGC_UNIT_KEY .*openssl rand"):
+            opened(tmp_path)
     path = folder(tmp_path) / DESIGN
-    fields = json.loads(path.read_bytes())
+    sound = path.read_bytes()
+    fields = json.loads(sound)
     fields["arms"][1]["weight"] = 5
     path.write_text(json.dumps(fields))
     with pytest.raises(IntegrityError, match="changed after the experiment began"):
         opened(tmp_path)
-
-
-def test_a_version_that_is_not_the_one_it_began_with_is_refused(tmp_path):
-    begin(tmp_path)
     manifest = next((tmp_path / "support" / "versions").glob("v2-*")) / "manifest.json"
     manifest.write_bytes(manifest.read_bytes() + b"\n")
+    path.write_bytes(sound)
+    monkeypatch.setenv("RAGC_UNIT_KEY", KEY)
     with pytest.raises(IntegrityError, match="Arm B began as support@v2"):
         opened(tmp_path, {"A": Echo("A")})

@@ -73,7 +73,9 @@ def test_what_earlier_code_sealed_is_listed_and_refused_with_the_command_that_me
     assert [version.version for version in registry.list_versions("shop", EARLIER)] == ["v1-bfdda811"]
     with pytest.raises(IntegrityError, match=r"its schema is 1, this program reads 2\.") as error:
         load("shop@latest", artifacts=EARLIER, project=shop)
-    assert error.value.mend == "Compile it again with this ragc: ragc compile PROJECT"
+    assert (
+        error.value.mend == "Compile it again with this ragc (ragc compile PROJECT), or install the ragc that wrote it."
+    )
     assert registry.verify_version("shop@v1", EARLIER).mend == error.value.mend
 
 
@@ -82,7 +84,7 @@ def test_what_a_newer_ragc_sealed_is_refused_with_what_to_install(folder):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": {"major": 9, "minor": 0}}))
     with pytest.raises(IntegrityError, match="its schema is 9, this program reads 2") as error:
         verify_folder(folder)
-    assert "Install the ragc that wrote it" in error.value.mend
+    assert "install the ragc that wrote it" in error.value.mend
 
 
 def test_keys_of_a_newer_minor_schema_are_kept(tmp_path):

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from program.errors import IntegrityError, RagcError, VersionError
+from program.errors import IntegrityError, VersionError
 from program.serve.manifest import seal_folder
-from program.serve.reference import Reference, find_names, is_name, name_from, parse_reference, resolve
+from program.serve.reference import Reference, is_name, list_programs, name_from, parse_reference, resolve
 from program.settings import artifacts_root
 
 
@@ -130,7 +130,7 @@ def test_links_are_refused_wherever_they_are(root, known, tmp_path):
             resolve(text, root)
     assert resolve("helpdesk@latest", root).version == known[10]
     (root / "shop/versions/.tmp-1").mkdir(parents=True)  # a first version that is still being written
-    assert "shop" not in find_names(root)
+    assert "shop" not in list_programs(root)
 
 
 def test_an_alias_of_a_changed_or_lost_version_is_an_error(root, known):
@@ -151,38 +151,6 @@ def test_a_damaged_alias_is_an_error(root, known, content):
     (root / "helpdesk" / "aliases" / "production.json").write_text(content)
     with pytest.raises(IntegrityError, match="unreadable"):
         resolve("helpdesk@production", root)
-
-
-segments = st.sampled_from(
-    ["helpdesk", "..", ".", "v1", "latest", "production", "con", "versions", "aliases", "\0", "~", "secret"]
-)
-texts = st.one_of(
-    st.text(max_size=90),
-    st.lists(st.one_of(segments, st.sampled_from(["@", "/", "\\", ":", "sha256:", "-"])), max_size=9).map("".join),
-)
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory):
-    """A root with one version, and a version beside the root that no reference may reach."""
-    root = tmp_path_factory.mktemp("guarded").resolve() / "artifacts"
-    root.mkdir()
-    add_version(root, "helpdesk", 1)
-    add_version(root.parent, "secret", 1)
-    return root
-
-
-@settings(max_examples=500, deadline=None)
-@given(text=texts)
-@example(text="helpdesk@../../secret")
-@example(text="helpdesk@v1/../../../../secret")
-@example(text="..@latest")
-def test_no_reference_leaves_the_root(guarded, text):
-    try:
-        found = resolve(text, guarded)
-    except RagcError:
-        return
-    assert found.path.is_relative_to(guarded)
 
 
 @given(st.from_regex(r"[a-z0-9@:.\-v]{1,20}", fullmatch=True))

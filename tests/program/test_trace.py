@@ -73,13 +73,6 @@ def test_only_an_answer_of_little_confidence_is_put_in_the_review_queue(tmp_path
     for one in (answer(), doubtful, answer(outcome=Outcome.ABSTAIN, confidence=0.1)):
         log.write_answer(one, "What is it?", "")
     assert [entry["trace_id"] for entry in log.review.entries()] == [doubtful.trace.id]
-    assert not (tmp_path / "audit.jsonl").exists()
-
-
-def test_an_answer_without_a_look_up_is_put_in_the_audit_log(tmp_path):
-    log, direct = TraceLog(tmp_path), answer(path=("classify->direct", "unretrieved"))
-    log.write_answer(direct, "What is it?", "")
-    assert [entry["trace_id"] for entry in log.audit.entries()] == [direct.trace.id]
 
 
 def test_a_log_that_cannot_be_written_is_told_in_one_warning_and_raises_nothing(tmp_path, caplog):

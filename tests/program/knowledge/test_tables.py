@@ -18,7 +18,7 @@ from program.errors import KnowledgeError
 from program.knowledge.sql_gate import MOST_ROWS, check_sql
 from program.knowledge.tables import TableSource
 from program.knowledge.testing import SourceConformance
-from program.models.encoder import shared_embedder
+from program.models.embedded.encoder import shared_embedder
 from program.models.table_query import show_value, write_table_query
 from program.passage import Source, SourceCard
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from program.knowledge.index.keywords import split_words
-from program.models.encoder import Embedder
+from program.models.embedded.encoder import Embedder
 
 SIZE = 64
 

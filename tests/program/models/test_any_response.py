@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,11 +10,9 @@ from hypothesis import strategies as st
 
 from program import Outcome
 from tests.loopback import serving
+from tests.support.goods import program_at
 from tests.support.provider import Served, chunk, completion, ending
 from tests.support.replies import obliging
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-from goods import program_at
 
 NEVER_REPEATED = "retries = 0\ncall_seconds = 5\nbreaker_after = 1000000"
 TYPES = ["application/json", "text/event-stream", "text/html", "application/json; charset=utf-16", "x", "", "é/\x7f"]

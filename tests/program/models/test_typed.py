@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from program.models.adapter import FencedAdapter
-from program.models.fence import LinkFilter, unlinked
-from program.models.repair import Unreadable
-from program.models.typed import read_decisions, read_records, read_texts
+from program.models.language.adapter import FencedAdapter
+from program.models.language.decision_format import read_decisions
+from program.models.language.fence import LinkFilter, remove_links
+from program.models.language.parsing import UnreadableReply, read_records, read_texts
 from program.signatures import Decompose, Detail
 
 NOUL = {"supported": {"type": "noul", "instructions": "The passages state the claim."}}
@@ -48,7 +48,7 @@ replies = (
 def test_any_text_is_read_as_a_probability_or_refused(text):
     try:
         answer = read_decisions(text, NOUL)["supported"]["noul"]
-    except Unreadable:
+    except UnreadableReply:
         return
     assert math.isfinite(answer) and 0 <= answer <= 1
 
@@ -57,7 +57,7 @@ def test_any_text_is_read_as_a_probability_or_refused(text):
 def test_any_text_is_read_as_a_distribution_or_refused(text):
     try:
         shares = read_decisions(text, CHOICE)["route"]["probabilities"]
-    except Unreadable:
+    except UnreadableReply:
         return
     assert set(shares) == {"direct", "simple", "complex"}
     assert math.isclose(sum(shares.values()), 1, abs_tol=1e-5)
@@ -67,7 +67,7 @@ def test_any_text_is_read_as_a_distribution_or_refused(text):
 def test_any_text_is_read_as_texts_or_refused(text, outputs):
     try:
         values = read_texts(text, outputs)
-    except Unreadable:
+    except UnreadableReply:
         return
     assert {name: isinstance(value, list) for name, value in values.items()} == outputs
 
@@ -81,7 +81,7 @@ def test_a_well_formed_reply_is_read_as_it_says(probability, verdict, label):
     }
     agrees = (probability >= 0.5) if verdict == "yes" else (probability <= 0.5)
     if not agrees:
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableReply):
             read_decisions(json.dumps(reply), BOTH)
         return
     answers = read_decisions(json.dumps(reply), BOTH)
@@ -96,7 +96,7 @@ def test_a_reply_cut_anywhere_never_changes_the_verdict(probability, length):
     whole = json.dumps({"supported": {"reason": "r", "verdict": verdict, "probability": probability}})
     try:
         answer = read_decisions(whole[:length], NOUL)["supported"]["noul"]
-    except Unreadable:
+    except UnreadableReply:
         return
     assert (answer >= 0.5) == (verdict == "yes")
 
@@ -138,13 +138,13 @@ def test_the_form_of_a_plan_and_an_example_of_it_read_back_as_they_were():
 @pytest.mark.parametrize("scrap", ["[", "![", "{", "[x](", "\n", "a: ", " ", '{"a":', "[{", "http://", "<a", "- "])
 def test_no_reply_however_made_keeps_the_reader_for_seconds(scrap):
     text, began = (scrap * 32_000)[:32_000] + "x)", time.process_time()
-    unlinked(text)
+    remove_links(text)
     links = LinkFilter()
     links.feed(text)
     links.rest()
     for outputs in ({"a": False}, {"a": True}, {"a": False, "b": False}):
-        with suppress(Unreadable):
+        with suppress(UnreadableReply):
             read_texts(text, outputs)
-    with suppress(Unreadable):
+    with suppress(UnreadableReply):
         read_decisions("x" + text, NOUL)
     assert time.process_time() - began < 3.0, "of the processor's time: by the square of the length it would be ten"

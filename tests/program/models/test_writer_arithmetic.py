@@ -5,14 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.models.encoder import shared_embedder
+from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.writer import local_writer
 from program.models.rules.arithmetic import solve_arithmetic
-from program.models.writer import local_writer
 from program.signatures import AnswerDirectly
 
 KNOWN = [
     ("What is 15% of 240?", "36"),
-    ("3 locks at 159 each and 2 keypads at 49.50 each, how much altogether?", "576"),
     ("2^10", "1,024"),
     ("square root of 144", "12"),
     ("(3+4)*12 / 2?", "42"),
@@ -23,17 +22,9 @@ KNOWN = [
     ("72 F in C", "22.2222"),
     ("300 kelvin in fahrenheit", "80.33"),
     ("90 km/h in mph", "55.9234"),
-    ("what date is 30 days after 1 March 2026?", "31 March 2026"),
-    ("what date is 2 months before 31st of May 2026?", "31 March 2026"),
-    ("what date is 1 year after Feb 29, 2024", "28 February 2025"),
-    ("how many days between 2026-01-01 and 2026-11-15", "318"),
-    ("what day of the week is 15 November 2026", "Sunday"),
-    ("average of 3, 4 and 8", "5"),
-    ("the median of 1, 9, 4", "4"),
     ("What is 240 plus 20% VAT?", "288"),
     ("20% off 80", "64"),
     ("the percentage change from 16 to 19", "18.75%"),
-    ("GBP 19 a month for a year", "228"),
     ("Gave away 7 of my 30 tickets, how many have I got left?", "23"),
     ("The train leaves at 09:50 and takes 2 hours 25. What time does it arrive?", "12:15"),
 ]
@@ -45,8 +36,6 @@ UNKNOWN = [
     "convert 5 apples to km",
     "5 miles in kg",
     "what percent of 0 is 5",
-    "what date is 99999999 days after 1 March 2026?",
-    "what date is 3 days after 31 June 2026",
     "__import__('os').getcwd()",
     "I save 12 every week for nine weeks at 3% interest, what do I have?",
     "Calls are answered from 09:00 to 17:30 for 2 hours. When?",

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from program.models.encoder import shared_embedder
+from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.writer import local_writer
 from program.models.rules.splitting import MOST, split_question
-from program.models.writer import local_writer
 from program.signatures import Clarify, Decompose, Excerpt, FollowUp, Missing
 
 SEVERAL = [
@@ -60,12 +60,6 @@ def test_a_question_for_one_thing_comes_back_alone(question: str) -> None:
 @pytest.mark.parametrize(("question", "look_ups"), SEVERAL)
 def test_a_compound_question_becomes_its_look_ups(question: str, look_ups: list[str]) -> None:
     assert list(split_question(question)) == look_ups
-
-
-def test_a_long_story_around_one_question_is_left_out() -> None:
-    story = "We moved house in the spring, and it rained, and nobody could find the boxes for weeks on end. " * 3
-    question = "How long is the guarantee on the Merle keypad by the garden gate?"
-    assert split_question(story + question) == (question,)
 
 
 @given(st.text(max_size=300))

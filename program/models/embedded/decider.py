@@ -1,0 +1,190 @@
+"""A DSPy decision client on sentence embeddings: it learns from its demonstrations, and calls no model."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from program.errors import IntegrityError
+from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
+from program.models.embedded.encoder import MINILM, Embedder
+from program.models.embedded.features import Case, FeatureSpace, Vector, read_case
+from program.models.embedded.heads import FittedDecision, fit_decision, load_decision
+
+HEADS_KEPT = 512
+SETS_KEPT = 16
+DIGITS = 6  # finer differences are those between two machines' arithmetic
+
+Arrays = dict[str, NDArray[Any]]
+State = Mapping[str, Any]
+Questions = Mapping[str, Mapping[str, Any]]
+
+
+class LocalDecider:
+    """A client that answers decision requests with calibrated probabilities. Safe from many threads.
+
+    Give it to DSPy as a language model (`dspy.configure(lm=LocalDecider(embedder))`). For each output field
+    a head is fitted on the request's demonstrations when they are first seen, and kept; a field with no
+    labels for two of its options is answered from similarity and coverage, softly. The signature's
+    instructions are for language models and do not enter. The same request gets the same answer, whatever
+    the order of its demonstrations.
+    """
+
+    supports_decision_requests = True
+
+    def __init__(self, embedder: Embedder, model: str = MINILM) -> None:
+        self.embedder = embedder
+        self.model = model
+        self.callbacks: list[Any] = []
+        self.cache = False
+        self.kwargs: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._sets: OrderedDict[bytes, DemonstrationSet] = OrderedDict()
+        self._heads: OrderedDict[str, FittedDecision] = OrderedDict()
+        self._spaces: dict[str, FeatureSpace] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LocalDecider:
+        return self  # copies of a program share what was fitted
+
+    def __call__(self, state: State, questions: Questions) -> dict[str, dict[str, Any]]:
+        """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": the largest}`."""
+        return self.batch(state, questions, [state["inputs"]])[0]
+
+    async def acall(self, state: State, questions: Questions) -> dict[str, dict[str, Any]]:
+        """Return the same answer, worked out in another thread."""
+        return await asyncio.to_thread(self, state, questions)
+
+    def batch(
+        self, state: State, questions: Questions, inputs: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, dict[str, Any]]]:
+        """Return the answers for several inputs under one request's demonstrations, each as if asked alone."""
+        described = str(state.get("input_fields") or "")
+        cases = [read_case(one, described) for one in inputs]
+        shown = self._demonstrations({**state, "inputs": inputs[0]}, sorted(questions))
+        blocks = self._space_of(shown).compute_blocks(cases, self.embedder)
+        put = {name: Question.from_questions(name, questions) for name in questions}
+        return [
+            {name: self._answer(question, asked, found, shown) for name, question in put.items()}
+            for asked, found in zip(cases, blocks, strict=True)
+        ]
+
+    def export_heads(self, requests: Iterable[tuple[State, Questions]] | None = None) -> Arrays:
+        """Return fitted heads as named arrays, fit for safetensors; names carry digests of demonstrations.
+
+        Those that the given requests (state and questions, as they were put) make use of, or all.
+        """
+        with self._lock:
+            wanted = set(self._heads) if requests is None else {k for r in requests for k in self._head_keys(*r)}
+            found: Arrays = {}
+            for key in sorted(wanted & set(self._heads)):
+                space = _space_key(key)
+                found |= {f"head.{key}.{part}": array for part, array in self._heads[key].to_arrays().items()}
+                found |= {f"space.{space}.{part}": array for part, array in self._spaces[space].to_arrays().items()}
+            return found
+
+    def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take over exported heads, so that their demonstrations need no fitting here.
+
+        Raises `IntegrityError` when an array is missing, of another form, or holds what is no number.
+        """
+        parts: dict[str, dict[str, Arrays]] = {"head": {}, "space": {}}
+        try:
+            for name, array in arrays.items():
+                kind, key, part = name.split(".")
+                parts[kind].setdefault(key, {})[part] = np.asarray(array)
+                # an inner node with one way to go; of one head of several the part is numbered
+                unsplit = np.isposinf(array) if part.endswith("tree_threshold") else False
+                if array.dtype.kind == "f" and not (np.isfinite(array) | unsplit).all():
+                    raise ValueError(f"{name} is not finite")
+            spaces = {key: FeatureSpace.from_arrays(found) for key, found in parts["space"].items()}
+            heads = {key: load_decision(found) for key, found in parts["head"].items()}
+            if lost := {_space_key(key) for key in heads} - set(spaces):
+                raise KeyError(*lost)
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise IntegrityError(
+                f"The decision heads are not as they were exported ({error}).",
+                "Compile again, or restore the artifact's heads.safetensors.",
+            ) from error
+        with self._lock:
+            self._spaces |= spaces
+            for key, head in heads.items():
+                self._keep_head(key, head)
+
+    @cached_property
+    def _reader(self) -> str:
+        return self.embedder.digest
+
+    def _head_keys(self, state: State, questions: Questions) -> set[str]:
+        shown = self._demonstrations(state, sorted(questions))
+        keys = (shown.head_key(Question.from_questions(name, questions)) for name in questions)
+        return {key for key in keys if key is not None}
+
+    def _answer(
+        self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
+    ) -> dict[str, Any]:
+        before = answer_untaught(question, asked, blocks, self.embedder, self._space_of(shown).words)
+        head = self._head_of(question, shown)
+        if head is None:
+            probabilities = before.probabilities(shown.count_labels(question))
+        else:
+            probabilities = head.probabilities({**blocks, "options": before.features}, len(question.options))
+        rounded = [round(float(p), DIGITS) for p in probabilities]
+        if question.put["type"] == "noul":
+            return {"noul": rounded[1]}
+        return {"probabilities": dict(zip(question.options, rounded, strict=True)), "confidence": max(rounded)}
+
+    def _demonstrations(self, state: State, outputs: list[str]) -> DemonstrationSet:
+        demos, described = state.get("demos") or (), str(state.get("input_fields") or "")
+        inputs = sorted(state["inputs"])
+        key = to_json_bytes([described, inputs, outputs, demos])  # kept whole: no digest is as quick
+        with self._lock:
+            shown = self._sets.get(key)
+            if shown is None:
+                shown = self._sets[key] = DemonstrationSet(demos, inputs, outputs, described, self._reader)
+            self._sets.move_to_end(key)
+            while len(self._sets) > SETS_KEPT:
+                self._sets.popitem(last=False)
+            return shown
+
+    def _space_of(self, shown: DemonstrationSet) -> FeatureSpace:
+        return self._spaces.get(shown.digest) or shown.space
+
+    def _head_of(self, question: Question, shown: DemonstrationSet) -> FittedDecision | None:
+        """Return the head of these labels, fitted at the first time; None when they name fewer than two options."""
+        key = shown.head_key(question)
+        if key is None:
+            return None
+        with self._lock:
+            head = self._heads.get(key) or self._fit_head(question, shown)
+            self._keep_head(key, head)
+            return head
+
+    def _fit_head(self, question: Question, shown: DemonstrationSet) -> FittedDecision:
+        space = self._spaces.setdefault(shown.digest, shown.space)
+        rows, groups = shown.compute_blocks(space, self.embedder), shown.groups
+        labelled = shown.labelled(question)
+        cases = []
+        for place, _ in labelled:
+            before = answer_untaught(question, shown.cases[place], rows[place], self.embedder, space.words)
+            cases.append({**rows[place], "options": before.features})
+        labels = [label for _, label in labelled]
+        return fit_decision(cases, labels, [groups[place] for place, _ in labelled], space.judged_against)
+
+    def _keep_head(self, key: str, head: FittedDecision) -> None:
+        self._heads[key] = head
+        self._heads.move_to_end(key)
+        while len(self._heads) > HEADS_KEPT:
+            gone, _ = self._heads.popitem(last=False)
+            if not any(_space_key(kept) == _space_key(gone) for kept in self._heads):
+                self._spaces.pop(_space_key(gone), None)
+
+
+def _space_key(head_key: str) -> str:
+    return head_key.partition("-")[0]

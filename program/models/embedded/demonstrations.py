@@ -1,0 +1,275 @@
+"""A decision that is put, the demonstrations it comes with, and what can be said of it before any demonstration."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from program.models.embedded.encoder import Embedder
+from program.models.embedded.features import VERSION, Case, FeatureSpace, Vector, WordRarity, read_case
+from program.models.rules.evidence_features import FEATURE_NAMES, read_words
+
+TRUE = frozenset({"true", "yes", "1", "1.0"})
+FALSE = frozenset({"false", "no", "0", "0.0"})
+LARGEST_GROUP = 8  # folds cannot be made of groups larger than one part in so many
+SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+MOST_OPTIONS = 12  # more, and their similarities add nothing to the embedding itself
+WARMTH = 0.1  # cosine difference that makes one option e times as likely as another
+ABOUT_EVIDENCE = re.compile(r"\b(?:passages?|excerpts?|documents?|evidence|text|states?|draft)\b", re.I)
+_TOP, _UNION, _CHAIN = (FEATURE_NAMES.index(name) for name in ("top", "cover_union", "chain_any"))
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One decision asked for: the output field, and its type, instructions and criteria as DSPy puts them."""
+
+    field: str
+    put: Mapping[str, Any]
+    peers: tuple[str, ...] = ()
+    """What is put for the other fields of one prefix (`base_...`)."""
+
+    @classmethod
+    def from_questions(cls, field: str, questions: Mapping[str, Mapping[str, Any]]) -> Question:
+        """Return the field's question."""
+        prefix, _, base = field.partition("_")
+        others = [n for n in sorted(questions) if n != field and base and n.startswith(f"{prefix}_")]
+        return cls(field, questions[field], tuple(cls(n, questions[n]).told for n in others))
+
+    @property
+    def base(self) -> str:
+        """The knowledge base the field may be named after: `billing` of `base_billing`."""
+        return self.field.partition("_")[2]
+
+    @property
+    def told(self) -> str:
+        """The instructions, or the field's name without any."""
+        said = self.put.get("instructions")
+        return said if isinstance(said, str) else str(said or self.field)
+
+    @cached_property
+    def options(self) -> tuple[str, ...]:
+        """The keys of the probabilities: `("false", "true")` for a noul, levels for a score."""
+        criteria = self.put.get("criteria") or ()
+        if self.put["type"] == "noul":
+            return ("false", "true")
+        return tuple(map(str, range(len(criteria)))) if self.put["type"] == "score" else tuple(criteria)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Identity of what is asked; an option's place counts, as a head's columns are in the criteria's order."""
+        return _digest(self.field.encode(), to_json_bytes([self.put, self.options, self.peers]))
+
+    def label_of(self, value: Any) -> int | None:
+        """Return the index of the option that a demonstration names, or None when it names none.
+
+        A label is a plain value or a decision as DSPy serialises it, an object with a `value` (and, for a score,
+        a `level`). A score between two levels counts for the nearer.
+        """
+        is_score = self.put["type"] == "score"
+        if isinstance(value, Mapping):
+            level = value.get("level")
+            value = level if is_score and level is not None else value.get("value")
+        if value is None and "None" not in self.options:
+            return None
+        if is_score:
+            return min(max(round(float(value)), 0), len(self.options) - 1) if isinstance(value, int | float) else None
+        text = str(value)
+        if self.put["type"] == "noul":
+            word = text.strip().lower()
+            return 1 if word in TRUE else 0 if word in FALSE else None
+        return self.options.index(text) if text in self.options else None
+
+
+class DemonstrationSet:
+    """A request's demonstrations, parsed once. Whatever order they come in, they are kept in one order.
+
+    `inputs` and `outputs` are the names that hold what is judged and its labels. `reader` names what reads
+    the inputs (an embedding model's digest): under another, `digest` is another too.
+    """
+
+    def __init__(
+        self,
+        demos: Sequence[Mapping[str, Any]],
+        inputs: Collection[str],
+        outputs: Collection[str],
+        described: str,
+        reader: str,
+    ) -> None:
+        given = [{k: v for k, v in demo.items() if k in inputs} for demo in demos]
+        labels = [{k: v for k, v in demo.items() if k in outputs} for demo in demos]
+        written = [to_json_bytes(g, SORTED) for g in given]
+        order = sorted(range(len(demos)), key=lambda n: (written[n], to_json_bytes(labels[n], SORTED)))
+        self.cases = [read_case(given[n], described) for n in order]
+        self._written = [written[n] for n in order]
+        self._labels = [labels[n] for n in order]
+        self.digest = _digest(VERSION, reader.encode(), to_json_bytes(described), *self._written).hex()
+        self._keys: dict[bytes, str | None] = {}
+        self._blocks: list[dict[str, Vector]] | None = None
+
+    @cached_property
+    def space(self) -> FeatureSpace:
+        """What these demonstrations fix for every case read in their light."""
+        return FeatureSpace.from_cases(self.cases)
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """For each case a name shared with those too like it to be scored apart from it.
+
+        These ask the same thing, or have the same text as their nearest evidence, so that what is chosen is
+        what carries over to evidence not seen; unless that would put most cases together.
+        """
+        near = [f"\n{c.evidence[0].title}\n{c.evidence[0].text}" if c.evidence else c.asked for c in self.cases]
+        joined = _join_pairs([(c.asked, n) for c, n in zip(self.cases, near, strict=True)])
+        largest = max(Counter(joined).values(), default=0)
+        return joined if largest <= len(joined) / LARGEST_GROUP else [c.asked for c in self.cases]
+
+    def compute_blocks(self, space: FeatureSpace, embedder: Embedder) -> list[dict[str, Vector]]:
+        """Return the blocks of every case, computed once; `space` must be of these demonstrations."""
+        if self._blocks is None:
+            self._blocks = space.compute_blocks(self.cases, embedder)
+        return self._blocks
+
+    def labelled(self, question: Question) -> list[tuple[int, int]]:
+        """Return (place, option) of each labelled demonstration, in an order that other fields do not change."""
+        found = [(n, question.label_of(own.get(question.field))) for n, own in enumerate(self._labels)]
+        pairs = [(n, label) for n, label in found if label is not None]
+        return sorted(pairs, key=lambda pair: (self._written[pair[0]], pair[1]))
+
+    def count_labels(self, question: Question) -> list[int]:
+        """Return how many demonstrations name each option."""
+        counts = Counter(label for _, label in self.labelled(question))
+        return [counts[n] for n in range(len(question.options))]
+
+    def head_key(self, question: Question) -> str | None:
+        """Return the name of the head fitted on these labels; None when fewer than two options have one."""
+        if question.digest not in self._keys:
+            labels = self.labelled(question)
+            several = len({label for _, label in labels}) > 1
+            told = _digest(question.digest, *(self._written[n] + b"%d" % label for n, label in labels))
+            self._keys[question.digest] = f"{self.digest}-{told.hex()}" if several else None
+        return self._keys[question.digest]
+
+
+def _join_pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return for each pair the least of all texts that chains of pairs with a text in common connect it to."""
+    least: dict[str, str] = {}
+
+    def root_of(text: str) -> str:
+        while least.setdefault(text, text) != text:
+            text = least[text]
+        return text
+
+    for one, other in pairs:
+        low, high = sorted((root_of(one), root_of(other)))
+        least[high] = low
+    return [root_of(one) for one, _ in pairs]
+
+
+def to_json_bytes(value: Any, option: int = orjson.OPT_NON_STR_KEYS) -> bytes:
+    """Return JSON of any value; what JSON cannot hold is written as its `str`."""
+    try:
+        return orjson.dumps(value, default=str, option=option)
+    except orjson.JSONEncodeError:  # half a character of UTF-16, or an integer past 64 bits
+        return json.dumps(value, default=str, sort_keys=True).encode()
+
+
+def _digest(*parts: bytes) -> bytes:
+    """Return 12 bytes that differ when any part, or where one ends, differs."""
+    hashed = blake2b(digest_size=12)
+    for part in parts:
+        hashed.update(len(part).to_bytes(8, "little") + part)
+    return hashed.digest()
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A soft answer from similarity and coverage, without demonstrations."""
+
+    logits: NDArray[np.float64]
+    """One an option."""
+    features: Vector
+    """What a head may use, the logits among them."""
+
+    def probabilities(self, counts: Sequence[int]) -> NDArray[np.float64]:
+        """Return shape (options,), summing to 1; labels of one option only move the answer as its prior would."""
+        logits = self.logits + np.log(np.asarray(counts, np.float64) + 1)
+        powers = np.exp(logits - logits.max())
+        return np.asarray(powers / powers.sum())
+
+
+def answer_untaught(
+    question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity
+) -> Prior:
+    """Return the answer of someone who knows only the question put, its options, and the inputs."""
+    if question.put["type"] == "noul":
+        return _answer_noul(question, case, blocks, embedder, rarity)
+    criteria = question.put.get("criteria") or {}
+    asked = embedder.encode([case.asked])[0]
+    told = criteria.values() if isinstance(criteria, Mapping) else criteria
+    named = [label if question.put["type"] == "choice" else "" for label in question.options]
+    sims = embedder.encode([_describe_option(label, said) for label, said in zip(named, told, strict=True)]) @ asked
+    logits = (sims - sims.mean()) / WARMTH
+    return Prior(logits.astype(np.float64), sims if len(question.options) <= MOST_OPTIONS else sims[:0])
+
+
+def _describe_option(label: str, description: Any) -> str:
+    """Return an option as one text to embed: its label in words, and what is said of it."""
+    said = description if isinstance(description, str) else str(description) if description else ""
+    name = re.sub(r"\W+", " ", label.replace("_", " ")).strip()
+    return f"{name}: {said}" if said else name
+
+
+def _answer_noul(
+    question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity
+) -> Prior:
+    asked, *rows = embedder.encode([case.asked, question.told, *question.peers])
+    near, *others = (float(row @ asked) for row in rows)
+    beside = np.array(others or [near], np.float32)
+    found = blocks["bearing"]
+    own = _base_features(case, blocks["similarities"], question.base, rarity)
+    present, lead = own[0], own[2]
+    if case.evidence and not question.peers and ABOUT_EVIDENCE.search(question.told):
+        covered = float(found[_UNION]) + 0.5 * float(found[_CHAIN])
+        logit = 3.0 * (covered - 0.8) + 1.5 * (float(found[_TOP]) - 0.5)
+    elif question.peers and present:
+        logit = 4.0 * (near - float(beside.max())) + 4.0 * lead + 0.5
+    else:
+        logit = 4.0 * (near - 0.3)
+    logit = 1.1 * float(np.tanh(logit))  # at most .75, at least .25
+    features = [near, near - float(beside.max()), near - float(beside.mean()), logit, *own]
+    return Prior(np.array([0.0, logit]), np.array(features, np.float32))
+
+
+def _base_features(case: Case, sims: Vector, base: str, rarity: WordRarity) -> list[float]:
+    """Return how the evidence of one knowledge base stands beside the others': nine numbers, 0 without any.
+
+    In order: whether there is any, its best similarity, its lead over the others' best, whether it comes
+    first, its share of the first three and of all, one over its best rank, the share of the question's words
+    that it covers, and its lead in that over what the others cover.
+    """
+    order = np.argsort(-sims, kind="stable").tolist()
+    ranks = [rank for rank, i in enumerate(order) if base and case.evidence[i].base == base]
+    if not ranks:
+        return [0.0] * 9
+    best = float(sims[order[ranks[0]]])
+    other = max((float(sims[i]) for i in order if case.evidence[i].base != base), default=best)
+    words = read_words("", case.asked).words
+    whole = rarity.total_of(words) + 1e-9
+    covers = [0.0, 0.0]
+    for own in (False, True):
+        held = [read_words(t.title, t.text).words for t in case.evidence if (t.base == base) is own]
+        covers[own] = rarity.total_of(words & frozenset().union(*held)) / whole
+    return [
+        1.0, best, best - other, float(ranks[0] == 0), sum(r < 3 for r in ranks) / 3, len(ranks) / len(order),
+        1 / (1 + ranks[0]), covers[1], covers[1] - covers[0],
+    ]  # fmt: skip

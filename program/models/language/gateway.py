@@ -1,0 +1,365 @@
+"""Where every request to a language model passes: limits, repeats, circuit breaker, books, and DSPy's engine.
+
+One event loop in a thread of its own serves all threads and loops of the process, so that a model's limits hold
+for the whole process and its connections are shared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import dspy
+from dspy.clients.lm15_boundary import request_kwargs
+from dspy.lm15 import (
+    Message,
+    Request,
+    Response,
+    StreamDeltaEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+    TextDelta,
+    TextPart,
+    Usage,
+    response_to_events,
+)
+
+from program.models.language.spending import ModelSpending, Paid, current_spending, limit_reply, reserve_cost
+from program.models.language.transport import (
+    Call,
+    CallFailed,
+    Reply,
+    cancelled_failure,
+    is_priced,
+    late_failure,
+    listed_price,
+    request_reply,
+    stream_reply,
+)
+
+T = TypeVar("T")
+WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM loads the provider's part
+FIRST_WAIT, LONGEST_WAIT = 0.25, 20.0  # seconds between tries, before jitter
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointTerms:
+    """How a model may be asked: seconds, requests in flight, US$ a million tokens."""
+
+    call_seconds: float = 30.0
+    retries: int = 3
+    concurrency: int = 16
+    breaker_after: int = 8
+    breaker_seconds: float = 5.0
+    usd_in: float | None = None
+    usd_out: float | None = None
+
+
+@dataclass(slots=True)
+class CircuitBreaker:
+    """Opens after `after` failures in a row; `seconds` later one request is let through, whose success closes it.
+
+    See M. Nygard, Release It!, "Circuit Breaker".
+    """
+
+    after: int
+    seconds: float
+    failures: int = 0
+    opened: float | None = None
+    trying: bool = False
+
+    def allows_request(self) -> bool:
+        """Tell whether a request may be sent now; while open, for one request every `seconds`."""
+        if self.opened is None:
+            return True
+        if self.trying or time.monotonic() - self.opened < self.seconds:
+            return False
+        self.trying = True
+        return True
+
+    def note_success(self) -> None:
+        """Close."""
+        self.failures, self.opened, self.trying = 0, None, False
+
+    def note_failure(self) -> None:
+        """Count a failure, and open when there are enough in a row."""
+        self.failures += 1
+        if self.trying or (self.opened is None and self.failures >= self.after):
+            self.opened, self.trying = time.monotonic(), False
+
+    def note_cancellation(self) -> None:
+        """Let another request try in the place of one that was called off."""
+        self.trying = False
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One model on one server under one set of terms. Its coroutines run on the gateway's loop only."""
+
+    model: str
+    api_base: str
+    terms: EndpointTerms
+    slots: asyncio.Semaphore
+    breaker: CircuitBreaker
+    warm: bool = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Endpoint:
+        return self  # copies of a model share its limits
+
+    @property
+    def priced(self) -> bool:
+        """True when the project or LiteLLM knows what a call costs."""
+        return self.terms.usd_in is not None or self.terms.usd_out is not None or is_priced(self.model)
+
+    def price(self, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float:
+        """Return US dollars of a call at the project's own price, else at LiteLLM's; 0 when neither is known."""
+        terms = self.terms
+        if terms.usd_in is not None or terms.usd_out is not None:
+            return ((terms.usd_in or 0.0) * tokens_in + (terms.usd_out or 0.0) * tokens_out) / 1_000_000
+        return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
+
+    async def ask(self, call: Call, spent: ModelSpending) -> Reply:
+        """Return the reply, waited for no longer than the question can. Raises `CallFailed`."""
+        if spent.seconds_left <= 0:
+            raise late_failure(call)
+        try:
+            async with asyncio.timeout(spent.patience):
+                return await self._ask_repeatedly(limit_reply(call, spent), spent)
+        except TimeoutError:
+            raise late_failure(call) from None
+
+    async def _ask_repeatedly(self, call: Call, spent: ModelSpending) -> Reply:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                async with self._admit(call, spent) as paid:
+                    paid.reply = reply = await request_reply(call, self._request_seconds(spent))
+                return reply
+            except CallFailed as failure:
+                await self._wait_or_raise(failure, tries, spent)
+
+    async def stream(self, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
+        """Yield the pieces of the reply, the whole `Reply` last; repeat only while no piece has come."""
+        call, begun, tries = limit_reply(call, spent), False, 0
+        while True:
+            tries += 1
+            try:
+                async with self._admit(call, spent) as paid:
+                    async for piece in stream_reply(call, self._request_seconds(spent)):
+                        begun = True
+                        if isinstance(piece, Reply):
+                            paid.reply = piece
+                        else:
+                            yield piece
+                assert paid.reply is not None
+                yield paid.reply  # once it is in the books
+                return
+            except CallFailed as failure:
+                failure.again = failure.again and not begun
+                await self._wait_or_raise(failure, tries, spent)
+
+    async def _wait_or_raise(self, failure: CallFailed, tries: int, spent: ModelSpending) -> None:
+        """Wait before the next try: exponentially with jitter, never less than the provider asked for."""
+        if not failure.again or tries > self.terms.retries or spent.seconds_left <= failure.wait:
+            raise failure
+        backoff = min(FIRST_WAIT * 2 ** (tries - 1) + random.uniform(0, FIRST_WAIT), LONGEST_WAIT)
+        await asyncio.sleep(max(failure.wait, backoff))
+
+    @asynccontextmanager
+    async def _admit(self, call: Call, spent: ModelSpending) -> AsyncIterator[Paid]:
+        """Let one request through the cap, the places in flight and the breaker; book it, whatever becomes of it."""
+        async with reserve_cost(call, spent, self.price) as paid, self.slots:
+            if not self.breaker.allows_request():
+                raise CallFailed(f"{self.model} is left alone for a while", again=False, reached=False)
+            spent.begin_request()
+            try:
+                yield paid
+            except BaseException as error:
+                failure = error if isinstance(error, CallFailed) else cancelled_failure(call)
+                self._inform_breaker(error)
+                if failure.reached:
+                    self._book(spent, paid, failure.tokens_in, failure.tokens_out)
+                raise
+            else:
+                self.breaker.note_success()
+                assert paid.reply is not None
+                reply = paid.reply
+                self._book(spent, paid, reply.tokens_in, reply.tokens_out, reply.cached, reply.kept)
+            finally:
+                spent.end_request()
+
+    def _inform_breaker(self, error: BaseException) -> None:
+        if isinstance(error, CallFailed) and error.cut:
+            self.breaker.note_success()
+        elif isinstance(error, CallFailed) and error.again and not error.busy:
+            self.breaker.note_failure()
+        else:
+            self.breaker.note_cancellation()
+
+    def _book(
+        self, spent: ModelSpending, paid: Paid, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0
+    ) -> None:
+        paid.usd, paid.sent = self.price(tokens_in, tokens_out, cached, kept), True
+        spent.book_request(tokens_in, tokens_out, paid.usd)
+
+    def _request_seconds(self, spent: ModelSpending) -> float:
+        seconds = self.terms.call_seconds + (0.0 if self.warm else WARM_UP)
+        self.warm = True
+        return min(seconds, max(0.0, spent.seconds_left))
+
+
+class Gateway:
+    """The process's way to language models: an event loop in its own thread, and an endpoint for each model."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._endpoints: dict[tuple[str, str, EndpointTerms], Endpoint] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._loop.run_forever, name="ragc-models", daemon=True).start()
+
+    def endpoint(self, model: str, api_base: str, terms: EndpointTerms) -> Endpoint:
+        """Return the endpoint of a model; the same names and terms share one."""
+        key = (model, api_base, terms)
+        with self._lock:
+            if key not in self._endpoints:
+                breaker = CircuitBreaker(terms.breaker_after, terms.breaker_seconds)
+                self._endpoints[key] = Endpoint(*key, asyncio.Semaphore(terms.concurrency), breaker)
+            return self._endpoints[key]
+
+    def ask(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> Reply:
+        """Return the reply, waited for by this thread. Raises `CallFailed`."""
+        return self._submit(endpoint.ask(call, spent)).result()
+
+    async def aask(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> Reply:
+        """Return the reply, awaited; cancelling the wait calls the request off."""
+        return await asyncio.wrap_future(self._submit(endpoint.ask(call, spent)))
+
+    async def stream(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
+        """Yield the pieces as they come, the whole reply last; leaving early calls the request off.
+
+        Raises `CallFailed`.
+        """
+        pieces: asyncio.Queue[Any] = asyncio.Queue()
+        here = asyncio.get_running_loop()
+
+        async def forward_pieces() -> None:
+            try:
+                async for piece in endpoint.stream(call, spent):
+                    here.call_soon_threadsafe(pieces.put_nowait, piece)
+            except CallFailed as failure:
+                here.call_soon_threadsafe(pieces.put_nowait, failure)
+
+        sent = self._submit(forward_pieces())
+        try:
+            while True:
+                async with asyncio.timeout(spent.patience):
+                    piece = await pieces.get()
+                if isinstance(piece, CallFailed):
+                    raise piece
+                yield piece
+                if isinstance(piece, Reply):
+                    return
+        except TimeoutError:
+            raise late_failure(call) from None
+        finally:
+            sent.cancel()
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+@lru_cache(maxsize=1)
+def shared_gateway() -> Gateway:
+    """Return the gateway of this process."""
+    return Gateway()
+
+
+class ProviderLM(dspy.LM):
+    """A language model asked through the gateway; DSPy's own cache and repeats are off.
+
+    `adapter` is what `dspy.Predict` is to speak to it with.
+    """
+
+    def __init__(self, endpoint: Endpoint, adapter: Any = None) -> None:
+        engine, awaited = ProviderEngine(endpoint), AsyncProviderEngine(endpoint)
+        super().__init__(endpoint.model, engine=engine, async_engine=awaited, cache=False, num_retries=0)
+        self.endpoint = endpoint
+        self.adapter = adapter
+
+
+class ProviderEngine:
+    """DSPy's engine of a language model; safe from many threads."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.gateway = shared_gateway()
+
+    def call(self, request: Request) -> Call:
+        """Return the request in LiteLLM's words."""
+        settings = request_kwargs(request, "chat")
+        messages = settings.pop("messages")
+        return Call(self.endpoint.model, messages, settings, self.endpoint.api_base)
+
+    def complete(self, request: Request) -> Response:
+        """Return the reply. Raises `CallFailed`."""
+        return _to_response(request, self.gateway.ask(self.endpoint, self.call(request), current_spending()))
+
+    def stream(self, request: Request) -> Iterator[Any]:
+        """Yield the reply as events, all at once: only an event loop is given it piece by piece."""
+        yield from response_to_events(self.complete(request))
+
+    def dump_state(self) -> dict[str, Any]:
+        """Return nothing: who serves a model is the project's affair, not the program's."""
+        return {}
+
+    @classmethod
+    def load_state(cls, state: Mapping[str, Any]) -> ProviderEngine:
+        """Refuse: an engine is bound when a project is opened."""
+        raise TypeError("A provider's engine is bound when a project is opened.")
+
+
+class AsyncProviderEngine(ProviderEngine):
+    """The same engine, awaited and streaming."""
+
+    async def complete(self, request: Request) -> Response:
+        """Return the reply. Raises `CallFailed`."""
+        return _to_response(request, await self.gateway.aask(self.endpoint, self.call(request), current_spending()))
+
+    async def stream(self, request: Request) -> AsyncIterator[Any]:  # type: ignore[override]
+        """Yield events as the words come. Raises `CallFailed`."""
+        yield StreamStartEvent(id=None, model=request.model)
+        async for piece in self.gateway.stream(self.endpoint, self.call(request), current_spending()):
+            if isinstance(piece, Reply):
+                current_spending().cut = not piece.whole
+                yield StreamEndEvent(finish_reason=_finish_reason(piece), usage=_usage_of(piece))
+            else:
+                yield StreamDeltaEvent(TextDelta(text=piece, part_index=0))
+
+
+def _to_response(request: Request, reply: Reply) -> Response:
+    current_spending().cut = not reply.whole
+    return Response(
+        id=None,
+        model=request.model,
+        message=Message.assistant([TextPart(reply.text)]),
+        finish_reason=_finish_reason(reply),
+        usage=_usage_of(reply),
+    )
+
+
+def _finish_reason(reply: Reply) -> Any:
+    return "stop" if reply.whole else "length"
+
+
+def _usage_of(reply: Reply) -> Usage:
+    total = reply.tokens_in + reply.tokens_out
+    return Usage(input_tokens=reply.tokens_in, output_tokens=reply.tokens_out, total_tokens=total)

@@ -1,0 +1,231 @@
+"""What a question or a step may take and has spent at language models; passed along by context, not by argument."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+from program.models.language.transport import Call, Reply, count_messages
+
+RESERVED_SHARE, RESERVED_SECONDS = 0.1, 1.0  # of a question's time, at most, kept to answer without a language model
+WAITERS = 8
+MAX_REPLY_TOKENS = 4096  # when money is capped and the request sets no length
+_LENGTHS = ("max_tokens", "max_completion_tokens")
+
+
+class Cap(Protocol):
+    """A hard limit on requests and money, asked before each request (`optimize.compiler.spending`)."""
+
+    @property
+    def money(self) -> bool:
+        """True when money is limited."""
+        ...
+
+    def before_call(self, usd: float = 0.0) -> None:
+        """Reserve a request that costs at most `usd`; may wait. Raises `BudgetStop` when it would pass the limit."""
+
+    def after_call(self, expected: float, usd: float, sent: bool = True) -> None:
+        """Replace what was reserved for a request by what it did cost."""
+
+
+@dataclass(slots=True, eq=False)
+class ModelSpending:
+    """Requests, tokens and money of a question or a step at language models. Safe from many threads."""
+
+    deadline: float = float("inf")
+    """The time of `time.monotonic` after which no language model is asked."""
+    cap: Cap | None = None
+    """The hard limit that is asked before each request."""
+    calls: int = 0
+    """Requests sent, repeated and refused ones included."""
+    tokens_in: int = 0
+    """Tokens of the prompts."""
+    tokens_out: int = 0
+    """Tokens of the replies."""
+    usd: float = 0.0
+    """Price of the requests in US dollars."""
+    asked: int = 0
+    """Decisions made by the second model of a cascade."""
+    agreed: int = 0
+    """Decisions of the second model that equal those of the first."""
+    dear: int = 0
+    """Calls to second models, repeats left out."""
+    spared: int = 0
+    """Further calls to second models that would have been made if they were always asked."""
+    stood_in: int = 0
+    """Decisions asked of a language model and made by another model or by default."""
+    instead: dict[str, str] = field(default_factory=dict)
+    """The model that answered, by the name of the model that did not."""
+    handed_over: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """Notes on stand-ins by (failed model, stand-in, what the stand-in did)."""
+    cut: bool = False
+    """True when the last text was cut off."""
+    notes: list[str] = field(default_factory=list)
+    """Remarks for the trace, each once."""
+    under_way: int = 0
+    """Requests sent and not booked yet."""
+    _waiting: list[Future[None]] = field(default_factory=list, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the deadline."""
+        return self.deadline - time.monotonic()
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds that a caller may wait; None without a deadline."""
+        left = self.seconds_left
+        return None if left == float("inf") else max(0.0, left)
+
+    def book_request(self, tokens_in: int, tokens_out: int, usd: float) -> None:
+        """Add one request that was sent."""
+        with self._lock:
+            self.calls += 1
+            self.tokens_in += tokens_in
+            self.tokens_out += tokens_out
+            self.usd += usd
+
+    def begin_request(self) -> None:
+        """Count a request as under way."""
+        with self._lock:
+            self.under_way += 1
+
+    def end_request(self) -> None:
+        """Count a request as booked, and wake those who wait for the last one."""
+        with self._lock:
+            self.under_way -= 1
+            waiting, self._waiting = ([], self._waiting) if self.under_way else (self._waiting, [])
+        for future in waiting:
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
+
+    def settled(self) -> Future[None]:
+        """Return a future that is done as soon as no request is under way."""
+        done: Future[None] = Future()
+        with self._lock:
+            if self.under_way:
+                self._waiting.append(done)
+                return done
+        done.set_result(None)
+        return done
+
+    def note(self, text: str) -> None:
+        """Add a remark for the trace."""
+        with self._lock:
+            if text not in self.notes:
+                self.notes.append(text)
+
+    def stand_in(self, decisions: int) -> None:
+        """Count decisions that the language model asked for them did not make."""
+        with self._lock:
+            self.stood_in += decisions
+
+    def hand_over(self, why: str, failed: str, other: Any, did: str) -> None:
+        """Note that `other` steps in for a failed model; `did` is the verb for an embedded one."""
+        does = "was asked" if hasattr(other, "endpoint") else did
+        note = f"{why}: {other.model} {does}"
+        self.note(note)
+        with self._lock:
+            self.instead[failed] = other.model
+            self.handed_over.setdefault((failed, other.model, does), note)
+
+    def answering(self, model: str) -> str:
+        """Return the name of a model (`first > second` of a cascade), failed ones replaced by their stand-ins."""
+        names = model.split(" > ")
+        for _ in self.instead:
+            names = [self.instead.get(name, name) for name in names]
+        return " > ".join(dict.fromkeys(names))
+
+    def cascaded(self, agreed: Sequence[bool], dear: int, spared: int) -> None:
+        """Add decisions of a cascade's second model, its calls, and the calls that were avoided."""
+        with self._lock:
+            self.asked += len(agreed)
+            self.agreed += sum(agreed)
+            self.dear += dear
+            self.spared += spared
+
+
+_current: ContextVar[ModelSpending | None] = ContextVar("ragc_spending", default=None)
+
+
+def current_spending() -> ModelSpending:
+    """Return the spending of the step under way; outside any step, a new one without limits."""
+    return _current.get() or ModelSpending()
+
+
+@contextmanager
+def track_spending(deadline: float = float("inf"), cap: Cap | None = None) -> Iterator[ModelSpending]:
+    """Collect what is asked inside the block by this thread, its tasks and `asyncio.to_thread`."""
+    spent = ModelSpending(deadline, cap)
+    token = _current.set(spent)
+    try:
+        yield spent
+    finally:
+        _current.reset(token)
+
+
+def deadline_after(seconds: float) -> float:
+    """Return when language models may be asked no more in a question that is to end within `seconds`."""
+    return time.monotonic() + seconds - min(RESERVED_SHARE * seconds, RESERVED_SECONDS)
+
+
+@dataclass(slots=True)
+class Paid:
+    """What one request came to: its reply if any, US dollars, and whether it counts as sent."""
+
+    reply: Reply | None = None
+    usd: float = 0.0
+    sent: bool = False
+
+
+def limit_reply(call: Call, spent: ModelSpending) -> Call:
+    """Return the request with a length for its reply where money is capped and none is set."""
+    if spent.cap is None or not spent.cap.money or any(call.settings.get(name) for name in _LENGTHS):
+        return call
+    return replace(call, settings={**call.settings, _LENGTHS[0]: MAX_REPLY_TOKENS})
+
+
+def estimate_prompt_tokens(parts: Iterable[object], tasks: int = 1) -> int:
+    """Return an upper estimate of a prompt's tokens: one for every two bytes, with room for its form."""
+    return (4000 * tasks + sum(len(str(part).encode("utf-8", "replace")) for part in parts)) // 2
+
+
+@asynccontextmanager
+async def reserve_cost(call: Call, spent: ModelSpending, price: Callable[[int, int], float]) -> AsyncIterator[Paid]:
+    """Reserve the most a request may cost while the block runs, then book what the block says it did cost.
+
+    The most is the price of a token for every two bytes of the prompt (or its counted tokens, if more) and of the
+    longest reply. Raises `BudgetStop` before the block.
+    """
+    paid = Paid()
+    if (cap := spent.cap) is None:
+        yield paid
+        return
+    longest = next((int(call.settings[name]) for name in _LENGTHS if call.settings.get(name)), MAX_REPLY_TOKENS)
+    prompt = max(estimate_prompt_tokens(call.messages), count_messages(call.model, call.messages))
+    most = price(prompt, longest)
+    waiting = asyncio.get_running_loop().run_in_executor(_waiter_threads(), cap.before_call, most)
+    try:
+        await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        waiting.add_done_callback(lambda done: None if done.exception() else cap.after_call(most, 0.0, False))
+        raise
+    try:
+        yield paid
+    finally:
+        cap.after_call(most, paid.usd, paid.sent)
+
+
+@lru_cache(maxsize=1)
+def _waiter_threads() -> ThreadPoolExecutor:
+    """Return the threads that wait at a cap; LiteLLM works in others."""
+    return ThreadPoolExecutor(WAITERS, "ragc-caps")

@@ -1,0 +1,335 @@
+"""One request to a language model through LiteLLM, and what came of it: a reply, or a failure one can act on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from dspy.lm15 import ProviderError
+
+LONGEST_STREAM = 16_000  # characters; the rest counts as cut off
+EXTRA_TOKENS = 10_000  # in, beyond the prompt's bytes: what a provider may add to it
+MOST_TOKENS_OUT = 1_000_000
+KEY_PREFIX = "RAGC_API_KEY_"
+NO_KEY = "none"  # for servers that want none
+HTTP_SECONDS = 3600.0  # LiteLLM's own limit, one for all: it keeps a connection pool for each limit it is given
+_REFUSALS = (429, 502, 503, 529)
+_FINAL = (400, 401, 403, 404, 405, 413, 415, 422)  # asking again gets the same
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request in LiteLLM's (OpenAI's) words."""
+
+    model: str
+    messages: Sequence[Mapping[str, Any]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    api_base: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply, with the provider's count of tokens or, where that cannot be, ours."""
+
+    text: str
+    tokens_in: int
+    tokens_out: int
+    whole: bool = True
+    """False when the model was cut off."""
+    cached: int = 0
+    """Tokens in that were read from the provider's cache."""
+    kept: int = 0
+    """Tokens in that were written to the provider's cache."""
+
+
+class CallFailed(ProviderError):
+    """A request without a usable reply. The text holds no word of the provider's, which may quote a key.
+
+    `again`: a repetition may help, after `wait` seconds. `reached`: the provider got the request and may charge
+    `tokens_in` and `tokens_out`. `busy`: the provider only asked for patience. `status`: its HTTP status, if any.
+    `cut`: the reply's tokens were used up before its first word.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        again: bool,
+        reached: bool,
+        busy: bool = False,
+        wait: float = 0.0,
+        tokens_in: int = 0,
+        tokens_out: int = 0,
+        status: int = 0,
+        cut: bool = False,
+    ) -> None:
+        super().__init__(what)
+        self.what, self.again, self.reached, self.busy, self.wait = what, again, reached, busy, wait
+        self.tokens_in, self.tokens_out, self.status, self.cut = tokens_in, tokens_out, status, cut
+
+
+async def request_reply(call: Call, seconds: float) -> Reply:
+    """Return the reply, within so many seconds. Raises `CallFailed`."""
+    try:
+        async with asyncio.timeout(seconds):
+            register_model(call.model)
+            raw = await load_litellm().acompletion(**_arguments(call))
+    except Exception as error:
+        raise failure_of(call, error) from None
+    body = raw.model_dump()
+    choice = next(iter(body.get("choices") or ()), None) or {}
+    return _finished(call, _reply_text(choice), body.get("usage"), choice.get("finish_reason") == "length")
+
+
+async def stream_reply(call: Call, seconds: float) -> AsyncIterator[str | Reply]:
+    """Yield the pieces of the reply as they come, the whole `Reply` last.
+
+    `seconds` bounds the time to the first piece and between two. Raises `CallFailed`, perhaps amid the pieces.
+    """
+    text = ""
+    usage: dict[str, Any] = {}
+    finish = source = None
+    try:
+        async with asyncio.timeout(seconds):
+            register_model(call.model)
+            wanted = {"stream": True, "stream_options": {"include_usage": True}}
+            source = await load_litellm().acompletion(**_arguments(call), **wanted)
+        iterator = aiter(source)
+        while len(text) <= LONGEST_STREAM:
+            async with asyncio.timeout(seconds):
+                chunk = await anext(iterator, None)
+            if chunk is None:
+                break
+            body = chunk.model_dump()
+            usage = body.get("usage") or usage
+            for choice in body.get("choices") or ():
+                finish = choice.get("finish_reason") or finish
+                if piece := _encodable((choice.get("delta") or {}).get("content")):
+                    text += piece
+                    yield piece
+    except Exception as error:
+        raise failure_of(call, error, text) from None
+    finally:
+        if source is not None:
+            with suppress(Exception):
+                await source.aclose()
+    yield _finished(call, text, usage, finish == "length" or len(text) > LONGEST_STREAM)
+
+
+def late_failure(call: Call) -> CallFailed:
+    """Return the failure of a request that the question could not wait for."""
+    return CallFailed(f"{call.model} did not answer within the question's time", again=False, reached=False)
+
+
+def cancelled_failure(call: Call) -> CallFailed:
+    """Return the failure of a request that was called off under way: its prompt counts as charged."""
+    tokens = count_messages(call.model, call.messages)
+    return CallFailed(f"{call.model} was called off", again=False, reached=True, tokens_in=tokens)
+
+
+def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
+    """Return what an error of LiteLLM's means; `text` is what had come until then."""
+    causes = _list_causes(error)
+    response = next((r for c in causes if (r := getattr(c, "response", None)) is not None and r.headers), None)
+    if response is not None and response.status_code >= 400:
+        status = int(response.status_code)
+        return _refused(call, status, response.headers, again=status not in _FINAL, stated=status)
+    unstated: Any = getattr(error, "status_code", None)
+    if unstated in _REFUSALS:  # LiteLLM itself says 500 or 408 where there was no status at all
+        return _refused(call, unstated, getattr(error, "litellm_response_headers", None) or {}, again=True, stated=0)
+    if any(isinstance(cause, ConnectionRefusedError) or "ConnectError" in type(cause).__name__ for cause in causes):
+        return CallFailed(f"{call.model} cannot be reached", again=True, reached=False)
+    name = type(error).__name__
+    if name in {"AuthenticationError", "BadRequestError", "NotFoundError", "PermissionDeniedError"}:
+        return CallFailed(f"{call.model} cannot be asked ({name})", again=False, reached=False)
+    late = isinstance(error, TimeoutError) or any("Timeout" in type(cause).__name__ for cause in causes)
+    return CallFailed(
+        f"{call.model} did not answer in time" if late else f"{call.model} sent an unreadable reply",
+        again=True,
+        reached=True,
+        tokens_in=count_messages(call.model, call.messages),
+        tokens_out=count_text(call.model, text),
+    )
+
+
+def _refused(call: Call, status: int, headers: Mapping[str, str], *, again: bool, stated: int) -> CallFailed:
+    wait = _retry_seconds(headers.get("retry-after"))
+    what = f"{call.model} answered {status}"
+    return CallFailed(what, again=again, reached=True, busy=status == 429, wait=wait, status=stated)
+
+
+def _finished(call: Call, text: str, usage: Mapping[str, Any] | None, cut: bool) -> Reply:
+    """Return the reply. Raises `CallFailed` for one without a word; one that used up its tokens would end so again."""
+    tokens_in, tokens_out, cached, kept = _read_usage(call, usage or {}, text)
+    if text:
+        return Reply(text, tokens_in, tokens_out, not cut, cached, kept)
+    what = "used its reply's tokens up before the first word" if cut else "sent an empty reply"
+    raise CallFailed(
+        f"{call.model} {what}", again=not cut, reached=True, tokens_in=tokens_in, tokens_out=tokens_out, cut=cut
+    )
+
+
+def _reply_text(choice: Mapping[str, Any]) -> str:
+    """Return the text of a choice, or the arguments of its tool calls."""
+    message = choice.get("message") or {}
+    calls = message.get("tool_calls") or ()
+    return _encodable(message.get("content")) or "".join(
+        _encodable((call.get("function") or {}).get("arguments")) for call in calls
+    )
+
+
+def _encodable(text: Any) -> str:
+    """Return text that can be written as UTF-8: half a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
+
+
+def _list_causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _retry_seconds(header: str | None) -> float:
+    """Return a `Retry-After` header in seconds; an HTTP date counts from now."""
+    if not header:
+        return 0.0
+    with suppress(ValueError):
+        return max(0.0, float(header))
+    with suppress(ValueError, TypeError):
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
+    return 0.0
+
+
+def count_messages(model: str, messages: Sequence[Mapping[str, Any]]) -> int:
+    """Return LiteLLM's count of a prompt's tokens; the model's provider prefix does not matter."""
+    return int(load_litellm().token_counter(model=model.rpartition("/")[2], messages=list(messages)))
+
+
+def count_text(model: str, text: str) -> int:
+    """Return LiteLLM's count of a text's tokens."""
+    return int(load_litellm().token_counter(model=model.rpartition("/")[2], text=_encodable(text))) if text else 0
+
+
+def _read_usage(call: Call, usage: Mapping[str, Any], text: str) -> tuple[int, int, int, int]:
+    """Return tokens in and out, and of those in how many came from and went to the provider's cache.
+
+    Counts that cannot be are replaced by LiteLLM's: they would be booked, or paid back, as if they were.
+    """
+    longest = EXTRA_TOKENS + sum(len(str(message).encode("utf-8", "replace")) for message in call.messages)
+    tokens_in = _possible_count(usage.get("prompt_tokens"), longest)
+    tokens_out = _possible_count(usage.get("completion_tokens"), MOST_TOKENS_OUT)
+    if tokens_in is None or tokens_out is None or not tokens_in + tokens_out:
+        return count_messages(call.model, call.messages), count_text(call.model, text), 0, 0
+    details = usage.get("prompt_tokens_details") or {}
+    cached, kept = (
+        _possible_count(details.get(name), tokens_in) or _possible_count(usage.get(other), tokens_in) or 0
+        for name, other in (
+            ("cached_tokens", "cache_read_input_tokens"),
+            ("cache_creation_tokens", "cache_creation_input_tokens"),
+        )
+    )
+    return tokens_in, tokens_out, cached, min(kept, tokens_in - cached)
+
+
+def _possible_count(said: Any, most: int) -> int | None:
+    found = 0 if said is None else said
+    return found if isinstance(found, int) and 0 <= found <= most else None
+
+
+@lru_cache(maxsize=1)
+def load_litellm() -> Any:
+    """Return LiteLLM, without price list from the network, banners or telemetry.
+
+    OpenAI's protocol goes by LiteLLM's own HTTP handler: by OpenAI's client a call takes twice the processor time.
+    """
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER", "True")
+    import litellm
+
+    litellm.suppress_debug_info = True
+    litellm.telemetry = False
+    litellm.drop_params = True
+    return litellm
+
+
+@lru_cache(maxsize=256)
+def is_priced(model: str) -> bool:
+    """Tell whether LiteLLM's list has a price for the model, be it 0.
+
+    LiteLLM is not asked for one that its list lacks: it would say 0, or ask a server on this machine.
+    """
+    listed = load_litellm().model_cost
+    provider, _, name = model.partition("/")
+    entries = [listed.get(model)]
+    if str((listed.get(name) or {}).get("litellm_provider", "")).startswith(provider):
+        entries.append(listed[name])
+    return any(entry and {"input_cost_per_token", "output_cost_per_token"} & set(entry) for entry in entries)
+
+
+def listed_price(model: str, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float | None:
+    """Return US dollars for one call by LiteLLM's list, tiers for long prompts included; None without a price."""
+    if is_priced(model):
+        with suppress(Exception):
+            paid = load_litellm().cost_per_token(
+                model,
+                prompt_tokens=tokens_in,
+                completion_tokens=tokens_out,
+                cache_read_input_tokens=cached,
+                cache_creation_input_tokens=kept,
+            )
+            return float(sum(paid))
+    return None
+
+
+@lru_cache(maxsize=256)
+def register_model(model: str) -> None:
+    """Enter a model that LiteLLM's list lacks, without a price: it would search its list several times a call."""
+    provider, _, name = model.partition("/")
+    litellm = load_litellm()
+    if not is_priced(model) and name and {model, name}.isdisjoint(litellm.model_cost):
+        litellm.register_model({model: {"litellm_provider": provider, "mode": "chat"}}, persist_across_reloads=False)
+
+
+@lru_cache(maxsize=256)
+def _needs_cache_marks(model: str) -> bool:
+    """Tell whether the provider keeps the beginning of a prompt only if it is marked; most keep it unasked."""
+    return "claude" in model and bool(load_litellm().utils.supports_prompt_caching(model))
+
+
+def key_variable(api_base: str) -> str:
+    """Return the environment variable with the key for a server named in `ragc.toml`.
+
+    It is bound to the host, so that no file can have another provider's key sent to a server of its choice:
+    `http://gpu-1.example.org:8000/v1` reads `RAGC_API_KEY_GPU__1_EXAMPLE_ORG_8000`.
+    """
+    place = urlsplit(api_base).netloc.rpartition("@")[2]
+    return KEY_PREFIX + place.replace("-", "__").replace(".", "_").replace(":", "_").upper()
+
+
+def _arguments(call: Call) -> dict[str, Any]:
+    """Return LiteLLM's arguments for a call, key and address included."""
+    given: dict[str, Any] = {
+        **call.settings,
+        "model": call.model,
+        "messages": list(call.messages),
+        "timeout": HTTP_SECONDS,
+        "num_retries": 0,
+        "max_retries": 0,
+        "cache": {"no-cache": True, "no-store": True},
+    }
+    if _needs_cache_marks(call.model):  # the instructions are the same for every question
+        given["cache_control_injection_points"] = [{"location": "message", "role": "system"}]
+    if call.api_base:
+        given["api_base"] = call.api_base
+        given["api_key"] = os.environ.get(key_variable(call.api_base), NO_KEY)
+    return given

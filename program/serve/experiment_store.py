@@ -1,0 +1,311 @@
+"""An online experiment on disk: its frozen design, how it ended, and the exposure log that each process appends to.
+
+Rows of the log: `opened` (by which design and with which key, at the head of a process), `exposure` (a unit is about to
+be answered by an arm), `measured` (that answer's seconds, tokens, error), `outcome` (what the caller says came of it).
+They are joined by request id. No question, no answer and no plain unit is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import operator
+import os
+import re
+import socket
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import orjson
+
+from program.errors import ExperimentError, IntegrityError
+from program.serve.manifest import digest_of
+from program.serve.reference import is_name
+from program.settings import artifacts_root
+from program.storage import write_whole
+
+DESIGN = "experiment.json"
+STATE = "state.json"
+EXPERIMENTS = "experiments"
+PREFIX = "exp-"
+SCHEMA = 2
+ARM = "arm"
+INCLUDE = "include"
+Status = Literal["running", "halted", "stopped", "complete"]
+Relation = Literal["<=", ">=", "<", ">"]
+_HOLDS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
+_GUARD = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]{0,39})\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*")
+KEY = "RAGC_UNIT_KEY"
+PATTERN = "exposures-*.jsonl"
+MIN_KEY = 16
+ExposureRow = Mapping[str, Any]
+_WHOLE = 2**64
+_CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+
+
+@dataclass(frozen=True, slots=True)
+class ArmDesign:
+    """One arm of an experiment."""
+
+    name: str
+    version: str
+    """The version in full, `support@v7-3fa9c1d2`."""
+    digest: str
+    weight: float
+    """The arm's share of units, relative to the other arms'."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricGuard:
+    """A bound that every answer should keep to, such as `latency_s <= 3`."""
+
+    metric: str
+    relation: Relation
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> MetricGuard:
+        """Read `latency_s<=3`. Raises `ExperimentError` for anything else."""
+        try:
+            metric, relation, bound = _GUARD.fullmatch(text).groups()  # type: ignore[union-attr]
+            return cls(metric, cast(Relation, relation), float(bound))
+        except (AttributeError, ValueError) as error:
+            mend = 'Write a measured name, a relation and a number: "latency_s<=3".'
+            raise ExperimentError(f"{text[:80]!r} is not a guard.", mend) from error
+
+    def breached(self, value: float) -> bool:
+        """Tell whether a value does not keep to the guard."""
+        return not _HOLDS[self.relation](value, self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.relation} {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What was decided before the first user came; never changed after."""
+
+    id: str
+    """The name of the experiment's folder."""
+    arms: tuple[ArmDesign, ...]
+    """The arms, the control first."""
+    primary: str
+    """The outcome that the verdict is on."""
+    guards: tuple[MetricGuard, ...]
+    """What every answer should keep to."""
+    include: float
+    """The share of units that take part, in (0, 1]."""
+    max_units: int
+    """The number of units at which the experiment is given up."""
+    alpha: float
+    """The accepted chance of a false verdict, over any number of looks."""
+    created_at: str
+    """The time of the start, UTC, ISO 8601."""
+    seal: str = ""
+    """The digest of all of it."""
+
+    @property
+    def control(self) -> ArmDesign:
+        """The first arm."""
+        return self.arms[0]
+
+    @property
+    def challengers(self) -> tuple[ArmDesign, ...]:
+        """All arms but the first."""
+        return self.arms[1:]
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weights of the arms, in order."""
+        return tuple(arm.weight for arm in self.arms)
+
+    def content(self) -> bytes:
+        """Return the content of the design's file, sealed."""
+        fields = {"schema": SCHEMA, **asdict(self)}
+        fields.pop("seal")
+        seal = digest_of(orjson.dumps(fields, option=_CANONICAL))
+        return orjson.dumps({**fields, "seal": seal}, option=_CANONICAL)
+
+
+def draw_number(experiment: str, salt: str, unit: str) -> int:
+    """Return eight bytes, big-endian, of SHA-256 of `experiment NUL salt NUL unit`."""
+    digest = hashlib.sha256(f"{experiment}\0{salt}\0{unit}".encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+class Assignment:
+    """Sticky arms for one experiment.
+
+    A pure function, the same in every process and language. `weights` are positive and of any sum; `include` in (0, 1]
+    is the share of units that take part. Inclusion and arm are drawn with different salts, so neither tells anything
+    about the other.
+    """
+
+    def __init__(self, experiment: str, weights: Sequence[float], include: float = 1.0) -> None:
+        parts = [Fraction(str(weight)) for weight in weights]
+        self._experiment = experiment
+        self._bounds = [int(_WHOLE * upto / sum(parts)) for upto in accumulate(parts)]
+        self._included = int(_WHOLE * Fraction(str(include)))
+
+    def includes(self, unit: str) -> bool:
+        """Tell whether the unit takes part at all."""
+        return self._included == _WHOLE or draw_number(self._experiment, INCLUDE, unit) < self._included
+
+    def arm(self, unit: str) -> int:
+        """Return the index of the unit's arm."""
+        return bisect_right(self._bounds, draw_number(self._experiment, ARM, unit))
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentState:
+    """Whether an experiment still runs."""
+
+    status: Status = "running"
+    reason: str = ""
+    at: float = 0.0
+    """The time of its end, in seconds since 1970."""
+
+    @property
+    def running(self) -> bool:
+        """True until it ends."""
+        return self.status == "running"
+
+
+def experiment_folder(name: str, artifacts: str | Path | None = None) -> Path:
+    """Return an experiment's folder. Raises `ExperimentError` for an odd name."""
+    found = name if name.startswith(PREFIX) else PREFIX + name
+    if not is_name(found):
+        raise ExperimentError(
+            f"{name[:80]!r} cannot be the name of an experiment.",
+            "Use at most 59 of a-z, 0-9, '-', '_' and '.', with a letter or digit at both ends.",
+        )
+    return artifacts_root(artifacts) / EXPERIMENTS / found
+
+
+def read_design(name: str, artifacts: str | Path | None = None) -> tuple[Path, Design]:
+    """Read an experiment's folder and design.
+
+    Raises `ExperimentError` when there is none, `IntegrityError` when the design was changed after the start.
+    """
+    folder = experiment_folder(name, artifacts)
+    try:
+        content = (folder / DESIGN).read_bytes()
+    except OSError as error:
+        mend = "Start it with: ragc ab start NAME A=REF B=REF --primary OUTCOME"
+        raise ExperimentError(f"There is no experiment {folder.name} in {folder.parent}.", mend) from error
+    try:
+        fields = orjson.loads(content)
+        if fields.pop("schema") != SCHEMA:
+            raise ValueError("of another schema")
+        arms = tuple(ArmDesign(**arm) for arm in fields.pop("arms"))
+        guards = tuple(MetricGuard(**guard) for guard in fields.pop("guards"))
+        design = Design(arms=arms, guards=guards, **fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError.unreadable(folder / DESIGN) from error
+    if design.content() != content:
+        raise IntegrityError(
+            f"{folder / DESIGN} was changed after the experiment began.",
+            "Restore it, and start a new experiment for other weights or guards.",
+        )
+    return folder, design
+
+
+def read_state(folder: Path) -> ExperimentState:
+    """Read the state: running, until a file says otherwise."""
+    try:
+        return ExperimentState(**orjson.loads((folder / STATE).read_bytes()))
+    except FileNotFoundError:
+        return ExperimentState()
+    except (ValueError, KeyError, TypeError) as error:
+        raise IntegrityError.unreadable(folder / STATE, "Restore it, or stop the experiment again.") from error
+
+
+def end_experiment(folder: Path, status: Status, reason: str) -> ExperimentState:
+    """End an experiment, once: whatever ended it first stays."""
+    found = read_state(folder)
+    if not found.running:
+        return found
+    ended = ExperimentState(status, reason, time.time())
+    write_whole(folder / STATE, orjson.dumps(asdict(ended), option=_CANONICAL))
+    return ended
+
+
+def read_unit_key() -> bytes:
+    """Read the secret of the pseudonyms. Raises `ExperimentError` for none."""
+    key = os.environ.get(KEY, "")
+    if len(key) < MIN_KEY:
+        what = f"{KEY} has {len(key)} characters, at least {MIN_KEY} are needed" if key else f"{KEY} is not set"
+        raise ExperimentError(
+            f"{what}: users would be logged under a name that can be guessed.",
+            f"Set it to one secret on every host, for example: export {KEY}=$(openssl rand -hex 32)",
+        )
+    return key.encode()
+
+
+def pseudonymize_unit(key: bytes, experiment: str, unit: str) -> str:
+    """Return a unit's pseudonym in an experiment: 32 hexadecimal digits."""
+    return hmac.digest(key, f"{experiment}\0{unit}".encode(errors="surrogatepass"), "sha256")[:16].hex()
+
+
+class ExposureLog:
+    """The file of one process.
+
+    A row is one write to the end of it, so neither threads nor a kill mix rows. A forked process needs a log of its
+    own: `pid` tells whose this one is. The first row holds eight hexadecimal digits by which two hosts' keys can be
+    told apart.
+    """
+
+    def __init__(self, folder: Path, experiment: str, seal: str, key: bytes) -> None:
+        host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower()) or "host"
+        self.pid = os.getpid()
+        self.path = folder / f"exposures-{host}-{self.pid}.jsonl"
+        self._experiment = experiment
+        self._opened = {"design": seal, "key": hmac.digest(key, b"ragc exposure log", "sha256")[:4].hex()}
+        self._descriptor = -1
+        self._lock = threading.Lock()
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Write one row with the time. Raises `OSError` when the disk does not take it."""
+        with self._lock:
+            if self._descriptor < 0:
+                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+                # A process id comes again, and an earlier holder may have been killed in the middle of a row.
+                torn = os.fstat(self._descriptor).st_size > 0
+                self._write_line((b"\n" if torn else b"") + self._format_row("opened", self._opened))
+            self._write_line(self._format_row(kind, fields))
+
+    def _format_row(self, kind: str, fields: ExposureRow) -> bytes:
+        row = {"kind": kind, "ts": round(time.time(), 3), "experiment": self._experiment, **fields}
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+
+    def _write_line(self, line: bytes) -> None:
+        written = os.write(self._descriptor, line)
+        if written < len(line):  # a full disk: what follows starts on a line of its own
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise OSError(f"{self.path} took {written} of {len(line)} bytes")
+
+
+def log_files(folder: Path) -> list[Path]:
+    """List the exposure files of a folder, one a process."""
+    return sorted(folder.glob(PATTERN))
+
+
+def read_exposures(path: Path) -> Iterator[ExposureRow | None]:
+    """Yield the rows of a file; None for a line that is none (torn by a kill)."""
+    with path.open("rb") as file:
+        for line in file:
+            if line == b"\n":
+                continue
+            try:
+                row = orjson.loads(line)
+                yield row if isinstance(row["ts"], float | int) and isinstance(row["kind"], str) else None
+            except (ValueError, KeyError, TypeError):
+                yield None

@@ -1,0 +1,239 @@
+"""The published designs as presets: each behaves as it was published. Models and searches are scripted."""
+
+from datetime import date
+
+import pytest
+from scripted import Scripted, passage, turns
+
+from program.answer import Outcome, StoppedBy
+from program.loop.policy import PRESETS
+from program.passage import SourceCard
+
+DOCS = [SourceCard("docs", "documents", "rules"), SourceCard("news", "web", "dated pages")]
+OLD = passage("docs/old.md#a", "Refunds are paid within 14 days of delivery.", 0.9, as_of=date(2024, 3, 1))
+NEW = passage("docs/new.md#b", "Refunds are paid within 30 days of delivery.", 0.8, as_of=date(2026, 3, 1))
+OTHER = passage("docs/other.md#c")
+PAIR = [passage("docs/consumer.md#a", dense=0.9), passage("docs/enterprise.md#b", dense=0.8)]
+
+
+def design(preset, *, pool, cards=DOCS, knobs=None, **replies):
+    return Scripted(cards=cards, pool=pool, replies=replies, **{**PRESETS[preset], **(knobs or {})})
+
+
+# ---- decide: retrieve or answer, round by round, the next query from what the last one found
+
+
+def test_decide_writes_the_second_query_from_what_the_first_found():
+    past = passage("docs/past.md#b", "Jin-ho Park built engines before.")
+    chief = passage("docs/chief.md#a", "Jin-ho Park is the chief technology officer.")
+
+    def follow_up(inputs):
+        return "previous role of Jin-ho Park" if "Jin-ho Park" in str(inputs["passages"]) else "?"
+
+    program = design(
+        "decide",
+        pool=lambda find: [past] if "previous role" in find.query else [chief],
+        sufficient=turns(0.3, 0.9),
+        next_query=follow_up,
+    )
+    answer = program("What did the chief technology officer do before?")
+    assert program.queries[1:] == ["previous role of Jin-ho Park"]
+    assert set(answer.retrieved) == {chief.id, past.id}
+
+
+def test_decide_answers_in_the_last_round_whatever_the_judge_says():
+    program = design("decide", pool=PAIR, sufficient=0.2, next_query=turns("a", "b", "c", "d"))
+    answer = program()
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.ROUNDS)
+    assert len(program.queries) == 4
+
+
+def test_decide_answers_at_once_from_evidence_that_suffices_and_searches_while_the_classifier_thinks():
+    program = design("decide", pool=PAIR, knobs={"glimpse": 0})
+    program()
+    assert program.asked == ["route", "sufficient", "answer"]
+    assert program.models.inputs("route")[0]["glimpse"] == []
+
+
+# ---- judge-and-ground: a fast path, parts, only what helps, what is missing, and no claim without support
+
+
+def test_a_surely_simple_question_takes_the_fast_path_and_an_unsure_one_has_its_evidence_judged():
+    fast, slow = (design("judge-and-ground", pool=PAIR, sure=sure) for sure in (0.9, 0.45))
+    assert fast().outcome is Outcome.ANSWERED and "relevant" not in fast.asked and len(fast.queries) == 1
+    slow()
+    assert "sufficient" in slow.asked
+
+
+def test_a_fast_answer_without_support_is_judged_and_its_claims_are_looked_up_once():
+    program = design(
+        "judge-and-ground",
+        pool=lambda find: [OTHER] if find.query == "Made up." else PAIR,
+        sure=0.9,
+        answer="Made up. [1] Made up. [2]",
+        supported=0.1,
+        next_query="",
+    )
+    path = list(program("What does it cost?").trace.path)
+    assert "unsure" in path and path.count("generate") == 2
+    assert program.queries == ["What does it cost?", "Made up."] and path.count("search claim(1)") == 1
+    assert {one["passage"]["title"] for one in program.models.inputs("relevant")} == {p.id for p in [*PAIR, OTHER]}
+
+
+def test_what_the_judge_finds_beside_the_point_never_reaches_the_writer():
+    program = design(
+        "judge-and-ground", pool=PAIR, route="complex",
+        relevant=lambda inputs: 0.9 if "enterprise" in inputs["passage"]["title"] else 0.1,
+    )  # fmt: skip
+    assert program("What is our policy for enterprise contracts?").retrieved == ("docs/enterprise.md#b",)
+    judged, written = program.models.inputs("sufficient")[-1], program.models.inputs("answer")[0]
+    assert [p["title"] for p in judged["passages"]] == [p.title for p in written["passages"]]
+
+
+def test_an_unsupported_claim_is_written_strictly_then_looked_up_then_withdrawn():
+    program = design(
+        "judge-and-ground",
+        pool=lambda find: [*PAIR, OTHER] if find.query == "Made up." else PAIR,
+        route="complex",
+        answer="Sure thing. [1] Made up. [2]",
+        supported=lambda inputs: 0.9 if "Sure" in inputs["claim"] else 0.1,
+    )
+    answer = program("Compare the two policies.")
+    path = list(answer.trace.path)
+    assert path[path.index("generate") :] == [
+        "generate", "ground 1/2", "generate strictly", "ground 1/2", "search claim(1)", "generate strictly",
+        "ground 1/2", "responsive .80",
+    ]  # fmt: skip
+    assert ("Made up" in answer.text, answer.supported) == (False, 0.5)
+
+
+def test_a_claim_that_a_further_search_supports_stays_and_none_is_made_when_the_rounds_are_spent():
+    def ask(**knobs):
+        return design(
+            "judge-and-ground",
+            pool=lambda find: [*PAIR, OTHER] if find.query == "Rare." else PAIR,
+            knobs=knobs,
+            route="complex",
+            answer=lambda inputs: f"Sure. [1] Rare. [{len(inputs['passages'])}]",
+            supported=lambda inputs: 0.1 if inputs["passages"][0]["title"] == PAIR[1].id else 0.9,
+        )("Compare the two policies.")
+
+    assert (ask().supported, OTHER.id in [c.id for c in ask().citations]) == (1.0, True)
+    spent = ask(max_rounds=1)
+    assert spent.supported == 0.5 and not [n for n in spent.trace.path if n.startswith("search claim")]
+
+
+# ---- knowledge-router: whether to look up, where, again with another query, or ask back
+
+BASES = [SourceCard(name, "documents", name) for name in ("product", "ops", "faq")]
+SHELVES = [passage(f"{name}/a.md#{n}") for name in ("product", "ops", "faq") for n in range(2)]
+
+
+def router(**replies):
+    likely = {"base_product": 0.1, "base_ops": 0.45, "base_faq": 0.9, **replies}
+    return design("knowledge-router", pool=SHELVES, cards=BASES, **likely)
+
+
+@pytest.mark.parametrize(
+    ("likely", "sources"),
+    [
+        ((0.1, 0.45, 0.9), {"faq"}),
+        ((0.1, 0.6, 0.55), {"ops", "faq"}),
+        ((0.3, 0.35, 0.2), {"product", "ops", "faq"}),  # in doubt about the base all are searched
+    ],
+)
+def test_the_chosen_bases_are_searched_and_all_of_them_in_doubt(likely, sources):
+    answer = router(**dict(zip(("base_product", "base_ops", "base_faq"), likely, strict=True)))()
+    assert {id.split("/")[0] for id in answer.retrieved} == sources
+
+
+def test_poor_evidence_is_searched_for_with_a_rewritten_query_in_the_chosen_base():
+    program = router(sufficient=turns(0.2, 0.9), next_query="refund fee after 15 days")
+    program("What do I get back?")
+    assert [(f.query, f.sources) for f in program.shelf.finds][1:] == [("refund fee after 15 days", ("faq",))]
+
+
+@pytest.mark.parametrize(("vague", "outcome"), [(0.45, Outcome.CLARIFY), (0.1, Outcome.ANSWERED)])
+def test_only_a_question_that_may_be_vague_is_asked_back_when_rewriting_does_not_help(vague, outcome):
+    answer = router(vague=vague, sufficient=turns(0.2, 0.3), next_query=turns("a", "b", "c"))("how much does it cost")
+    assert (answer.outcome, answer.stopped_by) == (outcome, StoppedBy.ROUNDS)
+
+
+# ---- strategy-router: one strategy at a time
+
+KINDS = [SourceCard("docs", "documents", "d"), SourceCard("news", "web", "w"), SourceCard("rows", "tables", "t")]
+ALL = [passage(f"{card.name}/a.md#{n}") for card in KINDS for n in range(2)]
+
+
+def test_poor_evidence_switches_to_the_next_strategy_and_the_order_is_the_classifiers():
+    program = design(
+        "strategy-router", pool=ALL, cards=KINDS, base_docs=0.2, base_news=0.1, base_rows=0.7,
+        sufficient=turns(0.2, 0.9),
+    )  # fmt: skip
+    answer = program("How does it work?")
+    assert [n for n in answer.trace.path if n.startswith(("search", "switch"))] == [
+        "search tables(1)", "switch->vector", "search vector(1)",
+    ]  # fmt: skip
+    assert answer.strategy == "tables" and {id.split("/")[0] for id in answer.retrieved} == {"rows", "docs"}
+    assert program.queries == ["How does it work?"]  # switching repeats no search of the question itself
+
+
+def test_a_question_for_the_latest_lifts_the_web():
+    likely = {"base_docs": 0.5, "base_news": 0.3, "base_rows": 0.1}
+    for question, strategy in (("How does it work?", "vector"), ("What is the latest offer?", "web")):
+        assert design("strategy-router", pool=ALL, cards=KINDS, **likely)(question).strategy == strategy
+
+
+# ---- plan: parts that may wait for each other, judged on four counts, and stopped in time
+
+
+def test_a_look_up_that_waits_for_another_is_written_from_what_that_one_found():
+    program = design(
+        "plan",
+        pool=lambda find: [passage(f"docs/{find.query[:5]}.md#x", find.query)],
+        route="complex",
+        sub_queries=["who runs payroll", "when was that person hired"],
+        details=[{"n": 2, "after": [1]}],
+        query="when was Ada hired",
+    )
+    answer = program("When was whoever runs payroll hired?")
+    assert program.queries[1:] == ["who runs payroll", "when was Ada hired"]
+    assert "follow(1)" in answer.trace.path
+
+
+def test_each_part_is_judged_by_itself_and_only_the_open_one_is_looked_up_again():
+    program = design(
+        "plan",
+        pool=lambda find: [passage(f"docs/{find.query[:6]}.md#x", find.query)],
+        route="complex",
+        sufficient=lambda inputs: 0.2 if inputs["question"] == "second part" else 0.9,
+        next_query=turns("the second anew", ""),
+    )
+    answer = program()
+    assert answer.rounds[0].completeness == 0.5
+    assert program.models.inputs("missing")[0]["question"] == "second part"
+    assert program.queries[3:] == ["the second anew"]
+
+
+def test_evidence_out_of_date_sends_one_search_for_what_is_newer():
+    program = design("plan", pool=[OLD, NEW], knobs={"consistent": 0, "fresh_above": 0.8}, sure=0.4)
+    answer = program("What are the latest rules for refunds?")
+    assert [find.not_before for find in program.shelf.finds][1:] == [date(2024, 3, 2)]
+    assert answer.retrieved == (NEW.id,) and answer.trace.path.count("search newer(1)") == 1
+
+
+@pytest.mark.parametrize(("contradict", "overruled"), [(0.9, True), (0.1, False)])
+def test_a_contradiction_is_settled_for_the_newer_and_the_answer_says_that_another_source_disagrees(
+    contradict, overruled
+):
+    program = design("plan", pool=[OLD, NEW], sure=0.4, contradict=contradict, answer="Within 30 days. [1]")
+    answer = program("When are refunds paid?")
+    assert ("the newer one is followed" in answer.text) is overruled
+    assert (answer.retrieved == (NEW.id,)) is overruled
+    assert ("search newer(1)" in answer.trace.path) is overruled
+
+
+def test_too_small_a_gain_ends_the_search():
+    program = design("plan", pool=PAIR, sure=0.4, sufficient=turns(0.3, 0.35), next_query=turns("a", "b", "c"))
+    assert program().stopped_by is StoppedBy.GAIN
+    assert len(program.queries) == 2

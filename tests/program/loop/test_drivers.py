@@ -1,0 +1,251 @@
+"""Who performs the loop's requests: in time, in parallel, abandoned half-way, all at once, and every cost in the books."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from scripted import POOL, Scripted, ScriptedModels
+
+from program.answer import Answer, Outcome, StoppedBy
+from program.loop.metering import Progress, Token
+from program.loop.state import Budget
+from program.models.asked import LanguageDecider
+from program.models.language.adapter import FencedAdapter
+from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
+from program.models.language.spending import ModelSpending, current_spending
+from program.models.language.transport import Call
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
+
+HURRY = Budget(max_seconds=1.5)
+QUESTION = "What is it?"
+MODEL = "openai/stand-in"
+TEXT = "Text 0. [1] Text 1. [2]"
+
+
+def answered(inputs):
+    return f"{inputs['question']} is 42. [1]"
+
+
+def lines(folder):
+    path = folder / "traces.jsonl"
+    return path.read_bytes().splitlines() if path.is_file() else []
+
+
+async def other_tasks():
+    await asyncio.sleep(0)
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+def limited(work):
+    return asyncio.run(asyncio.wait_for(work, 60))
+
+
+async def streamed(program):
+    return [event async for event in program.stream(QUESTION)]
+
+
+WAYS = {
+    "asked": lambda program: program(QUESTION),
+    "awaited": lambda program: limited(program.aask(QUESTION)),
+    "streamed": lambda program: limited(streamed(program))[-1],
+}
+
+
+def test_asked_awaited_or_streamed_the_answer_and_its_path_are_the_same():
+    asked, awaited, last = (way(Scripted().rag) for way in WAYS.values())
+    assert asked.text == awaited.text == last.text == TEXT
+    assert asked.trace.path == awaited.trace.path == last.trace.path
+    events = limited(streamed(Scripted().rag))
+    assert [e.note for e in events if isinstance(e, Progress)] == list(asked.trace.path)
+    assert "".join(e.text for e in events if isinstance(e, Token)) == TEXT
+    assert [s.name for s in asked.trace.steps] == [s.name for s in awaited.trace.steps]
+    assert asked.usage.decisions == awaited.usage.decisions == len(asked.trace.steps) - 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("held", ["answer", "missing", "sufficient"])
+def test_what_hangs_does_not_outlive_the_deadline_and_is_a_step_with_its_inputs_and_its_time(tmp_path, way, held):
+    models = ScriptedModels(held=held, sufficient=0.2, answer=answered)
+    program = Scripted(models=models, budget=HURRY, log=tmp_path)
+    if held == "sufficient":  # asked as a language model, which can be called off
+        program.rag.judge.sufficiency.lm = models.lm()
+    answer = WAYS[way](program.rag)
+    models.gate.set()
+    assert answer.stopped_by is StoppedBy.FALLBACK and answer.usage.seconds < 30
+    assert answer.outcome is (Outcome.ABSTAIN if held == "answer" else Outcome.ANSWERED)
+    late = next(step for step in answer.trace.steps if step.error)
+    assert late.output == "failed: no reply in time" and len(late.inputs) == 16 and late.milliseconds > 100
+    assert f"failed: {late.name}: no reply in time" in answer.trace.path
+    assert len([line for line in lines(tmp_path) if b'"error":' in line]) == 1
+
+
+def test_a_search_that_hangs_does_not_outlive_the_deadline():
+    gate = threading.Event()
+
+    async def awaited(program):
+        try:
+            return await program.aask(QUESTION)
+        finally:
+            gate.set()  # the loop, closing, waits for its threads
+
+    for ask in (WAYS["asked"], lambda program: asyncio.run(awaited(program))):
+        answer = ask(Scripted(pool=lambda find: gate.wait(60) and POOL, budget=HURRY).rag)
+        assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK)
+        assert "failed: search: no reply in time" in answer.trace.path
+
+
+def test_searching_ends_while_there_is_time_to_write():
+    def slow(inputs):
+        threading.Event().wait(1.1)
+        return 0.2
+
+    answer = Scripted(models=ScriptedModels("local/slow", sufficient=slow), budget=HURRY).rag(QUESTION)
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.SECONDS)
+    assert answer.trace.path.count("search(1)") == 1
+
+
+def test_an_answer_no_longer_awaited_leaves_no_task_and_no_trace(tmp_path):
+    async def abandon():
+        models = ScriptedModels(held="answer")
+        task = asyncio.create_task(Scripted(models=models, log=tmp_path).rag.aask(QUESTION))
+        while not models.holding:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await other_tasks()
+
+    assert asyncio.run(abandon()) == set() and lines(tmp_path) == []
+
+
+@pytest.mark.parametrize("until", [Progress, Token])
+def test_an_abandoned_stream_leaves_no_task_and_no_trace(tmp_path, until):
+    async def abandon():
+        program = Scripted(log=tmp_path).rag
+        program.grounder.support.lm = ScriptedModels(held="supported").lm()
+        stream = program.stream(QUESTION)
+        async for event in stream:
+            if isinstance(event, until):
+                break
+        await stream.aclose()
+        return await other_tasks()
+
+    assert asyncio.run(abandon()) == set() and lines(tmp_path) == []
+
+
+def test_many_questions_at_once_each_get_their_own_answer_and_trace(tmp_path):
+    program = Scripted(log=tmp_path, replies={"answer": answered}).rag
+    questions = [f"What is number {n}?" for n in range(100)]
+
+    async def together() -> list[Answer]:
+        return await asyncio.gather(*(program.aask(question) for question in questions))
+
+    answers = asyncio.run(together())
+    assert [a.text for a in answers] == [f"{q} is 42. [1]" for q in questions]
+    assert {a.usage.calls for a in answers} == {1}
+    assert len({a.trace.id for a in answers}) == len(lines(tmp_path)) == 100
+    with ThreadPoolExecutor(8) as threads:
+        assert [a.text for a in threads.map(program, questions[:40])] == [f"{q} is 42. [1]" for q in questions[:40]]
+
+
+# ---- what language models cost
+
+
+def lane(provider):
+    """The provider's lane, past its first request, which LiteLLM takes long for."""
+    opened = shared_gateway().endpoint(MODEL, provider.url, EndpointTerms(retries=0))
+    script, provider.script = provider.script, Script()
+    shared_gateway().ask(
+        opened, Call(MODEL, [{"role": "user", "content": "Hello."}], {}, provider.url), ModelSpending()
+    )
+    provider.script = script
+    provider.calls = provider.tokens_in = provider.tokens_out = 0
+    return opened
+
+
+async def idle(provider):
+    while provider.in_flight:
+        await asyncio.sleep(0.01)
+
+
+class FailsOnce(ScriptedModels):
+    """Asks a language model about every passage but one, and fails on that when others are under way."""
+
+    awaits = True
+
+    def __init__(self, asked, provider):
+        super().__init__()
+        self.asked_model, self.provider = asked, provider
+
+    async def acall(self, state, questions):
+        if "text 0" not in str(state["inputs"]):
+            return await self.asked_model.acall(state, questions)
+        while self.provider.in_flight < 2:
+            await asyncio.sleep(0.01)
+        raise RuntimeError("no such luck")
+
+
+def test_one_failed_request_takes_those_beside_it_along_and_they_are_counted():
+    with serve(Script(delay=30), obliging) as provider:
+        program = Scripted(budget=Budget(max_seconds=60), pool=POOL[:3]).rag
+        program.judge.relevance.lm = FailsOnce(LanguageDecider(lane(provider)), provider)
+
+        async def ask():
+            answer = await program.aask(QUESTION)
+            await idle(provider)
+            return answer
+
+        answer = limited(ask())
+        assert (answer.stopped_by, provider.calls) == (StoppedBy.FALLBACK, 2)
+        books = (answer.usage.calls, answer.usage.tokens_in, answer.usage.tokens_out)
+        assert books == (provider.calls + 1, provider.tokens_in + 10, provider.tokens_out + 5)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_text_that_comes_too_late_is_counted(streaming):
+    text = "word " * 400
+    with serve(Script(delay=0 if streaming else 30, token_delay=0.05), lambda body: text) as provider:
+        program = Scripted(budget=Budget(max_seconds=3)).rag
+        program.generator.answer.lm = ProviderLM(lane(provider), FencedAdapter())
+
+        async def ask():
+            events = await streamed(program) if streaming else [await program.aask(QUESTION)]
+            await idle(provider)
+            return events
+
+        *events, answer = limited(ask())
+        assert any(isinstance(event, Token) for event in events) is streaming
+        assert answer.stopped_by is StoppedBy.FALLBACK
+        assert answer.usage.calls == provider.calls >= 1
+        assert answer.usage.tokens_in == provider.tokens_in > 0
+
+
+def test_a_decider_that_does_not_answer_in_time_is_counted_and_the_embedded_one_decides():
+    with serve(Script(delay=30), obliging) as provider:
+        for way in ("asked", "awaited"):
+            program = Scripted(budget=Budget(max_seconds=3)).rag
+            program.judge.sufficiency.lm = LanguageDecider(lane(provider), ScriptedModels())
+            answer = WAYS[way](program)
+            assert f"{MODEL} did not answer within the question's time: scripted/model decided" in answer.trace.path
+            assert answer.text == TEXT
+            limited(idle(provider))
+            assert answer.usage.calls == provider.calls + 1 >= 2
+
+
+class Stumbling(ScriptedModels):
+    """Hands each decision over to another, twice for one reason and once for another, in words of its own."""
+
+    def __call__(self, state, questions):
+        for why in ("the line is dead", "the line is dead", "it rains: stay in"):
+            current_spending().hand_over(why, self.model, ScriptedModels(), "took\nover")
+        return super().__call__(state, questions)
+
+
+def test_who_stood_in_for_whom_is_told_once_of_each_whatever_the_words():
+    program = Scripted().rag
+    program.classifier.route.lm = Stumbling("first model", base_product=0.9, base_billing=0.1)
+    program.judge.sufficiency.lm = Stumbling("second model")
+    note = "the line is dead: scripted/model took\nover"
+    assert program(QUESTION).trace.stood_in == (note, note)

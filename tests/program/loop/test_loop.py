@@ -1,0 +1,214 @@
+"""The loop: what it asks for, in which order, and how it ends. Models and searches are scripted."""
+
+from datetime import date
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import POOL, Scripted, ScriptedModels, passage, turns
+
+from program.answer import Outcome, StoppedBy
+from program.loop.policy import PLAIN, PRESETS
+from program.loop.state import Budget
+from program.passage import SourceCard
+
+NOT_FOUND = "I could not find this in the knowledge I have"
+NO_ROUND_ENDS = turns(*(f"try {n}" for n in range(60)))
+
+
+def scripted(knobs=None, *, pool=POOL, budget=None, models=None, **replies):
+    return Scripted(pool=pool, budget=budget, models=models, replies=replies, **(knobs or {}))
+
+
+def test_a_simple_question_is_classified_judged_written_and_grounded():
+    answer = scripted()()
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.DONE)
+    assert answer.text == "Text 0. [1] Text 1. [2]" and [c.n for c in answer.citations] == [1, 2]
+    assert list(answer.trace.path) == [
+        "classify->simple[product]", "search(1)", "judge .90", "generate", "ground 2/2", "responsive .80",
+    ]  # fmt: skip
+    assert [step.name for step in answer.trace.steps][:2] == ["search", "classifier.route"]
+    assert answer.confidence == pytest.approx(0.8)
+
+
+def test_a_direct_question_is_answered_without_passages_and_marked_or_looked_up_after_all():
+    answer = scripted(route="direct")("12 times 12?")
+    assert (answer.text, answer.citations, answer.retrieved, answer.strategy) == ("144.", (), (), "direct")
+    assert "unretrieved" in answer.trace.path
+    looked_up = scripted(route="direct", direct=" ")("capital of France?")
+    assert looked_up.citations and "no direct answer" in looked_up.trace.path
+    assert scripted({"look_up_unknown": 0}, route="direct", direct="")("What is RAM?").outcome is Outcome.ABSTAIN
+
+
+@pytest.mark.parametrize(
+    ("route", "sure", "vague", "outcome"),
+    [
+        ("simple", 0.8, 0.9, "clarify"),
+        ("direct", 0.8, 0.6, "answered"),
+        ("direct", 0.55, 0.51, "answered"),
+        ("direct", 0.8, 0.85, "clarify"),
+    ],
+)
+def test_a_vague_question_is_asked_back_unless_it_rather_needs_no_look_up(route, sure, vague, outcome):
+    program = scripted(route=route, sure=sure, vague=vague)
+    answer = program("How much does it cost?")
+    assert answer.outcome.value == outcome
+    if outcome == "clarify":
+        assert answer.text == "Do you mean the Merle or the Wren?" and "answer" not in program.asked
+        assert answer.found and not answer.retrieved
+
+
+def test_a_complex_question_searches_each_of_its_parts():
+    program = scripted(route="complex")
+    program("How big is it and what does it cost?")
+    assert program.queries == ["How big is it and what does it cost?", "first part", "second part"]
+
+
+def test_insufficient_evidence_is_searched_for_again_with_what_is_missing_but_never_twice():
+    program = scripted(sufficient=turns(0.2, 0.9))
+    answer = program("What does it cost?")
+    assert program.queries == ["What does it cost?", "price of the kettle"]
+    assert 'judge .20 missing "the price"' in answer.trace.path and answer.stopped_by is StoppedBy.DONE
+    program = scripted({"max_rounds": 4}, sufficient=0.2)
+    program("What does it cost?")
+    assert program.queries == ["What does it cost?", "price of the kettle"]
+
+
+def test_a_judge_that_always_says_no_stops_at_the_round_cap_and_says_so():
+    program = scripted({"max_rounds": 3}, sufficient=0.2, next_query=NO_ROUND_ENDS)
+    assert program().stopped_by is StoppedBy.ROUNDS
+    assert len(program.queries) == 3
+
+
+@pytest.mark.parametrize(
+    ("knobs", "outcome"), [({"generate_above": 0.5}, Outcome.ABSTAIN), ({"clarify_above": 0.05}, Outcome.CLARIFY)]
+)
+def test_a_question_back_and_an_abstention_say_what_stopped_the_search(knobs, outcome):
+    answer = scripted({"max_rounds": 2, **knobs}, sufficient=0.2)()
+    assert (answer.outcome, answer.stopped_by) == (outcome, StoppedBy.ROUNDS)
+    assert outcome is Outcome.CLARIFY or answer.text.startswith(f"{NOT_FOUND}: the price. The nearest that I found")
+
+
+def test_a_spent_budget_sends_the_best_evidence_to_the_writer_poor_or_not():
+    answer = scripted({"generate_above": 0.5}, budget=Budget(max_tokens=0), sufficient=0.2)()
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.TOKENS)
+
+
+def test_a_claim_without_support_is_written_again_strictly_and_then_withdrawn():
+    program = scripted(supported=lambda inputs: 0.9 if "0" in inputs["claim"] else 0.1)
+    answer = program()
+    assert program.asked.count("answer") == 2 and "generate strictly" in answer.trace.path
+    assert (answer.text, answer.supported) == ("Text 0. [1]", 0.5)
+
+
+@pytest.mark.parametrize(
+    "replies", [{"supported": 0.1}, {"responsive": 0.2}, {"answer": ""}, {"answer": "Made up. [9]", "supported": 0.9}]
+)
+def test_a_draft_of_which_nothing_can_be_upheld_is_an_abstention(replies):
+    answer = scripted(**replies)()
+    assert answer.outcome is Outcome.ABSTAIN and answer.text.startswith(NOT_FOUND)
+
+
+def test_a_mark_that_points_at_no_passage_is_no_citation_and_marks_are_numbered_in_order_of_use():
+    answer = scripted({"ground": 0}, answer="B. [3] A. [1] B again. [3] Made up. [9] And [[0]1].")()
+    assert answer.text == "B. [1] A. [2] B again. [1] Made up.  And [2]."
+    assert [c.n for c in answer.citations] == [1, 2]
+
+
+def test_plain_rag_is_one_search_and_one_text_and_withholds_nothing():
+    program = scripted({**PLAIN, "answer_above": 0.9}, responsive=0.1)
+    answer = program()
+    assert (program.asked, len(program.queries), answer.outcome, answer.strategy) == (
+        ["answer"], 1, Outcome.ANSWERED, "",
+    )  # fmt: skip
+    assert scripted(PLAIN, answer="")().outcome is Outcome.ABSTAIN
+
+
+@pytest.mark.parametrize("knobs", [{"judge": 0}, {"fast_above": 0.5}, {}])
+def test_how_sure_an_answer_is_whose_claims_nobody_checked(knobs):
+    """As sure as an embedded decider finds that it answers; else as its evidence suffices, or half the route's."""
+    embedded = ScriptedModels("local/scripted", sure=0.99, responsive=0.23)
+    assert scripted({"ground": 0, **knobs}, models=embedded)().confidence == 0.23
+    program = scripted({"ground": 0, **knobs}, sure=0.9, responsive=0.23)
+    hoped = {"fast_above": 0.45, "judge": 0.5}.get(next(iter(knobs), ""), 0.9)
+    assert program().confidence == pytest.approx(hoped) and "responsive" not in program.asked
+
+
+@pytest.mark.parametrize("knobs", [{}, {"judge": 0}, {"fast_above": 0.5}, {"max_rounds": 1, "k": 2}])
+def test_a_draft_that_answers_less_than_is_asked_for_is_withheld_though_its_claims_are_not_checked(knobs):
+    for above, outcome in ((0.24, Outcome.ABSTAIN), (0.23, Outcome.ANSWERED)):
+        program = scripted({"ground": 0, "answer_above": above, **knobs}, sure=0.99, responsive=0.23)
+        assert program().outcome is outcome and "supported" not in program.asked
+
+
+def test_what_a_dependent_look_up_finds_stands_beside_its_parents_evidence_and_takes_no_room_from_it():
+    found = {q: [passage(f"product/{q[0]}{n}", dense=0.9 - n / 10) for n in range(5)] for q in ("a?", "b?")}
+    details = [{"n": 2, "after": [1]}]
+    program = scripted(
+        {"judge": 0, "ground": 0, "k": 2, "keep_at_most": 2},
+        pool=lambda find: found.get(find.query, []),
+        **{"route": "complex", "sub_queries": ["a?", "a?"], "details": details, "query": "b?"},
+    )
+    assert [id[-2:] for id in program().retrieved] == ["a0", "b0", "a1", "b1"]
+
+
+@pytest.mark.parametrize(
+    ("failing", "how"),
+    [("route", ValueError("x")), ("relevant", ValueError("x")), ("relevant", None), ("sufficient", None)],
+)
+def test_a_step_that_fails_or_cannot_be_read_ends_as_plain_rag_with_nothing_judged(failing, how):
+    answer = scripted(**{failing: how})()
+    assert (answer.stopped_by, answer.outcome, answer.confidence) == (StoppedBy.FALLBACK, Outcome.ANSWERED, 0.0)
+    assert answer.citations and not answer.rounds and "failed: " in str(answer.trace)
+
+
+def test_a_part_whose_judgement_cannot_be_read_is_not_looked_up_again():
+    answer = scripted({"each_part": 1}, route="complex", sufficient=turns(0.9, None))()
+    assert answer.rounds[0].completeness == 1.0
+
+
+@pytest.mark.parametrize("replies", [{"answer": " "}, {"answer": RuntimeError("gone")}])
+def test_a_fallback_that_has_nothing_to_say_abstains(replies):
+    answer = scripted(route=RuntimeError("gone"), **replies)()
+    assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK) and answer.text
+
+
+SOURCES = [SourceCard("docs", "documents", "d"), SourceCard("news", "web", "w"), SourceCard("rows", "tables", "t")]
+STATED = ["You have 14 days to ask.", "You have 30 days to ask.", "Ask by letter."]
+DATED = [
+    passage(f"{card.name}/a.md#{n}", text, 0.9 - n / 10, as_of=date(2024 + n, 1, 1), superseded_by="x" * (n == 0))
+    for card in SOURCES
+    for n, text in enumerate(STATED)
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(0, 1), min_size=40, max_size=40),
+    st.sampled_from(["direct", "simple", "complex"]),
+    st.sampled_from(sorted(PRESETS)),
+    st.sampled_from(["What does it cost?", "What is the latest price?", "What did it cost in 2025?"]),
+    st.sampled_from([lambda inputs: "", lambda inputs: "try again", NO_ROUND_ENDS]),
+)
+def test_whatever_the_models_say_every_design_ends_within_its_rounds_and_searches_nothing_twice(
+    numbers, route, preset, question, rewrite
+):
+    draws = iter(numbers * 40)
+    drawn = dict.fromkeys(
+        ("relevant", "sufficient", "contradict", "supported", "responsive", "base_docs", "base_news", "base_rows"),
+        lambda inputs: next(draws),
+    )
+    texts = {"sub_queries": ["a?", "b?", "c?"], "details": [{"n": 2, "after": [1]}], "query": "b of a?"}
+    program = Scripted(
+        cards=SOURCES,
+        pool=lambda find: DATED[len(find.query) % 5 :][:4],
+        budget=Budget(max_rounds=10, max_seconds=120),
+        replies={"route": route, **texts, **drawn, "next_query": rewrite},
+        **PRESETS[preset],
+    )
+    answer = program(question)
+    assert len(answer.rounds) <= PRESETS[preset].get("max_rounds", 2)
+    assert len(program.shelf.finds) == len(set(program.shelf.finds))
+    assert 0.0 <= answer.confidence <= 1.0
+    if answer.outcome is Outcome.ANSWERED and answer.rounds and answer.rounds[-1].sufficiency < 0.5:
+        assert answer.stopped_by is not StoppedBy.DONE

@@ -1,0 +1,146 @@
+"""What can be tuned: knobs, presets, and every parameter found by walking the program."""
+
+import json
+import math
+import typing
+from dataclasses import asdict
+
+import dspy
+import pytest
+from dspy.adapters.types.decision import Score
+from hypothesis import given
+from hypothesis import strategies as st
+
+from program import open_program, signatures
+from program.errors import IntegrityError, SettingsError
+from program.loop.decisions import RequestCache, decode
+from program.loop.policy import PRESETS, Knob, Policy, apply_setting, find_dimensions, read_setting
+from program.loop.rag import Classifier, Judge
+from program.passage import SourceCard
+from program.project import Project
+from program.settings import LoopSettings
+
+PROMPTS = [s for s in vars(signatures).values() if isinstance(s, type) and issubclass(s, dspy.Signature)]
+
+
+class Grade(dspy.Signature):
+    """How good is the text?"""
+
+    text: str = dspy.InputField()
+    quality: Score["poor", "fair", "good"] = dspy.OutputField(desc="how good it is")  # noqa: F821
+
+
+class Small(dspy.Module):
+    def __init__(self):
+        super().__init__()
+        self.classifier = Classifier([SourceCard("product", "documents", "kettles")])
+        self.judge = Judge(at_once=False)
+        self.grade = dspy.Predict(Grade)
+        self.fresh = Knob(3, 1, 9, meaning="a knob written today")
+
+
+class Client:
+    """A decision client that says what it is told to."""
+
+    supports_decision_requests = True
+
+    def __init__(self, answers):
+        self.model, self.callbacks, self.cache, self.kwargs = "staged/decider", [], False, {}
+        self.answers = answers
+
+    def __call__(self, state, questions):
+        return self.answers
+
+
+@given(st.floats(0, 1))
+def test_a_knobs_value_survives_a_round_trip_through_the_state(value):
+    knob, other = Knob(0.5, 0.0, 1.0, meaning="m"), Knob(0.5, 0.0, 1.0, meaning="m")
+    knob.set(value)
+    other.load_state(knob.dump_state())
+    assert other.value == knob.value
+
+
+@given(st.one_of(st.floats(max_value=-0.001), st.floats(min_value=1.001), st.just(math.nan), st.text(), st.booleans()))
+def test_a_value_outside_a_knobs_range_is_refused(value):
+    with pytest.raises(ValueError):
+        Knob(0.5, 0.0, 1.0, meaning="m").set(value)
+    with pytest.raises(ValueError):
+        Knob(5, 1, 4, meaning="m")
+    with pytest.raises(IntegrityError):
+        Knob(2, 1, 4, meaning="m").load_state({"value": 9})
+
+
+def test_what_the_loop_reads_of_each_knob_is_its_value_now_and_a_copy_keeps_it():
+    policy = Policy()
+    assert {name: knob.value for name, knob in policy.named_parameters()} == asdict(policy.tuning())
+    policy.turn(k=9, judge=0)
+    assert (policy.tuning().k, policy.tuning().judge, policy.reset_copy().tuning().k) == (9, 0, 9)
+    assert all(knob.low <= knob.default <= knob.high for _, knob in policy.named_parameters())
+
+
+def test_the_settings_offer_exactly_the_presets_and_no_two_are_the_same_program(own_shop):
+    offered = typing.get_args(LoopSettings.model_fields["preset"].annotation)
+    assert set(offered) == set(PRESETS) and LoopSettings().preset == "full"
+    policies = {name: Policy() for name in PRESETS}
+    for name, policy in policies.items():
+        policy.turn(**PRESETS[name])
+    assert len({policy.tuning() for policy in policies.values()}) == len(PRESETS)
+    settings = (own_shop / "ragc.toml").read_text()
+    (own_shop / "ragc.toml").write_text(f'{settings}\n[loop]\npreset = "plain"\n')
+    answer = open_program(own_shop)("How much water does the Merle kettle hold?")
+    assert (answer.usage.decisions, answer.usage.searches) == (0, 1)
+    (own_shop / "ragc.toml").write_text(f'{settings}\n[loop]\npreset = "plan-b"\n')
+    with pytest.raises(SettingsError, match=r"loop\.preset"):
+        Project.open(own_shop)
+
+
+def test_a_classifier_that_is_a_language_model_thinks_while_the_question_is_searched(own_shop, monkeypatch):
+    assert open_program(own_shop).tuning().glimpse == 1
+    monkeypatch.setenv("RAGC_MODELS__DECIDE", "openai/any")
+    assert open_program(own_shop).tuning().glimpse == 0
+
+
+def test_every_knob_and_decision_is_found_the_day_it_is_written_and_no_text():
+    found = {d.name: d for d in find_dimensions(Small())}
+    assert {"fresh", "judge.relevance:relevant", "classifier.route:base_product"} <= found.keys()
+    assert "classifier.route:route=complex" in found and not any("missing" in name for name in found)
+    cuts = [d for name, d in found.items() if name.startswith("grade:quality")]
+    assert [d.name for d in cuts] == ["grade:quality>1", "grade:quality>2"]
+    assert 0 < cuts[0].low < 0.5 < cuts[0].high < cuts[1].low < 1.5 < cuts[1].high < 2
+
+
+@given(st.data())
+def test_what_is_applied_is_what_is_read_and_a_name_the_program_does_not_have_is_passed_over(data):
+    program = Small()
+    before = read_setting(program)
+    apply_setting(program, before)
+    assert read_setting(program) == before
+    setting = {
+        d.name: data.draw(st.integers(int(d.low), int(d.high)) if d.integral else st.floats(d.low, d.high))
+        for d in find_dimensions(program)
+    }
+    apply_setting(program, {**setting, "gone.knob": 3.0})
+    assert {name: pytest.approx(value) for name, value in setting.items()} == read_setting(program)
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=3, max_size=3), st.floats(0.02, 0.98), st.floats(1.02, 1.98))
+def test_a_score_is_decoded_as_dspy_decodes_it(shares, first, second):
+    program = Small()
+    apply_setting(program, {"grade:quality>1": first, "grade:quality>2": second})
+    found = [share / sum(shares) for share in shares]
+    client = Client({"quality": {"probabilities": dict(enumerate(found)), "confidence": 0.5}})
+    theirs = program.grade(lm=client, text="t").quality
+    worded = Client({"quality": {"probabilities": {str(n): p for n, p in enumerate(found)}, "confidence": 0.5}})
+    evidence, same = (
+        RequestCache().ask_many("grade", program.grade, one, [{"text": "t"}])[0] for one in (client, worded)
+    )
+    assert json.loads(json.dumps(evidence)) == evidence == same
+    ours = decode(evidence, program.grade.fields)["quality"]
+    assert (ours.value, ours.level) == (pytest.approx(theirs.value), theirs.level)
+
+
+@pytest.mark.parametrize("prompt", [s for s in PROMPTS if s is not dspy.Signature], ids=lambda s: s.__name__)
+def test_every_prompt_shows_a_good_output_and_a_bad_one_in_a_few_words(prompt):
+    shown = prompt.instructions
+    assert ("Good" in shown and "Bad" in shown) or ("Which plan do you mean" in shown and "Never" in shown)
+    assert len(shown.split()) < 130

@@ -1,0 +1,99 @@
+"""The program as its users meet it: asked, awaited, streamed, copied, evaluated by DSPy."""
+
+import asyncio
+
+import dspy
+import pytest
+
+from program import Outcome, open_program
+from program.errors import QuestionError
+from program.loop.rag import find_foreign_language
+
+QUESTION = "How much water does the Merle kettle hold?"
+
+
+@pytest.fixture(scope="module")
+def rag(shop):
+    return open_program(shop)
+
+
+def test_a_question_is_answered_from_the_documents_with_a_citation(rag):
+    answer = rag(QUESTION)
+    assert answer.outcome is Outcome.ANSWERED
+    assert "1.7 litres" in answer.text
+    assert "product/kettles.md#capacity" in [c.id for c in answer.citations]
+    assert answer.usage.calls >= 1
+    assert answer.trace.steps
+
+
+@pytest.mark.parametrize("question", ["", "   \n", "x" * 100_000, "Wie viel Wasser passt in den großen Kessel hinein?"])
+def test_what_cannot_be_asked_is_refused_with_the_way_out(rag, question):
+    with pytest.raises(QuestionError):
+        rag(question)
+
+
+@pytest.mark.parametrize("question", [None, "", 7, b"How much?", ["How much?"]])
+def test_what_is_no_text_is_refused_however_it_is_asked(rag, question):
+    async def streamed():
+        return [event async for event in rag.stream(question)]
+
+    for ask in (lambda: rag(question), lambda: asyncio.run(rag.aask(question)), lambda: asyncio.run(streamed())):
+        with pytest.raises(QuestionError, match="Ask something in a sentence"):
+            ask()
+
+
+def test_dspy_can_evaluate_and_copy_it(rag):
+    examples = [dspy.Example(question=QUESTION, fact="1.7 litres").with_inputs("question")]
+    evaluate = dspy.Evaluate(devset=examples, metric=lambda e, a, trace=None: e.fact in a.text, num_threads=1)
+    assert evaluate(rag).score == 100.0
+    copy = rag.deepcopy()
+    copy.policy.turn(k=2)
+    assert rag.tuning().k != 2
+    assert copy(QUESTION).text
+
+
+def test_dspy_sees_the_trace_of_its_predictors(rag):
+    with dspy.context(trace=[]):
+        rag(QUESTION)
+        called = {id(predictor) for predictor, _, _ in dspy.settings.trace}
+    assert id(rag.generator.answer) in called
+    assert id(rag.classifier.route) in called
+
+
+def test_plain_rag_shares_the_library_and_judges_nothing(rag):
+    answer = rag.plain()(QUESTION)
+    assert answer.usage.decisions == 0
+    assert answer.usage.searches == 1
+
+
+def test_evidence_out_of_date_is_followed_by_one_search_of_what_is_newer(shop):
+    program = open_program(shop)
+    program.policy.turn(fresh_above=1.0, generate_above=0.0)
+    answer = program("How many days do I have to ask for my money back?")
+    assert answer.trace.path.count("search newer(1)") == 1
+    assert "billing/refunds-2024.md#money-back" in answer.found
+    assert "billing/refunds-2024.md#money-back" not in answer.retrieved
+    assert "billing/refunds.md#money-back" in answer.retrieved
+
+
+def test_only_an_embedded_decider_vouches_for_a_draft_not_a_language_model_that_runs_here(shop):
+    rag = open_program(shop)
+    assert rag.vouches
+    rag.grounder.responsive.lm = dspy.LM("local/instant", cache=False)
+    assert not rag.vouches
+
+
+@pytest.mark.parametrize(
+    ("question", "language"),
+    [
+        ("Wie bekomme ich mein Geld zurück nach 15 Tagen?", "de"),
+        ("Combien coûte l'abonnement Pro par mois ?", "fr"),
+        ("¿Cuándo abren?", "es"),
+        ("Posso annullare in qualsiasi momento?", "it"),
+        ("Hoeveel kost het?", "nl"),
+        ("返金はいつですか", "ja"),
+        *dict.fromkeys(["how much cost pro plan per month pls", "SSO?", "12 * 12", "refnd plz, parcel brokn", "?"], "").items(),
+    ],
+)  # fmt: skip
+def test_another_language_is_named_and_terse_or_misspelt_english_passes(question, language):
+    assert find_foreign_language(question) == language

@@ -1,0 +1,120 @@
+"""A project from a stranger: its `ragc.toml` reads nothing outside its folder, and no key is written anywhere."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from program import open_program
+from program.errors import RagcError, SettingsError
+from program.loop.drivers import run
+from program.models.catalog import open_models
+from program.models.language.transport import key_variable
+from program.project import Project
+from program.settings import FILE, ModelSettings
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
+
+fuzz = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SECRET = "sk-never-to-be-seen-0123456789"
+scraps = st.sampled_from(
+    'name = "x"|[models]|decide = 3|write = "openai/x"|[knowledge.a]|path = "k"|path = "../.."|[provider.model."o/x"]|'
+    'api_base = "file:///x"|kind = "tables"|url = "sqlite:////etc/passwd"|asks = "x"|[budget]|max_seconds = -1|[[x]]|"'.split(
+        "|"
+    )
+)
+
+
+def project(folder, knowledge, extra=""):
+    folder.mkdir(exist_ok=True)
+    (folder / FILE).write_text(f'name = "x"\n{extra}\n[knowledge.a]\n{knowledge}\n', encoding="utf-8")
+    return Project.open(folder)
+
+
+@pytest.mark.parametrize(
+    "knowledge",
+    [
+        'path = "/etc"',
+        'path = "../outside"',
+        'path = "inside/../../outside"',
+        'path = "link"',
+        'kind = "tables"\nurl = "sqlite:////etc/passwd"',
+        'kind = "tables"\nurl = "sqlite:///../outside/x.db"',
+        'kind = "tables"\nurl = "sqlite+pysqlite:////etc/passwd"',
+    ],
+)
+def test_knowledge_outside_the_folder_is_refused(tmp_path, knowledge):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "link").symlink_to(tmp_path / "outside")
+    with pytest.raises(SettingsError, match="outside the project's folder"):
+        project(tmp_path / "x", knowledge)
+
+
+def test_labelled_questions_outside_the_folder_are_refused(tmp_path):
+    with pytest.raises(SettingsError, match="outside"):
+        project(tmp_path / "x", 'path = "k"', '[labelled]\npath = "/etc/passwd"')
+
+
+@pytest.mark.parametrize("role", ["embed", "rerank"])
+@pytest.mark.parametrize("name", ["/etc", "../outside", "link"])
+def test_a_folder_of_a_model_outside_the_folder_is_refused(tmp_path, role, name, monkeypatch):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "link").symlink_to(tmp_path / "outside")
+    monkeypatch.chdir(tmp_path / "x")
+    with pytest.raises(SettingsError, match=f"models.{role} is at .*outside the project's folder"):
+        project(tmp_path / "x", 'path = "k"', f'[models]\n{role} = "{name}"')
+    (tmp_path / "x" / "own").mkdir()
+    for inside in ("own", str(tmp_path / "x" / "own"), "sentence-transformers/all-MiniLM-L6-v2"):
+        assert project(tmp_path / "x", 'path = "k"', f'[models]\n{role} = "{inside}"').name == "x"
+
+
+def test_what_the_environment_allows_is_read(tmp_path, monkeypatch):
+    (tmp_path / "outside").mkdir()
+    monkeypatch.setenv("RAGC_ALLOW", str(tmp_path / "outside"))
+    assert project(tmp_path / "x", 'path = "../outside"').name == "x"
+
+
+def test_a_link_among_the_documents_that_leads_outside_is_not_followed(own_shop, tmp_path):
+    (tmp_path / "secret.md").write_text("# Secret\nThe vault code is 4711.\n", encoding="utf-8")
+    (own_shop / "knowledge" / "product" / "secret.md").symlink_to(tmp_path / "secret.md")
+    rag = open_program(own_shop)
+    assert not [p for p in rag.runtime.library.passages() if "4711" in p.text]
+
+
+@pytest.mark.parametrize("name", ["vllm/x", "petals/x", "custom/x", "local/y", ""])
+def test_a_model_that_would_run_here_or_is_unknown_cannot_be_named(name):
+    with pytest.raises(RagcError):
+        open_models(ModelSettings(write=name))
+
+
+def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, caplog, capfd):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    faults = {"rate_limited": 0.2, "server_error": 0.1, "unauthorized": 0.2, "wrong_type": 0.1, "cut_body": 0.1}
+    with serve(Script(faults, seed=3), obliging) as provider:
+        monkeypatch.setenv(key_variable(provider.url), SECRET)
+        text = (own_shop / FILE).read_text()
+        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nretries = 0\nfallback = false\n'
+        (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
+        rag = open_program(own_shop)
+        answers = [run(question, rag) for question in ("How much water does the Merle hold?", "What is a refund?")]
+        provider.stop()
+        answers.append(rag("Does it come in green?"))
+        assert f"Bearer {SECRET}" in provider.authorizations
+    shown = json.dumps([a.as_dict() for a in answers]) + repr(answers) + repr(rag.dump_state()) + caplog.text
+    shown += "".join(capfd.readouterr())
+    files = [path for path in own_shop.rglob("*") if path.is_file()]
+    assert SECRET not in shown and "failed" in shown
+    assert files and not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@fuzz
+@given(st.lists(scraps, max_size=10).map("\n".join) | st.text(max_size=200))
+def test_any_settings_file_opens_or_is_a_ragc_error(tmp_path, text):
+    (tmp_path / FILE).write_text(text, encoding="utf-8", errors="replace")
+    try:
+        Project.open(tmp_path)
+    except RagcError as error:
+        assert error.what
