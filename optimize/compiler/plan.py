@@ -12,7 +12,7 @@ from optimize.compiler.candidates import Candidates, find_candidates
 from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.instructions import Proposer
 from optimize.compiler.publish import read_ancestors
-from optimize.compiler.record import Entry, compiler_digest, fingerprint, key_of, source_digest
+from optimize.compiler.record import Entry, compiler_digest, fingerprint, key_of
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import group_topics, split_topics
 from optimize.compiler.search import Session
@@ -124,7 +124,6 @@ def open_compile(
         what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
         raise DataError(what, mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    _keep_heads(first, project)
     return Opened(project, parts, seed, origin, first, parent, inherit(first, parent), doubts)
 
 
@@ -248,11 +247,3 @@ def read_plan(session: Session, opened: Opened, study: Study) -> Plan:
     ]
     candidates.equip_arms(arms)
     return Plan(candidates, arms, noted.value["firsts"])
-
-
-def _keep_heads(program: AgenticRAG, project: Project) -> None:
-    """Have the embedded deciders keep what they fit in the project, for every process that runs the same code."""
-    for _, predictor in program.named_predictors():
-        for model in clients_of(program, predictor, {}):
-            if hasattr(model, "remember_in"):
-                model.remember_in(project.private, source_digest())

@@ -29,8 +29,7 @@ from program.loop.policy import Tuning
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, Steps, search_arguments
 from program.loop.steps import steps
-from program.models.cascade import is_settled
-from program.models.catalog import LOCAL, price_call
+from program.models.catalog import LOCAL, is_settled, price_call
 from program.models.embedded.writer import WriterEngine
 from program.models.language.adapter import use_adapter
 from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
