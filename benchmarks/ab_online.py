@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from optimize.abtest.arm_statistics import MISMATCH, merge_rows
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
-from program.serve.experiment_store import ArmDesign, Assignment, Design, ExposureLog, read_rows
+from program.serve.experiment_store import ArmDesign, Assignment, Design, ExposureLog, read_exposures
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05
@@ -199,7 +199,7 @@ def logs(n: int) -> list[Figure]:
             log.append("outcome", request=f"t{i}", values={"resolved": 1.0})
         written = (time.process_time() - began) / n * 1e6
         began = time.process_time()
-        units = len(merge_rows(design, read_rows(log.path)).units)
+        units = len(merge_rows(design, read_exposures(log.path)).units)
         merged = time.process_time() - began
     return [
         figure("logging: microseconds of processor an answer", written, "reported", n),

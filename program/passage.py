@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 """How much a document's word counts; a document that does not say is `reviewed`."""
@@ -175,6 +175,12 @@ class Source(Protocol):
 def drop_repeats(passages: Sequence[Passage]) -> list[Passage]:
     """Return the passages in order, the first of each id."""
     return list({p.id: p for p in reversed(passages)}.values())[::-1]
+
+
+def decode_passage(values: Mapping[str, Any]) -> Passage:
+    """Return the passage that was written as JSON, its date as in 2026-03-01."""
+    as_of = values.get("as_of")
+    return Passage(**{**values, "as_of": date.fromisoformat(as_of) if as_of else None})
 
 
 def embedding_text(passage: Passage) -> str:

@@ -99,7 +99,7 @@ def _digest_key(key: str) -> bytes:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that a reader sees the old bytes or the new ones, also after a power cut."""
+    """Write a small file that a reader sees old or new, also after a power cut."""
     aside = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")
     with aside.open("wb") as file:
         file.write(content)

@@ -43,7 +43,7 @@ from program.serve.experiment_store import (
     experiment_folder,
     log_files,
     read_design,
-    read_rows,
+    read_exposures,
     read_state,
 )
 from program.settings import artifacts_root
@@ -202,7 +202,7 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
     if missing := [str(place) for place in logs if not Path(place).is_dir()]:
         raise ExperimentError(f"{', '.join(missing)} is not a folder.", "Name folders of exposures-*.jsonl files.")
     files = [path for place in (folder, *map(Path, logs)) for path in log_files(place)]
-    merged = merge_rows(design, chain.from_iterable(map(read_rows, files)))
+    merged = merge_rows(design, chain.from_iterable(map(read_exposures, files)))
     sizes, guards = compare_sizes(design, merged), tuple(check_guards(design, merged))
     state = read_state(folder)
     if state.running and (reason := _find_halt_reason(merged.accounting, sizes, guards)):

@@ -14,7 +14,7 @@ from optimize.evaluation.comparison import Comparison, compare_versions
 from optimize.registry.versions import hold_lock
 from program.errors import GateError, IntegrityError, VersionError
 from program.serve.manifest import verify_folder
-from program.serve.reference import VersionFolder, find_aliases, is_alias, read_alias, require_name, resolve
+from program.serve.reference import VersionFolder, is_alias, list_aliases, read_alias, require_name, resolve
 from program.settings import artifacts_root
 from program.storage import write_whole
 
@@ -77,7 +77,7 @@ def promote_version(
     require_alias(alias)
     verify_folder(found.path, found.digest)
     present = _read_present(base, found.name, alias)
-    if present is None and (require or expect is not None) and alias in find_aliases(base, found.name):
+    if present is None and (require or expect is not None) and alias in list_aliases(base, found.name):
         read_alias(base, found.name, alias)  # raises: it is broken, so there is nothing to compare with
     if expect is not None and (wanted := resolve(expect, base).version) != present:
         raise _explain_move(found.name, alias, present, wanted)

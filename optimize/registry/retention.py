@@ -63,7 +63,7 @@ def collect_garbage(
         reference.require_name(base, name)
     named = _find_references((base / EXPERIMENTS).rglob("*.json"), strict=True)
     found = []
-    for one in [name] if name else reference.find_names(base):
+    for one in [name] if name else reference.list_programs(base):
         with hold_lock(base, one):  # parents are read under the lock: a child may just have been published
             parents = _find_references(base.glob(f"*/versions/v*/{reference.MANIFEST}"), strict=False)
             retained = _decide_retention(base, one, keep, parents=parents, named=named)
@@ -89,7 +89,7 @@ def _decide_retention(base: Path, name: str, keep: int, *, parents: set[str], na
     reasons = dict.fromkeys(broken, "cannot be read")
     newest = sorted({reference.version_number(version) for version in digests})[-keep:]
     reasons |= {v: f"among the newest {keep}" for v in digests if reference.version_number(v) in newest}
-    for alias in reference.find_aliases(base, name):
+    for alias in reference.list_aliases(base, name):
         reasons.setdefault(reference.read_alias(base, name, alias)["version"], f"is {alias}")
         if before := version_before(name, alias, base):
             reasons.setdefault(before, f"{alias} would roll back to it")

@@ -126,10 +126,10 @@ def list_versions(name: str = "", root: Path | str | None = None) -> list[Listed
     if name:
         reference.require_name(base, name)
     found = []
-    for one in [name] if name else reference.find_names(base):
+    for one in [name] if name else reference.list_programs(base):
         pointing: dict[str, tuple[str, ...]] = {}
         lost = []
-        for alias in reference.find_aliases(base, one):
+        for alias in reference.list_aliases(base, one):
             try:
                 version = reference.read_alias(base, one, alias)["version"]
                 pointing[version] = (*pointing.get(version, ()), alias)
@@ -226,8 +226,8 @@ def verify_all(root: Path | str | None = None) -> list[Checked]:
     """Check every version and every alias; an alias of a lost version is a problem."""
     base = artifacts_root(root)
     found = []
-    for name in reference.find_names(base):
-        for selector in (*reference.find_versions(base, name), *reference.find_aliases(base, name)):
+    for name in reference.list_programs(base):
+        for selector in (*reference.find_versions(base, name), *reference.list_aliases(base, name)):
             try:
                 found.append(verify_version(f"{name}@{selector}", base))
             except VersionError as error:

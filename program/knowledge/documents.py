@@ -25,7 +25,7 @@ MAX_WALKS = 32  # questions whose walk is kept: the bases of a project are searc
 
 
 class HybridSearch:
-    """The search over an index that all bases of a project share. Safe from many threads."""
+    """The search over an index that a project's bases share. Safe from many threads."""
 
     def __init__(self, index: Index, embedder: Embedder) -> None:
         self.index = index
@@ -35,11 +35,12 @@ class HybridSearch:
         self._walks: OrderedDict[str, GraphScores] = OrderedDict()
 
     def find_candidates(self, query: str, depth: int, base: str, filters: Filters, graph: bool) -> list[Passage]:
-        """Return the `depth` nearest of a base, the `depth` best by BM25 and half as many by the graph, nearest first.
+        """Return the nearest of a base, the best by BM25 and by the graph, nearest first.
 
-        `scores` holds `dense`, the cosine, `keyword`, BM25 with the document frequencies of the whole project, and
-        `graph` from a walk over the whole project, so that scores of different bases compare. Without `graph` its part
-        is left out, and what only it reaches. A blank query finds nothing.
+        There are `depth` of the first two each, and half as many by the graph. `scores` holds `dense`, the cosine,
+        `keyword`, BM25 with the document frequencies of the whole project, and `graph` from a walk over the whole
+        project, so that scores of different bases compare. Without `graph` its part is left out, and what only it
+        reaches. A blank query finds nothing.
         """
         if depth <= 0 or not query.strip():
             return []
@@ -74,7 +75,7 @@ class HybridSearch:
         return passage.rescored(cosine, method, parts, walk.explain_way(row, self._titles))
 
     def _walk_graph(self, query: str, vector: NDArray[np.float32]) -> GraphScores:
-        """Return the graph's scores for a question, from what text search finds in all bases."""
+        """Return the graph's scores, from what text search finds in all bases."""
         with self._lock:
             if query in self._walks:
                 self._walks.move_to_end(query)
@@ -88,7 +89,7 @@ class HybridSearch:
         return found
 
     def _score_text(self, query: str, vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the default fusion of dense and keyword scores by passage, 0 beyond the DEPTH best of each."""
+        """Return the default fusion by passage, 0 beyond the DEPTH best of each part."""
         index = self.index
         cosine = dict(index.vectors.search(vector, DEPTH))
         rest = [row for row, _ in index.lexical.search(query, DEPTH) if row not in cosine]
@@ -105,7 +106,7 @@ class HybridSearch:
 
 
 class Documents:
-    """One base of documents or saved web pages. Safe from many threads; it never changes once made."""
+    """One base of documents or saved web pages. Safe from many threads."""
 
     def __init__(self, card: SourceCard, search: HybridSearch) -> None:
         search.index.selection.base_rows(card.name)  # an unindexed base is named now, not at the first question
@@ -124,7 +125,7 @@ class Documents:
         return self.hybrid.find_candidates(query, depth, self.name, filters, graph)
 
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """Return the best `k` by the default fusion; for a base of kind `graph`, by the graph above all."""
+        """Return the best `k` by the strategy `auto`, or `graph` for that kind of base."""
         weight, graph = STRATEGIES["graph" if self.card.kind == "graph" else "auto"]
         return fuse(self.candidates(query, max(k, DEPTH) if k > 0 else 0, filters), weight, k, graph=graph)
 

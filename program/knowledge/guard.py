@@ -35,10 +35,9 @@ class FetchedFile:
 class Guard:
     """Requests over one client; safe from many threads.
 
-    Unless `allow_private`, every address that a host resolves to must be public, and the connection goes to
-    the address that was checked, so that a second look-up cannot name another. `seconds` bounds a request as a
-    whole, `megabytes` its unpacked reply. `who` is named in the errors: no address or header is, as either may hold
-    a key.
+    Unless `allow_private`, every address that a host resolves to must be public, and the connection goes to the
+    address that was checked, so that a second look-up cannot name another. `seconds` bounds a request as a whole,
+    `megabytes` its unpacked reply. `who` is named in the errors: no address or header is, as either may hold a key.
     """
 
     def __init__(self, who: str, seconds: float, megabytes: float, allow_private: bool = False) -> None:
@@ -57,7 +56,7 @@ class Guard:
     def fetch(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: Any = None
     ) -> FetchedFile:
-        """Return the reply to a request. Raises `KnowledgeError` when there is none, or none that may be had."""
+        """Return the reply to a request. Raises `KnowledgeError` without one."""
         until = time.monotonic() + self.seconds
         content = bytearray()
         try:
@@ -104,7 +103,7 @@ class Guard:
 
 
 class _CheckedTransport(httpx.BaseTransport):
-    """A transport that looks a host up, checks its addresses, and connects to just those."""
+    """A transport that checks a host's addresses, and connects to just those."""
 
     def __init__(self, allow_private: bool) -> None:
         self.allow_private = allow_private
@@ -145,7 +144,7 @@ class _CheckedTransport(httpx.BaseTransport):
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an IP address belongs to the public internet, whatever other address it wraps."""
+    """Tell whether an IP address is public, whatever other address it wraps."""
     found: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         if found.sixtofour or found.teredo:

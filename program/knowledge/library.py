@@ -7,7 +7,6 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from datetime import date
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -23,7 +22,7 @@ from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import ArrayVectors
 from program.knowledge.ingest.folder import BaseSpec
 from program.models.embedded.encoder import Embedder, shared_embedder
-from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats
+from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.project import Project
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
 from program.storage import DiskCache
@@ -75,17 +74,17 @@ class Library:
         settings: IndexSettings = IndexSettings(),
         reranker: Reranker | None = None,
     ) -> Library:
-        """Return the library of bases indexed in `folder`, and of `extra` sources made elsewhere.
+        """Return the library of bases indexed in `folder`.
 
-        A `reranker` reads the best of each document base together with the question. Without bases no index is needed.
-        Raises `KnowledgeError` when a base is not in the index, or the index is absent, damaged, or made with another
-        embedder.
+        `extra` are sources made elsewhere. A `reranker` reads the best of each document base together with the
+        question. Without bases no index is needed. Raises `KnowledgeError` when a base is not in the index, or the
+        index is absent, damaged, or made with another embedder.
         """
         index = open_index(folder, embedder, settings) if bases else None
         return cls([b.card() for b in bases], index, embedder, extra, reranker)
 
     def remember_in(self, folder: Path) -> None:
-        """Keep what searches find in a file there, too, so that another process need not search again."""
+        """Keep candidates in a file there, too, for other processes."""
         self._cache = DiskCache(folder / "searched.sqlite", MAX_BYTES)
 
     @property
@@ -99,11 +98,11 @@ class Library:
         return self.index.index_digest if self.index else _NOTHING
 
     def content_digest(self, name: str) -> str:
-        """Return a digest of what a search of that source can bring; empty when it may change unseen."""
+        """Return a digest of a source's content; empty when it may change unseen."""
         return self.index_digest if name in self._indexed else str(getattr(self.sources.get(name), "digest", ""))
 
     def searches_here(self, sources: Sequence[str]) -> bool:
-        """Tell whether these sources are arrays in this process: no search of them waits for anything."""
+        """Tell whether these sources are arrays in this process, which nothing waits for."""
         arrays = self.index is not None and isinstance(self.index.vectors, ArrayVectors)
         return arrays and self._indexed.issuperset(sources)
 
@@ -112,7 +111,7 @@ class Library:
         return [source.describe() for source in self.sources.values()]
 
     def passages(self) -> list[Passage]:
-        """Return every passage of the document bases, unscored, in order of base and file."""
+        """Return every passage of the document bases, in order of base and file."""
         return list(self.index.passages) if self.index else []
 
     def candidates(
@@ -125,7 +124,7 @@ class Library:
         *,
         failed: ReportFailure | None = None,
     ) -> list[Passage]:
-        """Return the pooled candidates of the named sources (None: of all), with their part scores, no id twice.
+        """Return the pooled candidates of the named sources (None: of all), no id twice.
 
         The query is embedded once, and the graph walked once (or not at all), however many sources are searched. A
         source that fails is left out, and `failed` told of it; when every one fails, the first one's `KnowledgeError`
@@ -180,7 +179,7 @@ class Library:
         return fuse(pooled, weight, k, method, rrf_k, graph)
 
     def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
-        """Return a source's candidates, from memory or the file where all that it holds stays as it is."""
+        """Return a source's candidates, kept ones where its content cannot change."""
         source = self.sources[name]
         indexed = name in self._indexed
         digest = self.index_digest if indexed else str(getattr(source, "loaded", ""))
@@ -212,7 +211,7 @@ class Library:
         kept = self._cache.get([text]).get(text) if self._cache else None
         try:
             return tuple(map(self._decode_passage, orjson.loads(kept))) if kept is not None else None
-        except (ValueError, TypeError, KeyError):  # a damaged entry is found anew
+        except (ValueError, TypeError, KeyError, AttributeError):  # a damaged entry is found anew
             return None
 
     def _write_pool(self, key: tuple[object, ...], pool: Sequence[Passage]) -> None:
@@ -220,7 +219,7 @@ class Library:
             self._cache.put({repr((_digest_code(), *key)): orjson.dumps([self._encode_passage(p) for p in pool])})
 
     def _encode_passage(self, passage: Passage) -> Any:
-        """Return what is kept of a passage: its id and scores where the index has it, else all."""
+        """Return a passage's id and scores where the index has it, else all."""
         scores = {name: float(score) for name, score in passage.scores.items()}
         if self.index and passage.id in self.index.rows:
             return [passage.id, float(passage.score), passage.method, scores, passage.reason]
@@ -231,7 +230,7 @@ class Library:
             if self.index is None:
                 raise KeyError(entry[0])
             return self.index.passages[self.index.rows[entry[0]]].rescored(*entry[1:])
-        return Passage(**{**entry, "as_of": date.fromisoformat(entry["as_of"]) if entry["as_of"] else None})
+        return decode_passage(entry)
 
 
 def open_bases(
@@ -241,7 +240,7 @@ def open_bases(
     embedder: Embedder | None = None,
     extra: Sequence[Source] = (),
 ) -> Library:
-    """Return the library of document bases indexed in `folder`, and of `extra`, under a project's settings."""
+    """Return the library of bases indexed in `folder`, under a project's settings."""
     models = project.settings.models
     reranker = Reranker(models.rerank) if models.rerank else None
     found = embedder or shared_embedder(models.embed)
@@ -249,9 +248,9 @@ def open_bases(
 
 
 def open_sources(project: Project, embedder: Embedder) -> list[Source]:
-    """Return every source that is no folder of files; a web base without a provider or its key is none.
+    """Return every source of a project that is no folder of files.
 
-    Raises `KnowledgeError` for one that cannot be opened.
+    A web base without a provider or its key is none. Raises `KnowledgeError` for one that cannot be opened.
     """
     found = [_open_source(project, name, base, embedder) for name, base in project.settings.knowledge.items()]
     return [source for source in found if source is not None]
@@ -275,7 +274,7 @@ def _open_source(project: Project, name: str, base: KnowledgeSettings, embedder:
 
 
 def _open_package(card: SourceCard, base: PackageSettings, embedder: Embedder) -> Source:
-    """Return the source of an installed package: its entry point is called as (card, options, embedder)."""
+    """Return the source that a package's entry point makes."""
     (point, *_) = entry_points(group=SOURCES, name=base.kind)
     package = point.dist.name if point.dist else point.value
     try:
@@ -295,7 +294,7 @@ def _open_package(card: SourceCard, base: PackageSettings, embedder: Embedder) -
 
 @lru_cache(maxsize=1)
 def _digest_code() -> str:
-    """Return a digest of this package's code: what other code found is not taken for what this would."""
+    """Return a digest of the package's code, whose results a file may keep."""
     found = hashlib.sha256()
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         found.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""The gate every SQL statement passes before it is run: one SELECT over known tables, allowed functions, a limit."""
+"""The check of every SQL statement before it is run: one SELECT over known tables, within limits."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _SETS = (exp.SetOperation, exp.Into, exp.Lock, exp.Command, exp.DDL, exp.DML, ex
 def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str) -> str:
     """Return the statement written afresh, limited to 200 rows, safe to run.
 
-    `columns` names the columns of each table. Raises `KnowledgeError` unless it is exactly one SELECT that reads only
-    these and calls only allowed functions. Recursive expressions, set operations and table functions are refused.
+    Raises `KnowledgeError` unless it is exactly one SELECT, without recursion or set operations, that reads only the
+    `columns` of these tables and calls only allowed functions.
     """
     if len(sql) > MOST_CHARACTERS:
         raise KnowledgeError(f"The SQL is longer than {MOST_CHARACTERS} characters.", _MEND)

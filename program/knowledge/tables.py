@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
@@ -32,6 +32,7 @@ _MOST_CHARACTERS = 1_000
 _TIES = 10
 _URL_MEND = "Write it as SQLAlchemy does, such as sqlite:///orders.db, and install its driver."
 _READ_ONLY = {
+    "sqlite": ("PRAGMA query_only = ON",),
     "postgresql": (
         "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
         f"SET statement_timeout = {int(SECONDS * 1000)}",
@@ -199,36 +200,26 @@ def _parse_url(place: str) -> URL:
 
 
 def _open_database(url: URL) -> Engine:
-    if url.get_backend_name() == "sqlite":
-        return _open_sqlite(Path(url.database or ""))
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        file = Path(url.database or "").resolve()
+        if not file.is_file():
+            raise KnowledgeError(f"There is no database file {file}.", "Correct its url in ragc.toml.")
+        url = make_url(f"sqlite:///file:{quote(file.as_posix())}?mode=ro&uri=true")
     try:
-        engine = create_engine(url, pool_pre_ping=True)
+        engine = create_engine(url, pool_pre_ping=True, poolclass=NullPool if backend == "sqlite" else None)
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise KnowledgeError(f"The database cannot be opened: {_first_line(error)}.", _URL_MEND) from error
-    commands = _READ_ONLY.get(url.get_backend_name(), ())
 
     @event.listens_for(engine, "connect")
     def set_read_only(driver: Any, _record: Any) -> None:
         cursor = driver.cursor()
-        for command in commands:
+        for command in _READ_ONLY.get(backend, ()):
             cursor.execute(command)
         cursor.close()
         driver.commit()  # else the settings are rolled back with the first transaction
 
     return engine
-
-
-def _open_sqlite(file: Path) -> Engine:
-    if not file.is_file():
-        raise KnowledgeError(f"There is no database file {file}.", "Correct its url in ragc.toml.")
-    uri = f"{file.resolve().as_uri()}?mode=ro"
-
-    def open_read_only() -> sqlite3.Connection:
-        connection = sqlite3.connect(uri, uri=True)
-        connection.execute("PRAGMA query_only = ON")
-        return connection
-
-    return create_engine("sqlite://", creator=open_read_only, poolclass=NullPool)
 
 
 def _first_line(error: Exception) -> str:

@@ -14,7 +14,6 @@ from program.errors import KnowledgeError
 
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9]\d{0,17})")
 _REAL = re.compile(r"[+-]?(?:0|[1-9]\d*)?\.\d+|[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d{1,3})?")
-COLUMNS_MOST = 200
 
 
 def load_folder(folder: Path, connection: Connection) -> None:
@@ -29,24 +28,15 @@ def load_folder(folder: Path, connection: Connection) -> None:
             f"The folder {folder} holds no CSV file.", "Put one .csv file a table there, or correct the path."
         )
     metadata = MetaData()
-    named: dict[str, Path] = {}
     for file in files:
         header, rows = read_csv_table(file)
-        name = _name_column(file.stem)
-        if name in named:
-            raise KnowledgeError(
-                f"{file.name} and {named[name].name} would both become the table {name}.", "Rename one of them."
-            )
-        named[name] = file
-        kinds = [_column_type([row[i] for row in rows]) for i in range(len(header))]
-        table = Table(name, metadata, *(Column(h, kind) for h, kind in zip(header, kinds, strict=True)))
+        types = [_column_type([row[i] for row in rows]) for i in range(len(header))]
+        table = Table(_name_column(file.stem), metadata, *map(Column, header, types))
         table.create(connection)
-        casts = [int if isinstance(k, Integer) else float if isinstance(k, Float) else str for k in kinds]
-        typed = [
-            {h: cast(cell) if cell else None for h, cast, cell in zip(header, casts, row, strict=True)} for row in rows
-        ]
+        casts = [type_.python_type for type_ in types]
+        typed = [[cast(cell) if cell else None for cast, cell in zip(casts, row, strict=True)] for row in rows]
         if typed:
-            connection.execute(table.insert(), typed)
+            connection.execute(table.insert(), [dict(zip(header, row, strict=True)) for row in typed])
 
 
 def read_csv_table(file: Path) -> tuple[list[str], list[list[str]]]:
@@ -55,18 +45,17 @@ def read_csv_table(file: Path) -> tuple[list[str], list[list[str]]]:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.reader(lines, strict=True)
             numbered = [(reader.line_num, [c.strip() for c in row]) for row in reader if any(c.strip() for c in row)]
-    except UnicodeDecodeError as error:
-        raise KnowledgeError(
-            f"{file.name} is not UTF-8 text (byte {error.start}).", "Save it again as CSV with UTF-8 encoding."
-        ) from error
-    except (csv.Error, OSError) as error:
-        raise KnowledgeError(
-            f"{file.name} cannot be read: {error}.", "Save it again as comma-separated CSV."
-        ) from error
+    except (csv.Error, OSError, UnicodeDecodeError) as error:
+        mend = "Save it again as comma-separated CSV with UTF-8 encoding."
+        raise KnowledgeError(f"{file.name} cannot be read: {error}.", mend) from error
     if not numbered:
         raise KnowledgeError(f"{file.name} is empty.", "Give it a header line with column names, or remove it.")
     header = [_name_column(cell) if cell else "" for cell in numbered[0][1]]
-    _check_header(file, header)
+    if "" in header or all(_REAL.fullmatch(name) for name in header):
+        raise KnowledgeError(f"{file.name} has a column without a name.", "Name every column in the first line.")
+    twice = next((name for i, name in enumerate(header) if name.lower() in map(str.lower, header[:i])), None)
+    if twice is not None:
+        raise KnowledgeError(f"{file.name} has two columns named {twice}.", "Give each column its own name.")
     for line, row in numbered[1:]:
         if len(row) != len(header):
             raise KnowledgeError(
@@ -74,18 +63,6 @@ def read_csv_table(file: Path) -> tuple[list[str], list[list[str]]]:
                 "Quote cells that hold a comma, and give every row as many cells as the header.",
             )
     return header, [row for _, row in numbered[1:]]
-
-
-def _check_header(file: Path, header: Sequence[str]) -> None:
-    if "" in header:
-        raise KnowledgeError(f"{file.name} has a column without a name.", "Name every column in the first line.")
-    if len(header) > COLUMNS_MOST:
-        raise KnowledgeError(f"{file.name} has more than {COLUMNS_MOST} columns.", "Split it into several files.")
-    twice = next((h for i, h in enumerate(header) if h.lower() in {e.lower() for e in header[:i]}), None)
-    if twice is not None:
-        raise KnowledgeError(f"{file.name} has two columns named {twice}.", "Give each column its own name.")
-    if all(_REAL.fullmatch(h) for h in header):
-        raise KnowledgeError(f"{file.name} has no header: its first line is all numbers.", "Put column names first.")
 
 
 def _name_column(text: str) -> str:

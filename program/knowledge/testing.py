@@ -1,7 +1,7 @@
 """The checks that every Source passes, for pytest: subclass `SourceConformance` and give it two fixtures.
 
-`source` is the source under test; `query` is a question that finds at least two of its passages. A subclass
-named `Test...` is then collected like any other test class. The traits are classes of their own.
+`source` is the source under test; `query` is a question that finds at least two of its passages. A subclass named
+`Test...` is then collected like any other test class. The traits are classes of their own.
 """
 
 from __future__ import annotations

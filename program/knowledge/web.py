@@ -36,10 +36,11 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True)
 class SearchProvider:
-    """How a search provider is asked; JSON pointers say where its reply has the results.
+    """How a search provider is asked, and where its reply has the results.
 
-    `path` stands under the provider's `url`, with `{query}` and `{k}` filled in; with a `body`, it is posted. `headers`
-    hold `{key}`, the value of the environment variable `key`. Where `may_lack_items`, a reply without them is empty.
+    `items`, `text` and `date` are JSON pointers. `path` stands under the provider's `url`, with `{query}` and `{k}`
+    filled in; with a `body`, it is posted. `headers` hold `{key}`, the value of the environment variable `key`. Where
+    `may_lack_items`, a reply without them is empty.
     """
 
     path: str
@@ -70,7 +71,7 @@ KEYS = {name: provider.key for name, provider in PROVIDERS.items() if provider.k
 
 
 class LiveSource(ABC):
-    """A source behind a network, its items scored like the passages of an index. Safe from many threads."""
+    """A source asked at question time, its items scored like an index's passages."""
 
     def __init__(self, card: SourceCard, embedder: Embedder) -> None:
         self.card = card
@@ -85,10 +86,10 @@ class LiveSource(ABC):
 
     @abstractmethod
     def fetch_passages(self, query: str) -> Sequence[Passage]:
-        """Return what the far end has for a query, unscored. Raises `KnowledgeError` when it cannot say."""
+        """Return what the far end has for a query, unscored, or raise `KnowledgeError`."""
 
     def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """Return what was found and passes the filters, nearest first, with the part scores of document passages."""
+        """Return what was found and passes the filters, nearest first."""
         if depth <= 0 or not query.strip():
             return []
         return rank_by_cosine([p for p in self.fetch_passages(query) if filters.admits(p)], query, self.embedder)[
@@ -106,8 +107,8 @@ class LiveSource(ABC):
 class JsonApi(LiveSource):
     """An HTTP service that answers a query with items, each a passage.
 
-    Raises `KnowledgeError` at once when a header names an environment variable that is not set, and at each
-    search when the service fails, answers with anything but JSON, or the pointers lead nowhere.
+    Raises `KnowledgeError` at once when a header names an environment variable that is not set, and at each search
+    when the service fails, answers with anything but JSON, or the pointers lead nowhere.
     """
 
     def __init__(self, card: SourceCard, settings: HttpSettings, embedder: Embedder) -> None:
@@ -154,7 +155,7 @@ class JsonApi(LiveSource):
 
 @dataclass(frozen=True, slots=True)
 class WebResult:
-    """One result: `text` is what the provider shows of the page, `as_of` the page's date when it tells one."""
+    """A page that a provider found, with its words and its date for it."""
 
     url: str
     title: str
@@ -163,7 +164,7 @@ class WebResult:
 
 
 class WebSearch(LiveSource):
-    """Web search through the provider that its settings name; the pages found are fetched, cut and scored.
+    """Web search through a provider; the pages found are fetched, cut and scored.
 
     A page that cannot be fetched stands with the provider's words for it; only a provider that fails raises.
     """
@@ -178,7 +179,7 @@ class WebSearch(LiveSource):
         self.pages = fetched if settings.fetch else None
 
     def fetch_passages(self, query: str) -> Sequence[Passage]:
-        """Return the best passages of each page found, dated by the provider or by the page."""
+        """Return the best passages of each page, dated by the provider or the page."""
         results = self._ask_provider(query)
         read: list[list[Passage]] = [[] for _ in results]
         if self.pages is not None and results:
@@ -219,7 +220,7 @@ class WebSearch(LiveSource):
         return results[:k]
 
     def _read_page(self, pages: Guard, result: WebResult, query: str) -> list[Passage]:
-        """Return the passages of a page that have most of the query's words; none when it cannot be read."""
+        """Return the passages of a page that have most of the query's words."""
         try:
             fetched = pages.fetch(result.url)
             if "html" not in fetched.kind:
@@ -250,7 +251,7 @@ def has_provider(settings: WebSettings) -> bool:
 
 
 def rank_by_cosine(passages: Sequence[Passage], query: str, embedder: Embedder) -> list[Passage]:
-    """Return the passages by cosine, each with `dense` and, among these passages, `keyword` scores."""
+    """Return the passages by cosine, with `dense` and (among these) `keyword` scores."""
     kept = drop_repeats(passages)
     if not kept:
         return []
@@ -265,7 +266,7 @@ def rank_by_cosine(passages: Sequence[Passage], query: str, embedder: Embedder) 
 
 
 def follow_pointer(document: Any, pointer: str) -> Any:
-    """Return what a JSON pointer (RFC 6901) leads to in a document; `_ABSENT` where it leads nowhere."""
+    """Return what a JSON pointer (RFC 6901) leads to, `_ABSENT` for nothing."""
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list):
@@ -276,7 +277,7 @@ def follow_pointer(document: Any, pointer: str) -> Any:
 
 
 def text_at(item: Any, pointer: str) -> str:
-    """Return what a pointer leads to as text, JSON where it is none; empty where there is nothing."""
+    """Return what a pointer leads to as text, or as JSON; empty for nothing."""
     value = follow_pointer(item, pointer)
     if value is _ABSENT or value is None:
         return ""
@@ -290,7 +291,7 @@ def _list_keys(value: Any) -> str:
 
 
 def _digest_id(name: str, *parts: str) -> str:
-    """Return `<base>/<digest>` of what tells an item from others: the same item has the same id every time."""
+    """Return `<base>/<digest>`: the same item has the same id every time."""
     return f"{name}/{hashlib.sha256(chr(0).join(parts).encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 

@@ -12,9 +12,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 Kind = Literal["integer", "real", "date", "text", "boolean"]
-DISTINCT_KEPT = 500
-LONGEST_VALUE = 120
-TABLES_READ = 100
+DISTINCT_KEPT, LONGEST_VALUE, TABLES_READ = 500, 120, 100
 _YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
 _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
@@ -43,9 +41,8 @@ def _split_name(name: str) -> tuple[str, ...]:
 class Column:
     """One column of a table or view.
 
-    `values` holds every distinct value of a text column that has at most 500 of them. `low` and `high` are the
-    extremes of a number or date column (dates as ISO text). `shapes` are regular expressions that every value of an
-    identifier column fits.
+    `values` are the distinct values of a text column with at most 500; `low` and `high` the extremes of a number or
+    date column (dates as ISO text); `shapes` are regular expressions that every value of an identifier column fits.
     """
 
     table: str
@@ -98,7 +95,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """A foreign key: `column` of the table holds values of `to_column` of `to_table`."""
+    """A `column` of a table that holds values of another table's column."""
 
     column: str
     to_table: str
@@ -107,11 +104,10 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """One table or view, its row count, and the tables it points at."""
+    """One table or view, and the tables it points at."""
 
     name: str
     columns: tuple[Column, ...]
-    rows: int
     foreign_keys: tuple[ForeignKey, ...] = ()
 
     @property
@@ -134,28 +130,14 @@ class Schema:
     dialect: str
 
     def table(self, name: str) -> TableSchema:
-        """Return the table of that name; `KeyError` when there is none."""
-        for table in self.tables:
-            if table.name == name:
-                return table
-        raise KeyError(name)
+        """Return the table of that name."""
+        return next(table for table in self.tables if table.name == name)
 
     def reachable_columns(self, table: TableSchema) -> Iterator[Column]:
         """Yield the columns of a table, then of the tables it points at, their keys left out."""
         yield from table.columns
         for key in table.foreign_keys:
             yield from (c for c in self.table(key.to_table).columns if c.name != key.to_column)
-
-    def describe(self) -> str:
-        """Write the schema card: one line a column, with its type, its values or its range."""
-        lines = []
-        for table in self.tables:
-            lines.append(f"{table.name} ({table.rows} rows)")
-            for c in table.columns:
-                shown = ", ".join(c.values[:20]) if c.values else "" if c.low is None else f"{c.low} to {c.high}"
-                lines.append(f"  {c.name} {c.kind}{' unique' if c.unique else ''}{': ' + shown if shown else ''}")
-            lines += [f"  {key.column} -> {key.to_table}.{key.to_column}" for key in table.foreign_keys]
-        return "\n".join(lines)
 
 
 def read_schema(connection: sa.Connection) -> Schema:
@@ -170,17 +152,16 @@ def read_schema(connection: sa.Connection) -> Schema:
         keys = tuple(
             ForeignKey(key["constrained_columns"][0], key["referred_table"], key["referred_columns"][0])
             for key in inspector.get_foreign_keys(name)
-            if len(key["constrained_columns"]) == 1
-            and len(key["referred_columns"]) == 1
-            and key["referred_table"] in names
+            if len(key["constrained_columns"]) == len(key["referred_columns"]) == 1
+            if key["referred_table"] in names and key["referred_table"] != name
         )
-        tables.append(TableSchema(name, columns, rows, tuple(k for k in keys if k.to_table != name)))
+        tables.append(TableSchema(name, columns, keys))
     dialect = {"postgresql": "postgres", "mssql": "tsql"}.get(connection.dialect.name, connection.dialect.name)
     return Schema(tuple(_with_implied_keys(table, tables) for table in tables), dialect)
 
 
 def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> TableSchema:
-    """Add the keys that column names imply, when none is declared (CSV files cannot)."""
+    """Add the keys that column names imply, when none is declared."""
     if table.foreign_keys:
         return table
     keys = tuple(
@@ -191,7 +172,7 @@ def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> Tab
         if other.name != table.name and mine.name == theirs.name and mine.kind == theirs.kind
         if theirs.unique and theirs.key and not mine.unique
     )
-    return TableSchema(table.name, table.columns, table.rows, keys)
+    return TableSchema(table.name, table.columns, keys)
 
 
 def _read_column(connection: sa.Connection, table: str, name: str, type_: Any, rows: int) -> Column:
@@ -211,7 +192,7 @@ def _read_column(connection: sa.Connection, table: str, name: str, type_: Any, r
     shapes: tuple[str, ...] = ()
     if kind == "text" and not isinstance(type_, sa.LargeBinary):
         kept = sa.select(column).distinct().select_from(source).where(column.is_not(None)).limit(DISTINCT_KEPT + 1)
-        sample = sorted(str(v) for v in connection.execute(kept).scalars())
+        sample = sorted(map(str, connection.execute(kept).scalars()))
         if sample and all(_ISO.fullmatch(v) for v in sample):
             kind = "date"
         elif sample and len(sample) <= 2 and {v.lower() for v in sample} <= _YES_NO:

@@ -159,7 +159,7 @@ def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[s
 
 
 def _loadable_range(name: str, low: float, high: float) -> tuple[float, float]:
-    """Return the range of valid values: those of a decision say only where a search looks."""
+    """Return the range of valid values, wider than where a search looks."""
     _, decision, output = name.partition(":")
     if not decision or LEVEL in output:  # cuts keep their order only within their own ranges
         return low, high

@@ -22,7 +22,7 @@ from program.serve.experiment_store import (
     Design,
     ExperimentState,
     ExposureLog,
-    pseudonymize,
+    pseudonymize_unit,
     read_design,
     read_state,
     read_unit_key,
@@ -183,9 +183,9 @@ class Experiment:
         return self._state
 
     def log_exposure(self, arm: ArmDesign, unit: str) -> str:
-        """Log that a unit is about to be answered; return the request's id, or "" when the disk fails."""
+        """Log an exposure and return its request's id; "" when the disk fails."""
         request = uuid4().hex
-        unit_hash = pseudonymize(self._key, self.design.id, unit)
+        unit_hash = pseudonymize_unit(self._key, self.design.id, unit)
         logged = self._write_row("exposure", unit=unit_hash, arm=arm.name, digest=arm.digest, request=request)
         return request if logged else ""
 

@@ -249,7 +249,7 @@ def read_unit_key() -> bytes:
     return key.encode()
 
 
-def pseudonymize(key: bytes, experiment: str, unit: str) -> str:
+def pseudonymize_unit(key: bytes, experiment: str, unit: str) -> str:
     """Return a unit's pseudonym in an experiment: 32 hexadecimal digits."""
     return hmac.digest(key, f"{experiment}\0{unit}".encode(errors="surrogatepass"), "sha256")[:16].hex()
 
@@ -298,7 +298,7 @@ def log_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(PATTERN))
 
 
-def read_rows(path: Path) -> Iterator[ExposureRow | None]:
+def read_exposures(path: Path) -> Iterator[ExposureRow | None]:
     """Yield the rows of a file; None for a line that is none (torn by a kill)."""
     with path.open("rb") as file:
         for line in file:

@@ -72,10 +72,10 @@ def open_latest(project: str | Path, *, point: str | None = None, progress: Adva
     Raises as `load`; `VersionError`, too, when a point is given for a project without a version.
     """
     from program.project import Project
-    from program.serve.reference import find_names
+    from program.serve.reference import list_programs
 
     opened = Project.open(project)
-    if opened.name in find_names(opened.artifacts):
+    if opened.name in list_programs(opened.artifacts):
         latest = f"{opened.name}@latest"
         return load(latest, artifacts=opened.artifacts, project=opened.folder, point=point, progress=progress)
     if point:
@@ -182,7 +182,7 @@ def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project
 
 
 def _check_prices(project: Project) -> None:
-    """Raise `BudgetError` where a cap on money cannot hold; warn where it is a default."""
+    """Raise `BudgetError` where a cap on money cannot hold; warn of a default."""
     from program.models.catalog import require_price
 
     settings = project.settings

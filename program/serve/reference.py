@@ -89,7 +89,7 @@ def parse_reference(given: str | Path) -> Reference:
     known = selector == LATEST or any(re.fullmatch(p, selector) for p in (VERSION, NUMBER, DIGEST))
     if not is_name(name) or name in RESERVED or not (known or is_alias(selector)):
         raise VersionError(
-            f"{_quote(text)} is not a reference to a version.",
+            f"{_quote_text(text)} is not a reference to a version.",
             "Write name@v7, name@v7-3fa9c1d2, name@sha256:..., name@production, name@latest or a folder.",
         )
     return Reference(name, selector)
@@ -107,7 +107,7 @@ def resolve(given: str | Path, root: Path | str | None = None) -> VersionFolder:
     folder = _find_sealed_folder(text)
     if text.startswith((".", "/")) or ("@" not in text and any(c in text for c in ("/", os.sep, ":"))):
         if folder is None:
-            what = f"{_quote(text)} is not the folder of a version: it holds no {MANIFEST}."
+            what = f"{_quote_text(text)} is not the folder of a version: it holds no {MANIFEST}."
             raise VersionError(what, "Name a folder such as artifacts/NAME/versions/v7-3fa9c1d2, or NAME@latest.")
         return _describe_folder(folder, base)
     try:
@@ -131,7 +131,7 @@ def resolve(given: str | Path, root: Path | str | None = None) -> VersionFolder:
     return found
 
 
-def find_names(root: Path) -> list[str]:
+def list_programs(root: Path) -> list[str]:
     """List the names that have versions below an artifacts folder, sorted."""
     return [n for n in _list_entries(root) if is_name(n) and n not in RESERVED and find_versions(root, n)]
 
@@ -142,7 +142,7 @@ def find_versions(root: Path, name: str) -> list[str]:
     return sorted(found, key=lambda version: (version_number(version), version))
 
 
-def find_aliases(root: Path, name: str) -> list[str]:
+def list_aliases(root: Path, name: str) -> list[str]:
     """List the aliases of a name, sorted."""
     stems = [f.removesuffix(".json") for f in _list_entries(root / name / "aliases") if f.endswith(".json")]
     return [alias for alias in stems if is_alias(alias)]
@@ -159,7 +159,7 @@ def read_alias(root: Path, name: str, alias: str) -> dict[str, str]:
 
     Raises `VersionError` when the name has no such alias, `IntegrityError` when its file is not one.
     """
-    if alias not in (known := find_aliases(root, name)):
+    if alias not in (known := list_aliases(root, name)):
         raise _explain_unknown(Reference(name, alias), [*known, *find_versions(root, name)])
     path = _require_no_link(root / name / "aliases" / f"{alias}.json", root)
     try:
@@ -179,7 +179,7 @@ def _find_fitting(reference: Reference, base: Path) -> list[str]:
     name, chosen = reference.name, reference.selector
     known = find_versions(base, name) if name in _list_entries(base) else []
     if not known:
-        names = find_names(base)
+        names = list_programs(base)
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names[-3:]
         raise VersionError.unknown_name(name, near, base)
     if is_alias(chosen):
@@ -198,7 +198,7 @@ def _find_fitting(reference: Reference, base: Path) -> list[str]:
         number = version_number(known[-1] if chosen == LATEST else chosen)
         fitting = [version for version in known if version_number(version) == number]
     if not fitting:
-        raise _explain_unknown(reference, [*find_aliases(base, name), *known])
+        raise _explain_unknown(reference, [*list_aliases(base, name), *known])
     return fitting
 
 
@@ -211,7 +211,7 @@ def _require_text(given: object) -> str:
     if isinstance(given, str | Path):
         return str(given)
     raise VersionError(
-        f"A version is named by text or a Path, not by {_quote(repr(given))[1:-1]}.",
+        f"A version is named by text or a Path, not by {_quote_text(repr(given))[1:-1]}.",
         "Write name@v7, name@production, name@latest or a folder.",
     )
 
@@ -254,5 +254,5 @@ def _list_entries(folder: Path) -> list[str]:
         return []
 
 
-def _quote(text: str) -> str:
+def _quote_text(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:80] + "...")

@@ -306,13 +306,13 @@ def test_an_alias_moves_only_to_a_version_that_is_detectably_better(own_shop, mo
 
     from optimize.cli.main import app
     from optimize.compiler.outcome import Compiled
-    from program.serve.reference import find_aliases
+    from program.serve.reference import list_aliases
 
     monkeypatch.setattr(Compiled, "improved", verdict)
     done = CliRunner().invoke(app, ["compile", str(own_shop), "--trials", "2", "--promote", "production", "--json"])
     assert done.exit_code == code
     assert json.loads(done.stdout)["promoted"] is verdict
-    assert find_aliases(own_shop / "artifacts", "shop") == (["production"] if verdict else [])
+    assert list_aliases(own_shop / "artifacts", "shop") == (["production"] if verdict else [])
 
 
 def test_what_cannot_be_an_alias_is_refused_before_anything_is_done(own_shop):

@@ -10,7 +10,7 @@ import pytest
 from optimize.abtest.online import report_experiment, start_experiment
 from optimize.cli.main import main
 from program.errors import ExperimentError, VersionError
-from program.serve.experiment_store import Assignment, ExposureLog, pseudonymize, read_design
+from program.serve.experiment_store import Assignment, ExposureLog, pseudonymize_unit, read_design
 from tests.experiments import KEY, NAME, begin, publish
 
 RATES = {"A": 0.5, "B": 0.5, "C": 0.5}
@@ -37,7 +37,7 @@ def serve(root, users, resolved=RATES, *, latency=None, recorded=None, key=KEY, 
     assignment, rng = Assignment(design.id, design.weights, design.include), random.Random(0)
     for n in range(first, first + users):
         arm = design.arms[assignment.arm(f"user-{n}")]
-        unit = pseudonymize(key.encode(), design.id, f"user-{n}")
+        unit = pseudonymize_unit(key.encode(), design.id, f"user-{n}")
         log.append("exposure", unit=unit, arm=arm.name, digest=arm.digest, request=f"r{n}")
         seconds = (latency or {}).get(arm.name, 1.0)
         log.append("measured", request=f"r{n}", trace=f"t{n}", values={"error": 0, "latency_s": seconds})

@@ -65,7 +65,7 @@ def test_a_hundred_kills_leave_no_partial_version_and_no_torn_alias(tmp_path):
             process.join(10)
             assert process.exitcode == -signal.SIGKILL, "it was at work until it was killed"
         assert all(checked.sound for checked in registry.verify_all(root))
-    assert {"name0", "name9"} <= set(reference.find_names(root))
+    assert {"name0", "name9"} <= set(reference.list_programs(root))
     for n in range(10):
         ref = publish(root, f"name{n}")
         assert registry.verify_version(ref, root).sound

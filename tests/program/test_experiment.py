@@ -12,7 +12,7 @@ import pytest
 from optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
 from program import Experiment
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_store import DESIGN, Assignment, log_files, read_rows
+from program.serve.experiment_store import DESIGN, Assignment, log_files, read_exposures
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -33,7 +33,7 @@ def folder(root):
 
 
 def rows(root, kind=""):
-    found = [row for path in log_files(folder(root)) for row in read_rows(path)]
+    found = [row for path in log_files(folder(root)) for row in read_exposures(path)]
     return [row for row in found if row["kind"] == kind or not kind]
 
 

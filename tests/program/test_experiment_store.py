@@ -18,8 +18,8 @@ from program.serve.experiment_store import (
     ExposureLog,
     draw_number,
     log_files,
-    pseudonymize,
-    read_rows,
+    pseudonymize_unit,
+    read_exposures,
 )
 from tests.experiments import KEY, NAME
 
@@ -76,7 +76,7 @@ def log(folder):
 
 
 def rows(folder):
-    return [row for path in log_files(folder) for row in read_rows(path)]
+    return [row for path in log_files(folder) for row in read_exposures(path)]
 
 
 def test_threads_of_a_process_write_whole_rows_to_one_file(tmp_path):
@@ -154,10 +154,10 @@ def test_lines_that_are_no_rows_are_counted_and_passed_over(tmp_path):
 
 def test_a_pseudonym_is_stable_within_an_experiment_and_unlinkable_beyond():
     key = KEY.encode()
-    assert pseudonymize(key, NAME, "ann") == pseudonymize(key, NAME, "ann")
+    assert pseudonymize_unit(key, NAME, "ann") == pseudonymize_unit(key, NAME, "ann")
     others = {
-        pseudonymize(key, NAME, "bob"),
-        pseudonymize(key, "exp-b", "ann"),
-        pseudonymize(b"another key", NAME, "ann"),
+        pseudonymize_unit(key, NAME, "bob"),
+        pseudonymize_unit(key, "exp-b", "ann"),
+        pseudonymize_unit(b"another key", NAME, "ann"),
     }
-    assert pseudonymize(key, NAME, "ann") not in others
+    assert pseudonymize_unit(key, NAME, "ann") not in others

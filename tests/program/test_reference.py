@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from program.errors import IntegrityError, VersionError
 from program.serve.manifest import seal_folder
-from program.serve.reference import Reference, find_names, is_name, name_from, parse_reference, resolve
+from program.serve.reference import Reference, is_name, list_programs, name_from, parse_reference, resolve
 from program.settings import artifacts_root
 
 
@@ -130,7 +130,7 @@ def test_links_are_refused_wherever_they_are(root, known, tmp_path):
             resolve(text, root)
     assert resolve("helpdesk@latest", root).version == known[10]
     (root / "shop/versions/.tmp-1").mkdir(parents=True)  # a first version that is still being written
-    assert "shop" not in find_names(root)
+    assert "shop" not in list_programs(root)
 
 
 def test_an_alias_of_a_changed_or_lost_version_is_an_error(root, known):

@@ -108,8 +108,8 @@ def index_project(
 ) -> IndexReport:
     """Index what changed in a project's document bases.
 
-    The engine `ray` embeds on so many workers (0: one a processor) of a Ray cluster, `local` in this process.
-    Raises `KnowledgeError` when a base is absent, empty or unreadable.
+    The engine `ray` embeds on so many workers (0: one a processor) of a Ray cluster, `local` in this process. Raises
+    `KnowledgeError` when a base is absent, empty or unreadable.
     """
     if engine not in ENGINES:
         raise SettingsError(f"There is no engine {engine!r}.", f"Use one of: {', '.join(ENGINES)}.")
@@ -169,11 +169,11 @@ def build_index(
     settings: IndexSettings = IndexSettings(),
     fan: Fan | None = None,
 ) -> IndexReport:
-    """Index every base into `folder` (a project's `.ragc/index`), unless nothing changed.
+    """Index every base into `folder`, unless nothing changed.
 
-    One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and texts that
-    were embedded are not embedded again; keywords and graph are made anew of all passages. `fan` computes vectors in
-    the embedder's place, elsewhere. Raises `KnowledgeError` for a base that is absent or empty.
+    One process indexes at a time; others wait. Files whose bytes are as they were are not parsed again, and texts
+    that were embedded are not embedded again; keywords and graph are made anew of all passages. `fan` computes
+    vectors in the embedder's place, elsewhere. Raises `KnowledgeError` for a base that is absent or empty.
     """
     from filelock import FileLock, Timeout
 
@@ -197,10 +197,10 @@ def build_index(
 
 
 def open_index(folder: str | Path, embedder: Embedder, settings: IndexSettings = IndexSettings()) -> Index:
-    """Return the last complete index of a project, its vectors put into the embedder's memory.
+    """Return the last complete index in `folder`.
 
-    Raises `KnowledgeError` when there is none, when it was made by another format or embedding model, when it
-    is damaged, or when the server does not hold it.
+    Its vectors are put into the embedder's memory. Raises `KnowledgeError` when there is none, when it was made by
+    another format or embedding model, when it is damaged, or when the server does not hold it.
     """
     place = Path(folder)
     for _ in range(3):  # an index may be removed between its being named and its being opened
@@ -298,7 +298,7 @@ def _write_generation(folder: Path, name: str, index: Index, lines: Sequence[str
 
 
 def _drop_old_generations(folder: Path, keep: set[str], qdrant_url: str) -> None:
-    """Remove all but the new one and the one before, which a reader may be just opening."""
+    """Remove all but the new one and the one before, which may be just opened."""
     for place in folder.glob("gen-*"):
         if place.name not in keep:
             if qdrant_url:
@@ -321,7 +321,7 @@ def _fill_server(place: Path, embedder: Embedder, settings: IndexSettings) -> bo
 
 
 def _ask_server(index: Index, name: str, settings: IndexSettings) -> Index:
-    """Return the index with its vectors, and past the bound its words, asked of the server."""
+    """Return the index with vectors (past the bound, words too) asked of the server."""
     held = QdrantVectors(connect_server(settings.qdrant_url), name, settings.qdrant_url)
     words = len(index.passages) > settings.server_above
     if not held.holds_rows(len(index.passages), words):

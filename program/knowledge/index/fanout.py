@@ -33,11 +33,11 @@ class _Worker:
 
 @contextmanager
 def embed_over_ray(make: Callable[[], Embedder], workers: int = 0) -> Iterator[Fan]:
-    """Yield a fan over `workers` processes (0: one a processor), each with its own `make()`.
+    """Yield a fan over `workers` processes, each with its own `make()`.
 
-    It joins the cluster that RAY_ADDRESS names, or starts one on this machine and ends it afterwards. Every
-    host needs this package and the model. Raises `KnowledgeError` when Ray is not installed, when a worker dies,
-    or when one has other weights than this process.
+    With 0 workers, one a processor. It joins the cluster that RAY_ADDRESS names, or starts one on this machine and
+    ends it afterwards. Every host needs this package and the model. Raises `KnowledgeError` when Ray is not
+    installed, when a worker dies, or when one has other weights than this process.
     """
     try:
         import ray

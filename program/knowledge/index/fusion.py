@@ -38,21 +38,21 @@ def fuse(
     rrf_k: int = RRF_K,
     graph: float = 0.0,
 ) -> list[Passage]:
-    """Return the best `k` passages, best first, ties by id, each with its `score` in [0, 1] and its `method`.
+    """Return the best `k` passages, best first, with `score` in [0, 1] and `method`.
 
-    `weight` in [0, 1] is the share of the dense part.
+    Ties are broken by id. `weight` in [0, 1] is the share of the dense part.
 
-    - convex: weight * dense + (1 - weight) * keyword, each min-max normalised over the passages given; a part
-      that a passage lacks counts as the lowest (Bruch et al. 2022, arXiv 2210.11934).
-    - rrf: weight / (rrf_k + rank) summed likewise over the parts a passage has, a keyword score of 0 being
-      none; at weight 0.5 the order of Cormack et al. 2009. Scaled so that first in both parts is 1.
+    - convex: weight * dense + (1 - weight) * keyword, each min-max normalised over the passages given; a part that a
+      passage lacks counts as the lowest (Bruch et al. 2022, arXiv 2210.11934).
+    - rrf: weight / (rrf_k + rank) summed likewise over the parts a passage has, a keyword score of 0 being none; at
+      weight 0.5 the order of Cormack et al. 2009. Scaled so that first in both parts is 1.
 
-    `graph` in [0, 1] is the share of the graph part, taken as it is, in a second convex sum with the above;
-    the sum is scaled to the highest score without it, so that other sources' passages compare as before. A
-    `rerank` part, where any passage has one, then counts one half, a missing one as 0.
+    `graph` in [0, 1] is the share of the graph part, taken as it is, in a second convex sum with the above; the sum
+    is scaled to the highest score without it, so that other sources' passages compare as before. A `rerank` part,
+    where any passage has one, then counts one half, a missing one as 0.
 
-    A passage with neither dense nor keyword part keeps its source's own score, clipped to [0, 1]. `method`
-    becomes `dense`, `keyword` or `both` by the parts above; `graph`, `sql` and `web` stay.
+    A passage with neither dense nor keyword part keeps its source's own score, clipped to [0, 1]. `method` becomes
+    `dense`, `keyword` or `both` by the parts above; `graph`, `sql` and `web` stay.
     """
     ranked = rank_positions(passages, weight, k, method, rrf_k, graph)
     return [passages[at].rescored(score, _method_of(passages[at])) for at, score in ranked]
@@ -103,7 +103,7 @@ def _blend_graph(scores: list[float], parts: Sequence[Mapping[str, float]], grap
 
 
 def _normalise(part: list[float | None], weight: float) -> list[float]:
-    """Return each value min-max normalised and multiplied by `weight`, a missing one taken as the lowest."""
+    """Return the values min-max normalised, times `weight`; a missing one is lowest."""
     values: list[float] = [v for v in part if v is not None]
     if not values:
         return [0.0] * len(part)
@@ -139,7 +139,7 @@ def _method_of(passage: Passage) -> str:
 
 
 class Reranker:
-    """A sentence-transformers cross-encoder by name or folder, loaded at the first question. Thread-safe."""
+    """A sentence-transformers cross-encoder, loaded at first use. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ _CODE = re.compile(r"\b(?:[A-Za-z]+_\w+|[a-z]+[A-Z]\w+|[A-Z]\w*\d\w*|[A-Z]{2,}[a
 
 
 class Graph:
-    """Passages, entities, and what joins them. Read-only once made: safe from many threads.
+    """Passages, entities, and what joins them. Safe from many threads.
 
     Sparse matrices, a row a passage, all float32:
 
@@ -63,9 +63,9 @@ class Graph:
     def from_passages(cls, passages: Sequence[Passage]) -> Graph:
         """Join these passages, rows as in the sequence."""
         texts = [embedding_text(p) for p in passages]
-        titled = [find_aliases(p.title) for p in passages]
-        stamped = [{name for value in p.attributes.values() for name in find_aliases(value)} for p in passages]
-        keys = sorted(find_shared_names(texts).union(*titled, *stamped))
+        titled = [_find_aliases(p.title) for p in passages]
+        stamped = [{name for value in p.attributes.values() for name in _find_aliases(value)} for p in passages]
+        keys = sorted(_find_shared_names(texts).union(*titled, *stamped))
         number = {name: n for n, name in enumerate(keys)}
         shape = (len(passages), len(keys))
         lexicon = Lexicon(keys)
@@ -73,28 +73,6 @@ class Graph:
         about = _share_titles(_to_matrix([{number[name]: w for name, w in row.items()} for row in titled], shape))
         stamps = _to_matrix([dict.fromkeys(sorted(number[name] for name in row), 1.0) for row in stamped], shape)
         return cls(keys, mentions, about, stamps, _link_passages(mentions, about))
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], names: Sequence[str]) -> Graph:
-        """Restore the graph that `arrays` and `names` were taken from; `ValueError` when they do not fit."""
-        from scipy.sparse import csr_array
-
-        passages, entities = int(arrays["passages"][0]), len(names)
-        made = []
-        for part in MATRICES:
-            data, indices, indptr = (arrays[f"{part}.{piece}"] for piece in ("data", "indices", "indptr"))
-            width = passages if part == "links" else entities
-            made.append(csr_array((data, indices, indptr), shape=(passages, width)))
-        return cls([tuple(name.split(" ")) for name in names], *made)
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the matrices as plain arrays."""
-        found: dict[str, NDArray[Any]] = {"passages": np.array([self.passages], np.int64)}
-        for part in MATRICES:
-            matrix = getattr(self, part)
-            pieces = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-            found |= {f"{part}.{piece}": values for piece, values in pieces.items()}
-        return found
 
     @property
     def passages(self) -> int:
@@ -113,12 +91,12 @@ class Graph:
 
     @cached_property
     def rarity(self) -> NDArray[np.float32]:
-        """By entity, in (0, 1]: log(1 + passages / passages that name it) over its highest value."""
+        """By entity, in (0, 1]: log(1 + passages / passages that name it), scaled."""
         return _rarity_of(self.mentions)
 
     @cached_property
     def sureness(self) -> NDArray[np.float32]:
-        """By entity, in [0, 1]: its rarity times the most that a passage is about it, 0 without any."""
+        """By entity, in [0, 1]: its rarity times the most that a passage is about it."""
         return np.asarray(self.rarity * self.about.max(axis=0).toarray().ravel(), np.float32)
 
     @cached_property
@@ -133,18 +111,18 @@ class Graph:
         return {part: getattr(self, part).tocsc() for part in MATRICES[:3]}
 
     def passages_of(self, entity: int, part: str) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the passages that `part` (a name of MATRICES) joins to an entity, and the values."""
+        """Return the passages that the matrix `part` joins to an entity, and its values."""
         return read_column(self.by_entity[part], entity)
 
     def entities_of(self, row: int, part: str) -> NDArray[np.int64]:
-        """Return the entities that `part` joins to a passage."""
+        """Return the entities that the matrix `part` joins to a passage."""
         matrix = getattr(self, part)
         found: NDArray[np.int64] = matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
         return found
 
 
 class Lexicon:
-    """Known names, found in texts whatever their case: the longest at each place. Read-only once made."""
+    """Known names, found in texts whatever their case: the longest at each place."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self._single = {name[0]: number for number, name in enumerate(keys) if len(name) == 1}
@@ -158,8 +136,8 @@ class Lexicon:
     def find_names(self, text: str) -> list[int]:
         """Return the numbers of the names in a text, in order.
 
-        The longest at each place, and again after a comma, `and` or a preposition inside it ("Kingston, Jamaica" names
-        Jamaica, too).
+        The longest at each place, and again after a comma, `and` or a preposition inside it ("Kingston, Jamaica"
+        names Jamaica, too).
         """
         words: list[str] = []
         parts = set()  # places where a part of a name may begin
@@ -182,11 +160,11 @@ class Lexicon:
         return found
 
 
-def find_aliases(title: str) -> dict[Key, float]:
-    """Return the names of what a title is about, each with how surely it means that, in (0, 1].
+def _find_aliases(title: str) -> dict[Key, float]:
+    """Return the names of what a title is about, each with its sureness in (0, 1].
 
-    The title; without what is in brackets; up to its first comma or colon, by the share of the words that this
-    is; without its article; and each heading of a breadcrumb `A > B`, the last being the passage's own.
+    The title; without what is in brackets; up to its first comma or colon, by the share of the words that this is;
+    without its article; and each heading of a breadcrumb `A > B`, the last being the passage's own.
     """
     found: dict[Key, float] = {}
     for depth, heading in enumerate(reversed(title.split(" > "))):
@@ -195,8 +173,8 @@ def find_aliases(title: str) -> dict[Key, float]:
     return found
 
 
-def find_shared_names(texts: Iterable[str]) -> set[Key]:
-    """Return the names that MIN_TEXTS texts hold; a single word only where no more texts write it small."""
+def _find_shared_names(texts: Iterable[str]) -> set[Key]:
+    """Return names in MIN_TEXTS texts, a word only if no more texts write it small."""
     held, small = Counter[Key](), Counter[Key]()
     for text in texts:
         tokens = _tokenise(text)
@@ -212,10 +190,10 @@ def read_column(matrix: Any, number: int) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _find_names(text: str, tokens: Sequence[tuple[str, str]]) -> set[Key]:
-    """Return capitalised spans, code identifiers, and terms set in bold, quotes or code.
+    """Return capitalised spans, code names, and terms in bold, quotes or code.
 
-    A single capitalised word that begins a sentence may be any word, and does not count; nor does a month or a day
-    of the week. What `and` or a preposition joins is one name and several.
+    A single capitalised word that begins a sentence may be any word, and does not count; nor does a month or a day of
+    the week. What `and` or a preposition joins is one name and several.
     """
     found = {_to_key(" ".join(match.groups(""))) for match in _DEFINED.finditer(text)}
     found |= {_to_key(match[0]) for match in _CODE.finditer(text)}
@@ -239,7 +217,7 @@ def _to_key(text: str) -> Key:
 
 @lru_cache(maxsize=20_000)
 def _heading_names(heading: str) -> tuple[tuple[Key, float], ...]:
-    """Return the names of one heading with their weights: a document's own stands above each of its passages."""
+    """Return the names of one heading with their weights."""
     bare = _BRACKETS.sub("", heading)
     whole = max(len(_to_key(bare)), 1)
     leads = [_to_key(bare.partition(",")[0]), _to_key(_LEAD.split(bare)[0])]
@@ -277,7 +255,7 @@ def _fold_word(word: str) -> str:
 
 
 def _capitalised_spans(tokens: Sequence[tuple[str, str]]) -> Iterator[tuple[Key, bool]]:
-    """Yield runs of capitalised words (of, the, de ... inside them), and whether each begins a sentence."""
+    """Yield runs of capitalised words, and whether each begins a sentence."""
     at, begins = 0, True
     while at < len(tokens):
         word = tokens[at][0]
@@ -299,7 +277,7 @@ def _capitalised_spans(tokens: Sequence[tuple[str, str]]) -> Iterator[tuple[Key,
 
 
 def _rarity_of(mentions: Any) -> NDArray[np.float32]:
-    """Return of each column, in (0, 1]: near 1 for a name in one passage, near 0 for one in all."""
+    """Return each column's rarity in (0, 1]: near 1 for a name in one passage."""
     passages = mentions.shape[0]
     count = np.maximum(np.asarray(mentions.sum(0)).ravel(), 1.0)
     return np.asarray(np.log1p(passages / count) / np.log1p(max(passages, 1)), np.float32)
@@ -316,7 +294,7 @@ def _to_matrix(rows: Sequence[dict[int, float]], shape: tuple[int, int]) -> Any:
 
 
 def _share_titles(matrix: Any) -> Any:
-    """Return each column scaled to sum to its highest value: passages of one title share what points to it."""
+    """Return each column scaled to sum to its highest value."""
     from scipy.sparse import csr_array, diags_array
 
     total, highest = np.asarray(matrix.sum(0)).ravel(), matrix.max(axis=0).toarray().ravel()
@@ -326,8 +304,8 @@ def _share_titles(matrix: Any) -> Any:
 def _link_passages(mentions: Any, about: Any) -> Any:
     """Return what joins two passages, by entity the square of its rarity.
 
-    One names what the other is about, each way; and NAME_SHARE over the number of passages for a name that they share.
-    Only the MAX_LINKS strongest of a passage are kept.
+    One names what the other is about, each way; and NAME_SHARE over the number of passages for a name that they
+    share. Only the MAX_LINKS strongest of a passage are kept.
     """
     from scipy.sparse import csr_array, diags_array
 

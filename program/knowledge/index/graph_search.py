@@ -1,9 +1,9 @@
 """How near each passage is to a question in the graph, and by which way, from sparse products alone.
 
 A walk: personalised PageRank (Haveliwala 2002) over the links, restarted at the passages best by text and at those
-about what the question names. And hops: from a good passage to one joined to it by an entity that the question
-does not name, weighed by how well the second passage meets what the first leaves open. A passage whose words repeat
-what the best one already meets is no second piece of evidence, and loses (Carbonell and Goldstein 1998).
+about what the question names. And hops: from a good passage to one joined to it by an entity that the question does
+not name, weighed by how well the second passage meets what the first leaves open. A passage whose words repeat what
+the best one already meets is no second piece of evidence, and loses (Carbonell and Goldstein 1998).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_WAY = 3  # passages in a way that is shown
 
 @dataclass(frozen=True, slots=True)
 class GraphScores:
-    """What the graph says of every passage for one question: `scores` in [0, 1], shape (passages,).
+    """What the graph says of every passage for one question: `scores` in [0, 1].
 
     `mass` is the walk's share. `named` and `stamped` give the entity of the question by which a passage is entered,
     `hops` the passage and the entity that a hop came by; `starts` were found by text.
@@ -62,7 +62,7 @@ class GraphScores:
     hops: Mapping[int, tuple[int, int]]
 
     def explain_way(self, row: int, titles: Sequence[str]) -> str:
-        """Return how a passage was reached: titles of passages, the entities between them in quotes.
+        """Return the way to a passage: titles, the entities between them in quotes.
 
         Empty when its text found it and nothing that the question names leads to it. `titles` are those of all
         passages.
@@ -81,7 +81,7 @@ class GraphScores:
         return "" if by_text or len(steps) == 1 else " > ".join(steps)
 
     def _find_previous(self, row: int) -> tuple[int, int] | None:
-        """Return the passage that most of a passage's score came from, and the rarest entity they share."""
+        """Return where most of a passage's score came from, and their rarest entity."""
         if row in self.hops:
             return self.hops[row]
         graph, links = self.graph, self.graph.links
@@ -99,11 +99,11 @@ class GraphScores:
 def score_passages(
     graph: Graph, keywords: Keywords, matrix: Floats, *, question: str, vector: Floats, text: Floats
 ) -> GraphScores:
-    """Return the graph's scores for a question, given by its words and its unit vector.
+    """Return the graph's scores for a question and its unit vector.
 
-    `matrix` holds the passages' vectors; `text` is the fused text score of every passage in [0, 1], 0 where text search
-    did not bring it. The walk and the hops count in full when the question names, rarely and unmistakably, what a
-    passage is about, and UNNAMED when it names nothing of the kind: then its text is the better guide.
+    `matrix` holds the passages' vectors; `text` is the fused text score of every passage in [0, 1], 0 where text
+    search did not bring it. The walk and the hops count in full when the question names, rarely and unmistakably,
+    what a passage is about, and UNNAMED when it names nothing of the kind: then its text is the better guide.
     """
     entities = list(dict.fromkeys(graph.lexicon.find_names(question)))
     stamped = {int(row): e for e in entities for row in graph.passages_of(e, "stamps")[0] if text[row] > 0}
@@ -130,7 +130,7 @@ def score_passages(
 
 
 def _find_topics(graph: Graph, entities: Sequence[int]) -> tuple[Floats, dict[int, int]]:
-    """Return what the question gives to each passage about what it names, and by which entity."""
+    """Return what the question's entities give to each passage about them, and which."""
     topics = np.zeros(graph.passages, np.float32)
     named: dict[int, int] = {}
     for entity in entities:
@@ -143,8 +143,8 @@ def _find_topics(graph: Graph, entities: Sequence[int]) -> tuple[Floats, dict[in
 def _measure_trust(graph: Graph, entities: Sequence[int], starts: Sequence[int]) -> float:
     """Return how far the graph is to be trusted, from UNNAMED to 1.
 
-    In full when the question names a rare thing that few passages are about, or such a thing joins the passage best by
-    text to another.
+    In full when the question names a rare thing that few passages are about, or such a thing joins the passage best
+    by text to another.
     """
     surest = _max_sureness(graph, entities)
     for row in starts:
@@ -167,7 +167,7 @@ def _walk_links(graph: Graph, restart: Floats) -> Floats:
 
 
 def _measure_repetition(words: Sequence[Word], first: int, passages: int) -> Floats:
-    """Return how much of what a question's words give to each passage, they give to `first`, too.
+    """Return how much of a question's words each passage shares with `first`.
 
     The most that they give to any is 1; `first` itself repeats nothing.
     """
@@ -183,7 +183,7 @@ def _measure_repetition(words: Sequence[Word], first: int, passages: int) -> Flo
 def _find_hops(
     graph: Graph, words: Sequence[Word], matrix: Floats, vector: Floats, base: Floats, named: frozenset[int]
 ) -> tuple[Floats, dict[int, tuple[int, int]]]:
-    """Return the best hop to each passage, the highest 1, and the passage and entity that it came by."""
+    """Return the best hop to each passage, the highest 1, and how it came."""
     best = np.zeros_like(base)
     hops: dict[int, tuple[int, int]] = {}
     for seed in _top_rows(base, HOPS):
@@ -205,7 +205,7 @@ def _find_hops(
 
 
 def _join_seed(graph: Graph, seed: int, named: frozenset[int]) -> tuple[Floats, NDArray[np.int64]]:
-    """Return how strongly an entity joins each passage to the seed, and which does; none that is `named`."""
+    """Return how strongly an entity, not `named`, joins each passage to the seed."""
     most = max(COMMON_SHARE * graph.passages, 10)
     joined = np.zeros(graph.passages, np.float32)
     by = np.zeros(graph.passages, np.int64)

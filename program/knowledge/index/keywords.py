@@ -6,7 +6,7 @@ import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ STOP_WORDS = frozenset(
 
 
 def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
-    """Return a text's words in order, lower case, stemmed or whole, with or without function words."""
+    """Return a text's words in order, lower case, stemmed, without function words."""
     found = WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
     return [_stem_word(w) if stem and not w.isdigit() else w for w in found if keep_stop_words or w not in STOP_WORDS]
 
@@ -65,23 +65,6 @@ class Keywords:
         weights.data *= np.array(list(idf.values()))[weights.indices]
         return cls(weights.tocsc(), idf, keep_stop_words, stem)
 
-    @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], terms: Sequence[str], keep_stop_words: bool, stem: bool
-    ) -> Keywords:
-        """Restore the index that `arrays` and `terms` were taken from."""
-        from scipy.sparse import csc_array
-
-        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-        matrix = csc_array(parts, shape=(int(arrays["texts"][0]), len(terms)))
-        return cls(matrix, terms, keep_stop_words, stem)
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the matrix as plain arrays: data, indices, indptr and the number of texts."""
-        matrix: Any = self.impacts
-        texts = np.array([matrix.shape[0]], np.int64)
-        return {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "texts": texts}
-
     def split_text(self, text: str) -> list[str]:
         """Return a text's terms, a query's as the texts' were."""
         return split_words(text, self.keep_stop_words, self.stem)
@@ -109,13 +92,13 @@ class ArrayKeywords:
         self._last: tuple[str | None, NDArray[np.float64]] = (None, np.zeros(0))
 
     def search(self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> Hits:
-        """Return the `k` best rows of a base (None: of all) that pass the filters and score above 0."""
+        """Return the `k` best rows of a base (None: of all) that score above 0."""
         scores = self._score_all(query)
         rows = self.selection.admitted_rows(base, filters)
         return [(row, float(scores[row])) for row in best_rows(scores, rows[scores[rows] > 0], k)]
 
     def scores(self, query: str, rows: Sequence[int]) -> list[float]:
-        """Return the score of each of these rows, in their order; 0 for no word in common."""
+        """Return the score of each of these rows, 0 for no word in common."""
         return [float(score) for score in self._score_all(query)[np.asarray(rows, np.intp)]]
 
     def _score_all(self, query: str) -> NDArray[np.float64]:
@@ -153,12 +136,12 @@ class QdrantKeywords:
 
 
 def weigh_texts(keywords: Keywords, texts: Iterable[str]) -> Any:
-    """Return each term's weight in each of an index's own texts before the IDF: CSR, shape (texts, terms)."""
+    """Return each term's weight before the IDF: CSR, shape (texts, terms)."""
     return _weigh_terms(map(keywords.split_text, texts))[0]
 
 
 def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, float]]:
-    """Return each term's weight in each text before its IDF (CSR, texts by terms), and each term's IDF."""
+    """Return each term's weight before its IDF (CSR, texts by terms), and its IDF."""
     from rank_bm25 import BM25Okapi
     from scipy.sparse import csr_array
 

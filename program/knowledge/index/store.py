@@ -1,7 +1,7 @@
 """One complete index on disk: a folder that is written aside, renamed into place and never changed again.
 
-`current.json` names the folder that readers open. It is replaced by a rename, so at every instant it names a
-complete one, and a reader that has one open keeps it.
+`current.json` names the folder that readers open. It is replaced by a rename, so at every instant it names a complete
+one, and a reader that has one open keeps it.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import orjson
 
 from program.errors import KnowledgeError
-from program.knowledge.index.graph import Graph
+from program.knowledge.index.graph import MATRICES, Graph
 from program.knowledge.index.keywords import ArrayKeywords, Keywords, QdrantKeywords
 from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection
-from program.passage import Passage, embedding_text
+from program.passage import Passage, decode_passage, embedding_text
 from program.storage import write_whole
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-FORMAT = 4
+FORMAT = 5
 CURRENT = "current.json"
 MANIFEST = "manifest.json"
 PASSAGES = "passages.jsonl"
@@ -47,7 +46,7 @@ _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
 
 @dataclass(frozen=True)
 class Index:
-    """An index in memory: row i of every part belongs to `passages[i]`. Read-only, safe from many threads."""
+    """An index in memory: row i of every part belongs to `passages[i]`. Read-only."""
 
     passages: tuple[Passage, ...]
     matrix: NDArray[np.float32]
@@ -67,7 +66,7 @@ class Index:
         graph: Graph,
         embedder_digest: str,
     ) -> Index:
-        """Return the index of these passages, searched in memory; those of one base must stand together."""
+        """Return the index of passages, those of a base together, searched in memory."""
         selection = Selection(passages)
         vectors, lexical = ArrayVectors(matrix, selection), ArrayKeywords(keywords, selection)
         return cls(tuple(passages), matrix, keywords, graph, selection, vectors, lexical, embedder_digest)
@@ -118,7 +117,7 @@ def name_generation(digest: str) -> str:
 
 
 def read_current(folder: Path) -> str:
-    """Return the name of the index that readers open, or an empty string when there is none yet.
+    """Return the name of the index that readers open, empty when there is none.
 
     Raises `KnowledgeError` when `current.json` is damaged.
     """
@@ -131,7 +130,7 @@ def read_current(folder: Path) -> str:
 
 
 def set_current(folder: Path, name: str) -> None:
-    """Make `name` the index that readers open; atomic, and on the disk when this returns."""
+    """Make `name` the index that readers open, at once and on the disk."""
     write_whole(folder / CURRENT, json.dumps({"generation": name}).encode())
 
 
@@ -145,10 +144,10 @@ def write_index(aside: Path, index: Index, lines: Sequence[str]) -> None:
     with (aside / PASSAGES).open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(lines)
     (aside / TERMS).write_text(json.dumps(list(index.keywords.terms)), encoding="utf-8")
-    save_file(index.keywords.to_arrays(), aside / KEYWORDS)
+    save_file(_pack_matrices(index.keywords, ["impacts"]), aside / KEYWORDS)
     save_file({"vectors": index.matrix}, aside / VECTORS)
     (aside / ENTITIES).write_text(json.dumps(index.graph.names, ensure_ascii=False), encoding="utf-8")
-    save_file(index.graph.to_arrays(), aside / GRAPH)
+    save_file(_pack_matrices(index.graph, MATRICES), aside / GRAPH)
     corpus, keep_stop_words, stem = digest_lines(lines), index.keywords.keep_stop_words, index.keywords.stem
     manifest = {
         "format": FORMAT,
@@ -164,7 +163,7 @@ def write_index(aside: Path, index: Index, lines: Sequence[str]) -> None:
 
 
 def publish_index(aside: Path, place: Path) -> None:
-    """Move a written folder to its place, everything in it on the disk first; what is there is replaced."""
+    """Move a written folder to its place, everything in it on the disk first."""
     for path in (*aside.iterdir(), aside):
         _sync_path(path)
     if place.exists():
@@ -193,16 +192,18 @@ def read_index(place: Path, embedder_digest: str) -> Index:
     embedder, or is damaged.
     """
     from safetensors.numpy import load_file
+    from scipy.sparse import csc_array, csr_array
 
     try:
         manifest: dict[str, Any] = json.loads((place / MANIFEST).read_bytes())
         _check_manifest(manifest, embedder_digest)
         passages = _read_passages(place / PASSAGES)
         terms: Sequence[str] = json.loads((place / TERMS).read_bytes())
-        split = manifest["keep_stop_words"], manifest["stem"]
-        keywords = Keywords.from_arrays(load_file(place / KEYWORDS), terms, *split)
+        (impacts,) = _unpack_matrices(load_file(place / KEYWORDS), ["impacts"], csc_array)
+        keywords = Keywords(impacts, terms, manifest["keep_stop_words"], manifest["stem"])
         matrix = load_file(place / VECTORS)["vectors"]
-        graph = Graph.from_arrays(load_file(place / GRAPH), json.loads((place / ENTITIES).read_bytes()))
+        names = [tuple(name.split(" ")) for name in json.loads((place / ENTITIES).read_bytes())]
+        graph = Graph(names, *_unpack_matrices(load_file(place / GRAPH), MATRICES, csr_array))
         if not len(passages) == len(matrix) == keywords.impacts.shape[0] == graph.passages == manifest["passages"]:
             raise ValueError("its parts differ in length")
     except (KnowledgeError, FileNotFoundError):
@@ -213,7 +214,7 @@ def read_index(place: Path, embedder_digest: str) -> Index:
 
 
 def read_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.float32]]:
-    """Return the vectors of an index by their texts: none of one that is damaged, or of another embedder."""
+    """Return the vectors of a whole index of that embedder by their texts."""
     from safetensors.numpy import load_file
 
     try:
@@ -225,14 +226,28 @@ def read_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.floa
         return {}
 
 
+def _pack_matrices(holder: object, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Return an object's sparse matrices as plain arrays."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for name in names:
+        matrix = getattr(holder, name)
+        pieces = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+        arrays |= {f"{name}.{piece}": values for piece, values in pieces.items()}
+        arrays[f"{name}.shape"] = np.array(matrix.shape, np.int64)
+    return arrays
+
+
+def _unpack_matrices(arrays: Mapping[str, NDArray[Any]], names: Iterable[str], kind: Any) -> list[Any]:
+    """Return the matrices that arrays were taken from. Raises `ValueError` when they do not fit."""
+    return [
+        kind(tuple(arrays[f"{name}.{piece}"] for piece in ("data", "indices", "indptr")), shape=arrays[f"{name}.shape"])
+        for name in names
+    ]
+
+
 def _read_passages(path: Path) -> list[Passage]:
-    found = []
     with path.open("rb") as file:
-        for line in file:
-            values = orjson.loads(line)
-            as_of = values.pop("as_of")
-            found.append(Passage(**values, as_of=date.fromisoformat(as_of) if as_of else None))
-    return found
+        return [decode_passage(orjson.loads(line)) for line in file]
 
 
 def _check_manifest(manifest: Mapping[str, Any], embedder_digest: str) -> None:

@@ -47,13 +47,13 @@ class Selection:
             self._slices[base] = slice(start, row + 1)
 
     def base_rows(self, base: str | None) -> slice:
-        """Return the rows of a base, of all with None; `KnowledgeError` where it is not indexed."""
+        """Return the rows of a base (None: of all), or raise `KnowledgeError`."""
         if base not in self._slices:
             raise KnowledgeError(f"The index has no knowledge base {base!r}.", "Run: ragc index PROJECT")
         return self._slices[base]
 
     def admitted_rows(self, base: str | None, filters: Filters = NO_FILTERS) -> NDArray[np.intp]:
-        """Return the rows of a base that pass the filters, ascending; the same rule as `Filters.admits`."""
+        """Return the rows of a base that the filters admit, ascending."""
         part = self.base_rows(base)
         days, keep = self.days[part], self.authority[part] >= filters.min_authority
         if filters.not_before is not None:
@@ -67,7 +67,7 @@ class Selection:
 
 
 def best_rows(scores: NDArray[np.floating], rows: NDArray[np.intp], k: int) -> list[int]:
-    """Return the `k` of these rows with the highest scores, the lower row first among equals."""
+    """Return the `k` best of these rows, the lower row first among equals."""
     if k <= 0 or not len(rows):
         return []
     own = scores[rows]
@@ -79,14 +79,14 @@ def best_rows(scores: NDArray[np.floating], rows: NDArray[np.intp], k: int) -> l
 
 
 class ArrayVectors:
-    """Exact search over an array, shape (rows, dimension), each row of length 1. Safe from many threads."""
+    """Exact search over an array of unit rows. Safe from many threads."""
 
     def __init__(self, matrix: Floats, selection: Selection) -> None:
         self.matrix = matrix
         self.selection = selection
 
     def search(self, vector: Floats, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> Hits:
-        """Return the `k` nearest rows of a base (None: of all) that pass the filters, with their cosines."""
+        """Return the `k` nearest rows of a base (None: of all), with their cosines."""
         part = self.selection.base_rows(base)
         cosines = np.round(self.matrix[part] @ vector, DECIMALS)
         rows = self.selection.admitted_rows(base, filters) - part.start
@@ -115,15 +115,15 @@ class QdrantVectors:
         return [found[row] for row in rows]
 
     def search_words(self, query: Mapping[int, float], k: int, base: str | None, filters: Filters) -> Hits:
-        """Return the `k` best rows by their sparse vectors, those that share no term left out."""
+        """Return the `k` best rows that share a term, by their sparse vectors."""
         return self._query(_to_sparse(query), k, _to_conditions(base, filters), WORDS)
 
     def score_words(self, query: Mapping[int, float], rows: Sequence[int]) -> Hits:
-        """Return the scores of these rows by their sparse vectors, those that share no term left out."""
+        """Return the scores of those of these rows that share a term."""
         return self._query(_to_sparse(query), len(rows), _only_rows(rows), WORDS)
 
     def write_rows(self, matrix: Floats, selection: Selection, ids: Sequence[str], words: Any | None = None) -> None:
-        """Make the collection anew; each point carries what filters ask for, and its row of `words` (CSR)."""
+        """Make the collection anew, with what filters ask for and `words` (CSR)."""
         from qdrant_client import models
 
         with reporting_errors(self.where):
@@ -144,7 +144,7 @@ class QdrantVectors:
                 self.client.upsert(self.collection, batch, wait=True)
 
     def holds_rows(self, count: int, words: bool = False) -> bool:
-        """Tell whether the collection has this many points, with sparse vectors where `words` are wanted."""
+        """Tell whether the collection has this many points, and their `words` if wanted."""
         with reporting_errors(self.where):
             if not self.client.collection_exists(self.collection):
                 return False
@@ -170,7 +170,7 @@ class QdrantVectors:
 
 @contextmanager
 def open_qdrant(url: str = "", folder: Path | None = None) -> Iterator[QdrantClient]:
-    """Yield a client of the server at `url`, or of a local folder (neither: of memory)."""
+    """Yield a client of the server at `url`, of a local folder, or of memory."""
     from qdrant_client import QdrantClient
 
     local = {"path": str(folder)} if folder else {"location": ":memory:"}
@@ -182,7 +182,7 @@ def open_qdrant(url: str = "", folder: Path | None = None) -> Iterator[QdrantCli
 
 
 def connect_server(url: str) -> QdrantClient:
-    """Return a client of the server at `url`, its key from QDRANT_API_KEY, without asking it anything."""
+    """Return a client of the server at `url`, its key from QDRANT_API_KEY."""
     from qdrant_client import QdrantClient
 
     with reporting_errors(url):

@@ -32,7 +32,7 @@ class UnreadableFile(RagcError):
 
 @dataclass(frozen=True, slots=True)
 class MarkdownPage:
-    """A document as Markdown, with what its head says of it; `link` is the address it was saved from."""
+    """A document as Markdown, what its head says, and the address it is from."""
 
     markdown: str
     about: Metadata
@@ -41,7 +41,7 @@ class MarkdownPage:
 
 @dataclass(frozen=True, slots=True)
 class PdfPage:
-    """A page's paragraphs; numbers count from 1, `bookmarks` is the chain that it stands under."""
+    """A page's paragraphs under a chain of bookmarks; numbers count from 1."""
 
     number: int
     bookmarks: tuple[str, ...]
@@ -113,7 +113,7 @@ def read_pdf(content: bytes) -> tuple[str, list[PdfPage]]:
 
 
 def _read_head(soup: BeautifulSoup) -> Metadata:
-    """Return title and date as the page's head gives them, else its first time element's date."""
+    """Return title and date of the page's head, else its first time element's date."""
     named = {
         str(tag.get("property") or tag.get("name") or tag.get("http-equiv")).lower(): str(tag.get("content") or "")
         for tag in soup("meta")
@@ -133,7 +133,7 @@ def _to_markdown(html: str) -> str:
 
 
 def _read_bookmarks(reader: PdfReader) -> dict[int, tuple[str, ...]]:
-    """Return the chain of bookmarks at the start of each page that one of them leads to."""
+    """Return the chain of bookmarks at each page that one of them leads to."""
     found: dict[int, tuple[str, ...]] = {}
 
     def walk_outline(items: Sequence[Any], above: tuple[str, ...]) -> None:
@@ -155,7 +155,7 @@ def _read_bookmarks(reader: PdfReader) -> dict[int, tuple[str, ...]]:
 
 
 def _join_lines(text: str) -> Iterator[str]:
-    """Yield a page's paragraphs: a full line that ends no sentence goes on in the next."""
+    """Yield paragraphs: a full line that ends no sentence goes on in the next."""
     for part in re.split(r"\n\s*\n", text):
         lines = [line.strip() for line in part.split("\n") if line.strip()]
         if not lines:

@@ -20,7 +20,7 @@ import orjson
 from program.errors import KnowledgeError
 from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.sections import READ, Document, parse_file
-from program.passage import Flaw, Passage, SourceCard
+from program.passage import Flaw, Passage, SourceCard, decode_passage
 from program.project import Project
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES, DocumentsSettings, WebSettings
 from program.storage import DiskCache
@@ -35,7 +35,7 @@ _MAX_NAMED = 3  # files that were skipped, named where nothing was read
 
 @dataclass(frozen=True, slots=True)
 class BaseSpec:
-    """A knowledge base that is a folder of files, or one file; `kind` is one of KINDS.
+    """A knowledge base of files: `path` is a folder or file, `kind` one of KINDS.
 
     `about`, `asks` and `not_` are for the router. Passages have about `chunk_tokens`, larger files than
     `max_megabytes` are skipped.
@@ -65,7 +65,7 @@ class SkippedFile:
 
 @dataclass(slots=True)
 class FolderContents:
-    """The documents of one or several bases in order of path, files left out, and flaws of the others."""
+    """The documents of bases in order of path, skipped files, flaws of the others."""
 
     documents: list[Document] = field(default_factory=list)
     skipped: list[SkippedFile] = field(default_factory=list)
@@ -95,10 +95,11 @@ def list_bases(project: Project) -> list[BaseSpec]:
 
 
 def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
-    """Return the documents of a base; files whose bytes `cache` knows are not parsed again.
+    """Return the documents of a base.
 
-    Names that start with a dot are not looked at, links to folders are not followed. Raises `KnowledgeError` when the
-    path is absent, holds no text at all, or disappears while it is read.
+    Files whose bytes `cache` knows are not parsed again. Names that start with a dot are not looked at, links to
+    folders are not followed. Raises `KnowledgeError` when the path is absent, holds no text at all, or disappears
+    while it is read.
     """
     contents, path = FolderContents(), Path(base.path)
     fresh: dict[str, bytes] = {}
@@ -126,8 +127,8 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
 def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
     """Return all bases as one, each superseded passage naming its successor.
 
-    A document supersedes another as a whole, `<base>/<file>`, or one passage of it, `<base>/<file>#<heading>`. Order of
-    files and bases does not matter. Of two documents that supersede a third, the newer counts.
+    A document supersedes another as a whole, `<base>/<file>`, or one passage of it, `<base>/<file>#<heading>`. Order
+    of files and bases does not matter. Of two documents that supersede a third, the newer counts.
     """
     whole = FolderContents(
         documents=[d for base in bases for d in base.documents],
@@ -158,7 +159,7 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
 
 
 def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
-    """Return a digest of every file's path, size and time, of the bases, and of `settings`.
+    """Return a digest of bases, settings, and every file's path, size and time.
 
     No file is opened. A folder that is absent or closed is as an empty one.
     """
@@ -177,7 +178,7 @@ def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
 
 
 def _list_files(base: BaseSpec, skipped: list[SkippedFile]) -> Iterator[tuple[Path, str]]:
-    """Yield files with their relative path in posix form, sorted by it: every machine reads in one order."""
+    """Yield files with their relative posix path, sorted by it on every machine."""
     path = Path(base.path)
     if path.is_file():
         yield path, path.name
@@ -243,25 +244,21 @@ def _read_document(
 
 
 def _decode_parsed(kept: bytes) -> tuple[Document, list[Flaw]] | None:
-    """Return what a cache kept of a file, None where it is damaged. Raises `UnreadableFile` as parsing did."""
+    """Return what a cache kept of a file, or raise its error; None for damage."""
     try:
         entry: dict[str, Any] = orjson.loads(kept)
         if "unreadable" in entry:
             raise UnreadableFile(entry["unreadable"])
-        values = entry["document"]
-        passages = tuple(Passage(**{**p, "as_of": _decode_day(p["as_of"])}) for p in values["passages"])
-        supersedes, flaws = tuple(values["supersedes"]), [Flaw(**flaw) for flaw in entry["flaws"]]
-        return Document(values["path"], values["title"], _decode_day(values["as_of"]), supersedes, passages), flaws
-    except (ValueError, TypeError, KeyError):
+        values, flaws = entry["document"], [Flaw(**flaw) for flaw in entry["flaws"]]
+        passages = tuple(map(decode_passage, values["passages"]))
+        as_of = date.fromisoformat(values["as_of"]) if values["as_of"] else None
+        return Document(values["path"], values["title"], as_of, tuple(values["supersedes"]), passages), flaws
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def _decode_day(written: str | None) -> date | None:
-    return date.fromisoformat(written) if written else None
-
-
 def _read_bytes(file: Path, megabytes: float) -> bytes:
-    """Return the bytes of a file. Raises `UnreadableFile` for one that is not to be read."""
+    """Return the bytes of a file, or raise `UnreadableFile`."""
     if file.suffix.lower() not in READ:
         raise UnreadableFile(f"only {', '.join(READ)} files are read")
     try:
@@ -276,7 +273,7 @@ def _read_bytes(file: Path, megabytes: float) -> bytes:
 
 
 def _drop_repeated_ids(contents: FolderContents) -> None:
-    """Keep the first passage of each id; the others are flaws, for an id must cite one text."""
+    """Keep the first passage of each id: an id must cite one text."""
     seen: dict[str, str] = {}
     for at, document in enumerate(contents.documents):
         kept = []

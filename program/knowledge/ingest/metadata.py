@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from difflib import SequenceMatcher
 from itertools import pairwise
 
 import yaml
@@ -19,7 +20,7 @@ FRONT_KEYS = ("title", "as_of", "date", "authority", "supersedes")
 """Keys of front matter that mean something; `date` is there another word for `as_of`."""
 LOST_IF_MISSPELT = ("as_of", "authority", "supersedes")
 """Keys that no key of an author's own resembles by chance, as `dates` does `date`."""
-SIMILARITY = 0.8  # of a misspelt key to the right one, 1 being the same: one slip in five letters
+SIMILARITY = 0.8  # above this share of common letters a key is taken for a misspelt one; `author` is at it
 MAX_ATTRIBUTE = 80  # characters of an attribute's value; a longer one is prose
 
 _FENCE = re.compile(r"-{3,}\s*$")
@@ -121,7 +122,7 @@ def _load_yaml(lines: Sequence[str]) -> object:
 
 
 def _read_entries(lines: Sequence[str], flaws: list[Flaw]) -> dict[str, object]:
-    """Return the entries that are YAML by themselves: a line `key: value` and what is indented under it."""
+    """Return the entries (`key: value` and what is indented under it) that are YAML."""
     starts = [n for n, line in enumerate(lines) if _ENTRY.match(line)]
     stray = next((n for n, line in enumerate(lines[: starts[0]] if starts else lines) if _is_content(line)), -1)
     if stray >= 0:
@@ -162,13 +163,11 @@ def _shorten(line: str) -> str:
 
 def _find_misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> list[Flaw]:
     """Return a flaw for each unknown key that is nearly one of FRONT_KEYS."""
-    from rapidfuzz.distance import OSA
-
     flaws = []
     for name in map(str, fields):
         key = _normalise_key(name)
-        near = max(FRONT_KEYS, key=lambda own: OSA.normalized_similarity(key, own))
-        if name not in NO_ATTRIBUTES and name != "date" and OSA.normalized_similarity(key, near) >= SIMILARITY:
+        share, near = max((SequenceMatcher(None, key, own).ratio(), own) for own in FRONT_KEYS)
+        if name not in NO_ATTRIBUTES and name != "date" and share > SIMILARITY:
             what = f"the key {name!r} is not known and was taken for an attribute"
             flaws.append(Flaw(what, f"Did you mean {near}?", places.get(key, 0), lost=near in LOST_IF_MISSPELT))
     return flaws

@@ -63,7 +63,7 @@ def _read_jsonl(text: str, flaws: list[Flaw]) -> Iterator[Fields]:
 
 
 def _read_csv(text: str, flaws: list[Flaw]) -> Iterator[Fields]:
-    """Yield rows under the header, which tells the separator: comma, semicolon or tab."""
+    """Yield rows under the header, which tells the separator (, or ; or tab)."""
     separator = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     csv.field_size_limit(MAX_CELL)
@@ -82,7 +82,7 @@ def _read_csv(text: str, flaws: list[Flaw]) -> Iterator[Fields]:
 
 
 def _text_of(fields: Mapping[str, object]) -> str:
-    """Return a record's text, else its fields a line each; date and authority say themselves."""
+    """Return a record's text, else its fields a line each."""
     if text := next((str(fields[k]) for k in TEXT_KEYS if str(fields.get(k) or "").strip()), ""):
         return text.strip()
     lines = []

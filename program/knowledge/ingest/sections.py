@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff]|[a-zA-Z\u00c0-\u024f]{1,7}|\w
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One file: `path` is `<base>/<file>`; `supersedes` holds such paths, or ids of passages."""
+    """One file, `<base>/<file>`; it supersedes such paths, or ids of passages."""
 
     path: str
     title: str
@@ -154,10 +154,10 @@ def make_anchor(heading: str, taken: dict[str, int]) -> str:
 
 
 def count_tokens(text: str) -> int:
-    """Return about how many tokens a text has: one for seven letters, three digits, a sign or a CJK character.
+    """Return about how many tokens a text has.
 
-    On English prose within a quarter of MiniLM's own count, eight times as fast, and the same whatever model
-    embeds, so that passage ids outlive a change of model.
+    One for seven letters, three digits, a sign or a CJK character. On English prose within a quarter of MiniLM's own
+    count, eight times as fast, and the same whatever model embeds, so that passage ids outlive a change of model.
     """
     return len(_TOKEN.findall(text))
 
@@ -235,7 +235,7 @@ def _decode_text(content: bytes) -> str:
 
 
 def _title_from_name(path: str) -> str:
-    """Return a title made of the file's name: `refund-policy_2024.txt` is "refund policy 2024"."""
+    """Return "refund policy 2024" for `refund-policy_2024.txt`."""
     return Path(path).stem.replace("-", " ").replace("_", " ").strip()
 
 
@@ -264,7 +264,7 @@ def _make_block(token: Token, lines: Sequence[str]) -> _Block:
 
 
 def _heading_text(inline: Token) -> str:
-    """Return a heading as its reader sees it: without marks, links as their words, pictures left out."""
+    """Return a heading as its reader sees it, without marks and pictures."""
     shown = {"text": None, "code_inline": None, "softbreak": " ", "hardbreak": " "}
     children = [t for t in inline.children or [] if t.type in shown]
     return "".join(shown[t.type] or t.content for t in children).strip()
@@ -273,7 +273,7 @@ def _heading_text(inline: Token) -> str:
 def _cut_section(
     slug: str, headings: Sequence[str], blocks: Sequence[_Block], first_line: int, limit: int
 ) -> Iterator[TextSection]:
-    """Yield one section, or several of about `limit` tokens named `slug`, `slug~2`, ...
+    """Yield one section, or several of about `limit` tokens: `slug`, `slug~2`.
 
     A table stays whole, and with the sentence that introduces it; very long prose is cut between sentences.
     """
@@ -299,7 +299,7 @@ def _cut_section(
 
 
 def _group_blocks(blocks: Sequence[_Block], limit: int) -> Iterator[list[_Block]]:
-    """Yield what stays together: a block, a piece of a long one, or a table with the paragraph before it."""
+    """Yield blocks that stay together, as a table with the paragraph before it."""
     at = 0
     while at < len(blocks):
         block = blocks[at]

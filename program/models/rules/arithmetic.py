@@ -1,70 +1,69 @@
-"""Sums in words, computed: expressions, percentages, lists, rates, and short stories."""
+"""Sums in words, computed: expressions, percentages, units, and three kinds of short story."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import lru_cache
-from math import fsum, prod
-from statistics import mean, median
 
-from program.models.rules.conversion import NUMBER as _N
-from program.models.rules.conversion import convert_units, count_dates, format_number
-
+_N = r"(-?\d+(?:\.\d+)?)"
+_UNIT = r"([a-z°µ][a-z°/ ]{0,24}?)"
+_CONVERSIONS: tuple[tuple[str, bool], ...] = (
+    (rf"(?i)(?:convert )?{_N} ?{_UNIT} (?:in|into|to|as) {_UNIT}", False),
+    (rf"(?i)(?:how many )*{_UNIT} (?:is |are |are there |there are )?(?:in|is|are) (?:an? )?{_N}? ?{_UNIT}", True),
+)
+"""Patterns of a conversion, and whether they name the target first."""
+_SIZES = {
+    "length": "mm millimetre millimeter 1e-3, cm centimetre centimeter .01, m metre meter 1,"
+    " km kilometre kilometer 1e3, in inch inches .0254, ft foot feet .3048, yd yard .9144, mi mile 1609.344",
+    "mass": "mg milligram .000001, g gram .001, kg kilo kilogram 1, tonne 1e3, oz ounce .028349523125,"
+    " lb pound .45359237, stone 6.35029318",
+    "time": "s sec second 1, min minute 60, h hr hour 3600, day 86400, week 604800, fortnight 1209600, month 2629800,"
+    " year 31557600",
+    "volume": "ml millilitre milliliter .001, cl centilitre .01, l litre liter 1, cup .2365882365, pint .473176473,"
+    " gallon 3.785411784",
+    "speed": "m/s 1, km/h kph .2777777777777778, mph .44704, knot .5144444444444445",
+    "data": "byte 1, kilobyte 1e3, megabyte 1e6, gigabyte 1e9, terabyte 1e12",
+}
+"""Names of units and their size, by what they measure; volumes are American."""
+_UNIT_SIZES = {
+    name: (measure, float(size))
+    for measure, listed in _SIZES.items()
+    for *names, size in (unit.split() for unit in listed.split(","))
+    for name in names
+}
+_SCALES = {
+    **dict.fromkeys(("c", "°c", "celsius"), (1.0, 0.0)),
+    **dict.fromkeys(("f", "°f", "fahrenheit"), (5 / 9, -160 / 9)),
+    **dict.fromkeys(("k", "kelvin"), (1.0, -273.15)),
+}
+"""Temperature scales: factor and offset that give degrees Celsius."""
 _PER = r"(?:percent|percentage|%)"
 _LESS, _MORE = "(?:decrease|reduce|discount|lower|cut)", "(?:increase|raise)"
 _LESSENED, _RAISED = "(?:decreased|reduced|discounted|lowered|cut)", "(?:increased|raised|up)"
 _TAX = "(?: (?:vat|tax|gst|hst|tip|interest|service))?"
 _PERCENTAGES: tuple[tuple[str, Callable[[float, float], float], str], ...] = (
     (rf"{_N}% of {_N}", lambda p, x: p * x / 100, "{0}% of {1} is {r} ({1} × {0} / 100)."),
-    (
-        rf"{_N}% off(?: of)? (?:a |an )?(?:\w+ )?(?:of )?{_N}",
-        lambda p, x: x * (1 - p / 100),
-        "{1} less {0}% is {r} ({1} × (1 - {0} / 100)).",
-    ),
-    (
-        rf"{_N} (?:with|after|less|minus) (?:a |an )?{_N}%(?: discount| off| reduction)?"
-        rf"|{_LESS} {_N} by {_N}%|{_N} {_LESSENED} by {_N}%",
-        lambda x, p: x * (1 - p / 100),
-        "{0} less {1}% is {r} ({0} × (1 - {1} / 100)).",
-    ),
-    (
-        rf"{_N} (?:plus|\+|and|including) {_N}%{_TAX}|{_MORE} {_N} by {_N}%|{_N} {_RAISED} by {_N}%",
-        lambda x, p: x * (1 + p / 100),
-        "{0} plus {1}% is {r} ({0} × (1 + {1} / 100)).",
-    ),
-    (
-        rf"add {_N}%(?: \w+)? to {_N}",
-        lambda p, x: x * (1 + p / 100),
-        "{1} plus {0}% is {r} ({1} × (1 + {0} / 100)).",
-    ),
+    (rf"{_N}% off(?: of)? (?:a |an )?(?:\w+ )?(?:of )?{_N}", lambda p, x: x * (1 - p / 100),
+     "{1} less {0}% is {r} ({1} × (1 - {0} / 100))."),
+    (rf"{_N} (?:with|after|less|minus) (?:a |an )?{_N}%(?: discount| off| reduction)?"
+     rf"|{_LESS} {_N} by {_N}%|{_N} {_LESSENED} by {_N}%", lambda x, p: x * (1 - p / 100),
+     "{0} less {1}% is {r} ({0} × (1 - {1} / 100))."),
+    (rf"{_N} (?:plus|\+|and|including) {_N}%{_TAX}|{_MORE} {_N} by {_N}%|{_N} {_RAISED} by {_N}%",
+     lambda x, p: x * (1 + p / 100), "{0} plus {1}% is {r} ({0} × (1 + {1} / 100))."),
+    (rf"add {_N}%(?: \w+)? to {_N}", lambda p, x: x * (1 + p / 100), "{1} plus {0}% is {r} ({1} × (1 + {0} / 100))."),
     (rf"(?:what )?{_PER} of {_N} is {_N}", lambda y, x: 100 * x / y, "{1} is {r}% of {0} (100 × {1} / {0})."),
-    (
-        rf"(?:what )?{_PER} is {_N} (?:out )?of {_N}|{_N} (?:as|is) (?:a|what) {_PER} of {_N}",
-        lambda x, y: 100 * x / y,
-        "{0} is {r}% of {1} (100 × {0} / {1}).",
-    ),
-    (
-        rf"(?:the )?{_PER} (?:change|increase|decrease|rise|fall|difference) (?:from|between) {_N} (?:to|and) {_N}",
-        lambda x, y: 100 * (y - x) / x,
-        "From {0} to {1} is a change of {r}% (100 × ({1} - {0}) / {0}).",
-    ),
-)
+    (rf"(?:what )?{_PER} is {_N} (?:out )?of {_N}|{_N} (?:as|is) (?:a|what) {_PER} of {_N}",
+     lambda x, y: 100 * x / y, "{0} is {r}% of {1} (100 × {0} / {1})."),
+    (rf"(?:the )?{_PER} (?:change|increase|decrease|rise|fall|difference) (?:from|between) {_N} (?:to|and) {_N}",
+     lambda x, y: 100 * (y - x) / x, "From {0} to {1} is a change of {r}% (100 × ({1} - {0}) / {0})."),
+)  # fmt: skip
 """Pattern, result, and the sentence with the two numbers in the order of the question and the result."""
 _OTHER_SUM = re.compile(r"(?i)%|\b(?:vat|tax|discount|percent|(?<!no )interest|off|twice|double|half)\b")
 _LEFT = re.compile(r"(?i)\b(?:left|remain(?:s|ing)?|still (?:have|got)|to go)\b")
 _GONE = re.compile(
     r"(?i)\b(?:used|spent|sold|gave|given|ate|eaten|lost|took|taken|paid|drank|read|done|walked|ran|out of)\b"
-)
-_SHARING = re.compile(r"(?i)\b(?:split\w*|shar\w+|divid\w+)\b")
-_EACH_PAYS = re.compile(r"(?i)\b(?:each|equally|evenly|apiece|per (?:person|head)|every one)\b")
-_SHARERS = re.compile(
-    rf"(?i){_N} (?:of us|of them|people|persons|friends|ways|colleagues|children|kids)\b|\b(?:between|among"
-    rf"|amongst) {_N}\b"
-)
-_OVER_TIME = re.compile(
-    rf"(?i){_N} (?:a|per|each|every) (day|week|month|quarter|year),? (?:for|over|during) (?:the next )?{_N} \2s?\b"
 )
 _CHANGED = re.compile(rf"(?i)\bfrom {_N} to {_N}(?!\d)")
 _IN_PERCENT = re.compile(r"(?i)%|\bper ?cent(?:age)?\b")
@@ -89,13 +88,10 @@ _TAIL = re.compile(
     r"(?i)(?:\b(?:please|thanks|thank you|cheers|equals?|equal to|makes?|come to|altogether|in total|in all|exactly)\b"
     r"|[=?.!,\s])+$"
 )
-_TENS = {"thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
 _UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-_SPELT = (
-    {word: n for n, word in enumerate(f"{_UNITS} seventeen eighteen nineteen twenty".split())}
-    | _TENS
-    | {"hundred": 100, "dozen": 12}
-)
+_TENS = "thirty forty fifty sixty seventy eighty ninety hundred"
+_SPELT = {word: n for n, word in enumerate(f"{_UNITS} seventeen eighteen nineteen twenty".split())} | {"dozen": 12}
+_SPELT |= {word: 10 * n for n, word in enumerate(_TENS.split(), 3)}
 _OPERATORS: tuple[tuple[str, str], ...] = (
     (r"\b(?:multiplied by|times)\b|(?<=[\d)])\s*[x×·]\s*(?=[\d(])", "*"),
     (r"\bdivided by\b|\bover\b|÷", "/"),
@@ -109,41 +105,19 @@ _OPERATORS: tuple[tuple[str, str], ...] = (
     (r"(?<=\d)\s+of\s+(?=\d)", "*"),
 )
 _EXPRESSION = re.compile(r"(?:sqrt\(|[\d.()\s*/+%-])+")
-_LIST = r"(-?\d+(?:\.\d+)?(?:(?:\s*,\s*(?:and\s+)?|\s+and\s+)-?\d+(?:\.\d+)?)+)"
-_EACH = re.compile(
-    rf"(?i){_N}\s+(?:[a-z][\w-]*\s+){{0,4}}?(?:at|for|costing|priced at|@)\s+{_N}\s*(?:each|apiece|a piece)"
-)
-_BEYOND = re.compile(r"(?i)\d|%|\b(?:vat|tax|discount|off|delivery|shipping|minus|less|half|except|change|left|back)\b")
-_A_YEAR = {"day": 365, "week": 52, "month": 12, "quarter": 4, "year": 1}
-_PERIOD = r"(day|week|month|quarter|year)s?"
-_RATE = re.compile(
-    rf"(?i)(?:[^\d]*\b)?{_N} (?:a|per|each|every|/) ?{_PERIOD}\b,? (?:for|over|in|during|per|(?:what )?is that (?:a"
-    rf"|per|in a)) (?:{_N}|a|an|one)? ?{_PERIOD}"
-)
-_WHOLE_STEPS = {("day", "week"): 7, ("month", "quarter"): 3} | {(unit, "year"): n for unit, n in _A_YEAR.items()}
-_AMONG = r"(?:equally |evenly )?(?:between|among|amongst|into|across)"
-_SHARED = re.compile(
-    rf"(?i)(?:if (?:i|we|you) )?(?:split|divide|share) {_N}(?: \w+)? {_AMONG} {_N}(?: [^\d]{{0,60}})?"
-    rf"|{_N}(?: \w+)? (?:split|divided|shared) {_AMONG} {_N}(?: [^\d]{{0,60}})?"
-)
-_KINDS: dict[str, Callable[[Sequence[float]], float]] = {
-    "average": mean, "mean": mean, "median": median, "sum": fsum, "total": fsum, "product": prod
-}  # fmt: skip
-_SERIES = re.compile(rf"(?i)(?:the )?({'|'.join(_KINDS)})(?: of| for)? {_LIST}")
 
 
 @lru_cache(maxsize=4_000)
 def solve_arithmetic(question: str) -> str:
     """Return a sentence with the result and how it was computed, or an empty string.
 
-    Handles expressions, percentages, lists, `3 locks at 159 each`, sharing, rates over time, units, dates, and short
-    stories of them. Anything else, open-domain knowledge included, gives an empty string.
+    Handles expressions, percentages, conversions of units, and stories of what is left, what changed in percent and
+    when something ends. Anything else, open-domain knowledge included, gives an empty string.
     """
     if len(question) > LONGEST:
         return ""
     text = _normalise_text(question)
-    numbers = (_solve_percent, _solve_series, _solve_purchase, _solve_rate, _solve_sharing, _solve_expression)
-    attempts = (*numbers, convert_units, count_dates, _solve_story)
+    attempts = (_solve_percent, _solve_expression, _convert_units, _solve_story)
     return next((answer for attempt in attempts if (answer := attempt(text))), "")
 
 
@@ -164,57 +138,8 @@ def _solve_percent(text: str) -> str:
                 result = compute(*given)
             except ZeroDivisionError:
                 return ""
-            return sentence.format(*map(format_number, given), r=format_number(result))
+            return sentence.format(*map(_format_number, given), r=_format_number(result))
     return ""
-
-
-def _solve_series(text: str) -> str:
-    found = _SERIES.fullmatch(text)
-    if not found:
-        return ""
-    values = [float(value) for value in re.findall(_N, found[2])]
-    kind = found[1].lower()
-    return f"The {kind} of {', '.join(map(format_number, values))} is {format_number(_KINDS[kind](values))}."
-
-
-def _solve_purchase(text: str) -> str:
-    """Solve `3 locks at 159 each and 2 keypads at 49 each`, if nothing else changes the sum."""
-    items = [(float(n), float(price)) for n, price in _EACH.findall(text)]
-    rest = _EACH.sub(" ", text)
-    if not items or _BEYOND.search(rest) or len(rest.split()) > 12:
-        return ""
-    shown = " + ".join(f"{format_number(n)} × {format_number(price)}" for n, price in items)
-    return f"That comes to {format_number(fsum(n * price for n, price in items))} ({shown})."
-
-
-def _solve_rate(text: str) -> str:
-    """Solve `19 a month for 18 months`, `19 a month for a year`, `what is 19 a month per year`."""
-    found = _RATE.fullmatch(text)
-    if not found:
-        return ""
-    unit, over = found[2].lower(), found[4].lower()
-    steps = 1 if unit == over else _WHOLE_STEPS.get((unit, over), 0)
-    times = float(found[3] or 1) * steps
-    return _say_product(float(found[1]), times) if times else ""
-
-
-def _solve_sharing(text: str) -> str:
-    found = _SHARED.fullmatch(text)
-    if not found:
-        return ""
-    whole, parts = (float(value) for value in found.groups() if value is not None)
-    return _say_shares(whole, parts)
-
-
-def _say_product(amount: float, times: float) -> str:
-    return f"That comes to {format_number(amount * times)} ({format_number(amount)} × {format_number(times)})."
-
-
-def _say_shares(whole: float, parts: float) -> str:
-    if not parts:
-        return ""
-    shown, number = format_number(whole), format_number(parts)
-    return f"{shown} shared by {number} is {format_number(whole / parts)} each ({shown} / {number})."
 
 
 def _solve_expression(text: str) -> str:
@@ -232,7 +157,7 @@ def _solve_expression(text: str) -> str:
     if isinstance(result, complex) or abs(result) > LARGEST:
         return ""
     spaced = re.sub(r"\s+", " ", re.sub(r"\s*(\*\*|[*/+])\s*", r" \1 ", written)).strip()
-    return f"{spaced.replace(' ** ', '^').replace('*', '×')} = {format_number(result)}."
+    return f"{spaced.replace(' ** ', '^').replace('*', '×')} = {_format_number(result)}."
 
 
 def _solve_story(text: str) -> str:
@@ -248,32 +173,20 @@ def _solve_story(text: str) -> str:
         return ""
     if _LEFT.search(text) and _GONE.search(text):
         less, more = sorted(numbers)
-        return f"{format_number(more - less)} are left ({format_number(more)} - {format_number(less)})."
-    if found := _OVER_TIME.search(text):
-        return _say_product(float(found[1]), float(found[3]))
-    return _story_shares(text, numbers)
+        return f"{_format_number(more - less)} are left ({_format_number(more)} - {_format_number(less)})."
+    return ""
 
 
 def _percent_change(before: float, after: float) -> str:
     if not before:
         return ""
-    share = format_number(round(abs(after - before) / before * 100, 2))
+    share = _format_number(round(abs(after - before) / before * 100, 2))
     way = "more" if after >= before else "less"
-    new, old = format_number(after), format_number(before)
+    new, old = _format_number(after), _format_number(before)
     return f"{new} is {share}% {way} than {old} ({new} / {old} - 1)."
 
 
-def _story_shares(text: str, numbers: list[float]) -> str:
-    among = _SHARERS.search(text)
-    if not (among and _SHARING.search(text) and _EACH_PAYS.search(text)):
-        return ""
-    parts = float(next(value for value in among.groups() if value is not None))
-    whole = numbers[1] if numbers[0] == parts else numbers[0]
-    return _say_shares(whole, parts)
-
-
 def _clock_time(text: str) -> str:
-    """Return the time so long after (or before) a time of day."""
     clocks = _CLOCK.findall(text)
     if len(clocks) != 1 or not _WHEN.search(text):
         return ""
@@ -286,9 +199,40 @@ def _clock_time(text: str) -> str:
     start = datetime(2000, 1, 1, int(clocks[0][0]), int(clocks[0][1]))
     end = start - span if _EARLIER.search(rest) else start + span
     way = "before" if _EARLIER.search(rest) else "after"
-    return f"{end:%H:%M} ({_format_span(span)} {way} {start:%H:%M})."
-
-
-def _format_span(span: timedelta) -> str:
     hours, minutes = divmod(int(span.total_seconds()) // 60, 60)
-    return " ".join(said for said in (f"{hours} h" if hours else "", f"{minutes} min" if minutes else "") if said)
+    said = " ".join([*([f"{hours} h"] if hours else []), *([f"{minutes} min"] if minutes else [])])
+    return f"{end:%H:%M} ({said} {way} {start:%H:%M})."
+
+
+def _convert_units(text: str) -> str:
+    """Return `3.5 hours is 210 minutes.` for a question that is nothing but a conversion, else ""."""
+    for pattern, target_first in _CONVERSIONS:
+        if found := re.fullmatch(pattern, text.strip()):
+            target, amount, unit = found.groups() if target_first else (found[3], found[1], found[2])
+            return _convert_amount(float(amount or 1), unit.strip(), target.strip())
+    return ""
+
+
+def _convert_amount(amount: float, unit: str, target: str) -> str:
+    source, into = _find_unit(unit), _find_unit(target)
+    if source and into and source[0] == into[0]:
+        value = amount * source[1] / into[1]
+    elif unit.lower() in _SCALES and target.lower() in _SCALES:
+        (factor, offset), (other, shift) = _SCALES[unit.lower()], _SCALES[target.lower()]
+        value = (amount * factor + offset - shift) / other
+    else:
+        return ""
+    return f"{_format_number(amount)} {unit} is {_format_number(round(value, 4))} {target}."
+
+
+def _find_unit(name: str) -> tuple[str, float] | None:
+    low = name.lower()
+    return _UNIT_SIZES.get(low) or _UNIT_SIZES.get(low.removesuffix("s"))
+
+
+def _format_number(value: float) -> str:
+    rounded = round(value, 6)
+    if rounded == int(rounded):
+        return f"{int(rounded):,}"
+    whole, _, part = f"{rounded:,.6f}".partition(".")
+    return f"{whole}.{part.rstrip('0')}"

@@ -100,18 +100,7 @@ class TableTrial:
         for key in self.table.foreign_keys:
             other = self.schema.table(key.to_table)
             if is_word_of(word.stem, other.words):
-                if other.label.name != key.to_column:
-                    return other.label
-                return next(c for c in self.table.columns if c.name == key.column)
-        return None
-
-    def column_of_two(self, at: int, columns: Sequence[Column]) -> Column | None:
-        """Return the column whose telling words are those at `at` and after it."""
-        two = self.question.words[at : at + 2]
-        for column in columns:
-            whole = len(column.telling) > 1 and len(two) == 2 and self.question.is_free(at, at + 2)
-            if whole and all(same_word(w.stem, s) for w, s in zip(two, stem_words(column.telling), strict=False)):
-                return column
+                return other.label
         return None
 
     def column_meant(self, word: Word, columns: Sequence[Column]) -> Column | None:

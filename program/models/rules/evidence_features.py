@@ -106,11 +106,7 @@ class _Cover:
 
 
 def evidence_features(
-    question: TextWords,
-    passages: Sequence[TextWords],
-    query: Vector,
-    vectors: Vector,
-    rarity: Rarity,
+    question: TextWords, passages: Sequence[TextWords], query: Vector, vectors: Vector, rarity: Rarity
 ) -> Vector:
     """Return the FEATURE_NAMES of a set of passages; without passages all are 0.
 
@@ -156,7 +152,6 @@ def _paired_cosines(rows: Matrix, query: Vector) -> Matrix:
 
 
 def _nth(values: Matrix, n: int) -> float:
-    """Return the n-th largest, or the smallest of a shorter list."""
     return float(np.sort(values)[::-1][min(n, len(values) - 1)])
 
 

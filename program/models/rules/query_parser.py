@@ -19,7 +19,6 @@ from program.models.rules.table_filters import (
 from program.models.rules.table_groups import (
     Grouping,
     Superlative,
-    counted_amount,
     find_group,
     find_superlative,
     part_and_whole,
@@ -94,11 +93,8 @@ def _try_tables(question: str, schema: Schema, embedder: Encoder | None) -> tupl
 
 @dataclass
 class _Parse:
-    """One question tried on one table."""
-
     trial: TableTrial
     filters: tuple[Filter, ...] = ()
-    having: tuple[str, float] | None = None
 
     def parse(self) -> Query | None:
         """Return the query, or None when the question names too little of this table."""
@@ -106,11 +102,7 @@ class _Parse:
         found = [*identifier_filters(question, columns, trial.table)]
         spans = [*date_bounds(question, columns)]
         found += value_filters(question, columns, trial.cosines)
-        for bound in number_bounds(question, trial.table, columns):
-            if isinstance(bound, Filter):
-                found.append(bound)
-            else:
-                self.having = bound
+        found += number_bounds(question, trial.table, columns)
         found += spans
         found += open_date_filters(question, trial.table.columns)
         trial.mark_table()
@@ -118,7 +110,7 @@ class _Parse:
         found += phrase_filters(question, columns)
         best = find_superlative(trial)
         shared = bool(SHARE.search(question.text))
-        by = Grouping() if shared else find_group(trial, best.at if best else -1, self.having is not None)
+        by = Grouping() if shared else find_group(trial, best.at if best else -1)
         found += flag_filters(question, columns)
         self.filters = tuple(found)
         query = self._choose_intent(best, limit, by)
@@ -126,7 +118,7 @@ class _Parse:
 
     def _choose_intent(self, best: Superlative | None, limit: int | None, by: Grouping) -> Query | None:
         trial, text = self.trial, self.trial.question.text
-        base = Query(trial.table, "lookup", self.filters, group=by.column, part=by.part, having=self.having)
+        base = Query(trial.table, "lookup", self.filters, group=by.column, part=by.part)
         if SHARE.search(text) and self.filters:
             parts, whole = part_and_whole(trial.question, self.filters)
             return replace(base, intent="share", filters=parts, share_of=whole, group=None, part="")
@@ -151,8 +143,6 @@ class _Parse:
         spent = bool(SPENT.search(text))
         if total or spent or (by.column and not by.chosen):
             return self._sum_up(base, total, spent)
-        if by.column and self.having:
-            return replace(base, intent="count")
         listed = bool(LISTED.search(text) and trial.nouns)
         return replace(base, group=None, part="", intent="rows" if listed else "lookup")
 
@@ -185,9 +175,6 @@ class _Parse:
             ungrouped = replace(ungrouped, order=not best.largest)
         if measure is None and best.dimension == "duration":
             measure = trial.days_between()
-        if measure is None and by.column and any(f.at == best.at + 1 for f in self.filters):
-            amount_of = counted_amount(trial, self.filters, best.at + 1)
-            return replace(first, intent="sum" if amount_of else "count", measure=amount_of)
         if measure is None and by.column:
             return None
         measure = measure or (None if best.dimension else trial.default_measure())
@@ -204,8 +191,6 @@ class _Parse:
 
     def _finish_query(self, query: Query) -> Query | None:
         trial, text = self.trial, self.trial.question.text
-        if query.having and query.group is None and query.intent != "count":
-            return None
         wordy = query.intent in ("rows", "lookup")
         if not wordy:
             query = self._account_for_rest(query)
@@ -225,10 +210,7 @@ class _Parse:
         return replace(query, confidence=confidence) if confidence > 0 else None
 
     def _account_for_rest(self, query: Query) -> Query:
-        """Add what remaining words tell of a figure: a column it uses, or a date filled (`shipped`).
-
-        A word that names another column without changing the figure counts little: it may well matter.
-        """
+        """Add what other words tell of a figure: a column it uses, or a date filled (`shipped`)."""
         trial = self.trial
         used = {f.column for f in (*query.filters, *query.share_of)} | {*query.asked, query.group}
         used |= {*(query.measure.columns if query.measure else ())}

@@ -71,10 +71,7 @@ def plan_look_ups(question: str) -> tuple[tuple[str, ...], list[Detail]]:
 
 
 def _parent_number(queries: Sequence[str]) -> int:
-    """Return the number of the look-up whose evidence names what the last one is about, 0 if named.
-
-    It may be the last one's own: a search for the whole chain often finds its first link.
-    """
+    """Return the number of the look-up that finds what the last one is about; 0 if that is named."""
     *before, query = queries
     if linked := find_relation(query):
         inner = linked.inner.lower()
@@ -85,7 +82,6 @@ def _parent_number(queries: Sequence[str]) -> int:
 
 
 def _asks_who(query: str) -> bool:
-    """Tell whether the look-up asks for a person: `the guest who left early` does not."""
     asks = (split_sentences(query) or (query,))[-1]
     return _WHO.search(asks) is not None and expected_kinds(asks)[:1] == ("name",)
 
@@ -190,7 +186,7 @@ def _content_words(text: str) -> list[str]:
 
 
 def _bridge_name(question: str, found: Sequence[Quotable], points: Sequence[float]) -> str:
-    """Return the name beside the question's rarest words, not in the question, that scores best."""
+    """Return the name beside the question's rarest words, not in it, that scores best."""
     asked, weights = set(content_stems(question)), stem_rarity(found)
     best, top = "", 0.0
     for unit, point in zip(found, points, strict=True):

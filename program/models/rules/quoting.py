@@ -53,7 +53,6 @@ def quote_answer(
 
 
 def _cite_unit(text: str, n: int) -> str:
-    """Close the text by a full stop when it has none, and add its passage's number."""
     closed = text.rstrip("\"'”’)")[-1:] in set(".!?:")
     return f"{text if closed else text + '.'} [{n}]"
 
@@ -106,11 +105,7 @@ def _choose_units(
 def _find_person(
     question: str, found: Sequence[Quotable], chosen: Sequence[int], points: NDArray[np.float64]
 ) -> int | None:
-    """Return the unit that names the person asked for, when those chosen name only an office or a team.
-
-    It shares words with the chosen units that the question does not have: `the head of Stores` leads to the unit
-    that says who heads Stores.
-    """
+    """Return the unit that names the person asked for, when those chosen name only an office."""
     told = " ".join(found[j].text for j in chosen)
     if not asks_person(question) or find_people(told, question):
         return None

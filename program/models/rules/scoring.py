@@ -38,9 +38,9 @@ _PAST = re.compile(r"(?i)\b(?:in|before|until|during|under the|of|from) (?:\w+ )
 
 
 class PieceTokens(Protocol):
-    """The tokens of some pieces of text: `names` of all, and `means`, a unit vector for each piece.
+    """The tokens of some pieces of text, and how many pieces there are.
 
-    `held` counts, by a token's name, the pieces that hold it; the length is the number of pieces.
+    `names` are those of all tokens, `means` has a unit vector for each piece, `held` counts the pieces with a token.
     """
 
     @property
@@ -53,19 +53,11 @@ class PieceTokens(Protocol):
 
 
 class Encoder(Protocol):
-    """A text encoder, as the rules use it."""
+    """A text encoder: unit vectors of texts, tokens of passages, and the best cosine of each token in each piece."""
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return a unit vector for each text."""
-        ...
-
-    def read(self, passages: Sequence[TitledPieces]) -> Sequence[PieceTokens]:
-        """Return the tokens of each passage's pieces, read in context."""
-        ...
-
-    def alike(self, text: str, passages: Sequence[TitledPieces]) -> NDArray[np.float64]:
-        """Return the best cosine of each token of the text in each piece, (tokens, pieces)."""
-        ...
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+    def read(self, passages: Sequence[TitledPieces]) -> Sequence[PieceTokens]: ...
+    def alike(self, text: str, passages: Sequence[TitledPieces]) -> NDArray[np.float64]: ...
 
 
 def score_units(

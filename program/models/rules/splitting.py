@@ -77,10 +77,6 @@ _CHOICE = re.compile(
     r"(?i)^(?P<ask>(?:which|who|what)\b[^,:?]*?\b(?P<more>\w+er|more \w+|less \w+|fewer \w+|most \w+|\w+est|better|best"
     r"|longer|more|less)\b[^,:?]*)[,:]\s*(?P<a>[^,?]+?)\s+or\s+(?P<b>[^,?]+?)[?.]*$"
 )
-_BOTH = re.compile(
-    r"^(?P<head>.*?)\bboth\s+(?P<a>(?:the |an? )?[\w-]+(?: [\w-]+){0,3}?)\s+and\s+(?P<b>(?:the "
-    r"|an? )?[A-Z0-9][\w-]*(?: [A-Z0-9][\w-]*)*|(?:the |an? )?[\w-]+)(?P<tail>\b.*)$"
-)
 _NAME_PAIR = re.compile(
     rf"^(?P<head>.*?[\w,] )(?P<a>{NAMED})(?:, (?P<m>{NAMED}))?,? (?:and|or|versus|vs\.?"
     rf"|as well as) (?:(?P<prep>{PREP}) )?(?P<b>{NAMED})(?P<tail>(?:[ ,?].*)?)$"
@@ -159,7 +155,6 @@ def _repeat_for_each(part: str, named: tuple[str, ...]) -> list[str]:
 
 
 def _split_clauses(sentence: str) -> Iterator[str]:
-    """Yield the clauses of one sentence that ask something each."""
     sentence = _POLITE.sub("", sentence)
     cuts = [0, *(m.end() for m in _JOINT.finditer(sentence)), len(sentence)]
     ends = [*(m.start() for m in _JOINT.finditer(sentence)), len(sentence)]
@@ -190,7 +185,6 @@ def _shared_tail(clause: str) -> Iterator[str]:
 
 
 def _find_antecedent(part: str) -> str:
-    """Return the last name of a clause, for which a pronoun in the next one stands."""
     found = [name for name in find_names(part) if len(name.split()) <= 4]
     if not found:
         return ""
@@ -199,7 +193,6 @@ def _find_antecedent(part: str) -> str:
 
 
 def _resolve_pronoun(part: str, subject: str) -> str:
-    """Replace the first pronoun of a clause by the subject of the clause before."""
     if not subject or subject.lower() in part.lower():
         return part
     found = _PRONOUN.search(part)
@@ -247,8 +240,6 @@ def split_comparison(text: str) -> list[str]:
         return _write_sides(about, parts["a"], parts["b"])
     if found := _CHOICE.match(bare):
         return [f"{found['ask']}: {found['a']}", f"{found['ask']}: {found['b']}"]
-    if found := _BOTH.match(bare):
-        return [f"{found['head']}{side}{found['tail']}" for side in (found["a"], found["b"])]
     if (found := _NAME_PAIR.match(bare)) and not re.search(r"\bbetween $", found["head"]):
         prep = f"{found['prep']} " if found["prep"] else ""
         head = re.sub(rf"{prep}$", "", found["head"]) if prep else found["head"]
@@ -297,7 +288,6 @@ def split_chain(question: str) -> list[str]:
 
 
 def _find_relative(bare: str) -> re.Match[str] | None:
-    """Find the relative clause behind a question about something else."""
     found = _RELATIVE.search(bare[:LONGEST])
     return found if found and _OUTER.search(bare[: found.start()]) else None
 

@@ -15,9 +15,6 @@ from program.models.table_schema import Column, Schema, TableSchema
 Op = Literal["=", "<>", "in", "not in", ">", ">=", "<", "<=", "blank", "filled", "contains", "lacks"]
 Intent = Literal["count", "distinct count", "sum", "avg", "share", "rows", "values", "lookup"]
 Part = Literal["", "month", "year", "day"]
-_COMPARISONS: dict[str, type[exp.Binary]] = {
-    "=": exp.EQ, "<>": exp.NEQ, ">": exp.GT, ">=": exp.GTE, "<": exp.LT, "<=": exp.LTE,
-}  # fmt: skip
 _PART_LENGTH = {"year": 4, "month": 7, "day": 10}
 RESULT = "result"
 
@@ -51,8 +48,7 @@ class MeasureExpression:
 class Query:
     """Everything a SELECT needs, and how well it accounts for the question (`confidence`, 0 to 1).
 
-    `order` is None, or True for the largest first. `share_of` are the filters of the whole that a share is taken of;
-    `having` bounds the number of rows of a group.
+    `order` is None, or True for the largest first. `share_of` are the filters of the whole that a share is taken of.
     """
 
     table: TableSchema
@@ -62,7 +58,6 @@ class Query:
     measure: MeasureExpression | None = None
     group: Column | None = None
     part: Part = ""
-    having: tuple[str, float] | None = None
     order: bool | None = None
     limit: int | None = None
     asked: tuple[Column, ...] = ()
@@ -74,124 +69,105 @@ def write_sql(query: Query, schema: Schema) -> str:
     used = [*(f.column for f in (*query.filters, *query.share_of)), *query.asked]
     used += [*(query.measure.columns if query.measure else ()), *([query.group] if query.group else [])]
     joined = dict.fromkeys(c.table for c in used if c.table != query.table.name)
-    build = _SelectBuilder(query, schema, bool(joined))
-    select = build.select_columns().from_(build.table_node(query.table.name))
+    writer = _SqlWriter(query, schema.dialect, bool(joined))
+    sql = f"SELECT {writer.write_columns()} FROM {writer.write_name(query.table.name)}"
     for name in joined:
         key = next(k for k in query.table.foreign_keys if k.to_table == name)
-        own, other = build.name_node(query.table.name, key.column), build.name_node(name, key.to_column)
-        select = select.join(build.table_node(name), on=own.eq(other), join_type="left")
-    where = query.share_of if query.intent == "share" else query.filters
-    conditions = [build.condition_node(f) for f in where]
+        keys = [writer.write_name(part) for part in (query.table.name, key.column, name, key.to_column)]
+        sql += f" LEFT JOIN {keys[2]} ON {keys[0]}.{keys[1]} = {keys[2]}.{keys[3]}"
+    conditions = [writer.write_condition(f) for f in (query.share_of if query.intent == "share" else query.filters)]
     if query.intent in ("rows", "values") and query.measure and query.order is not None:
-        conditions += [build.column_node(c).is_(exp.null()).not_() for c in query.measure.columns]
+        conditions += [f"NOT {writer.write_column(c)} IS NULL" for c in query.measure.columns]
     if conditions:
-        select = select.where(*conditions)
-    return str(build.group_and_order(select).sql(dialect=schema.dialect))
+        sql += f" WHERE {' AND '.join(conditions)}"
+    return sql + writer.write_order()
 
 
-class _SelectBuilder:
-    """The parts of one SELECT as sqlglot's nodes."""
+class _SqlWriter:
+    """The clauses of one SELECT as text."""
 
-    def __init__(self, query: Query, schema: Schema, qualified: bool) -> None:
-        self.query, self.qualified = query, qualified
-        self.keywords = {k.upper() for k in Dialect.get_or_raise(schema.dialect).tokenizer_class.KEYWORDS}
+    def __init__(self, query: Query, dialect: str, qualified: bool) -> None:
+        self.query, self.dialect, self.qualified = query, dialect, qualified
+        self.keywords = {k.upper() for k in Dialect.get_or_raise(dialect).tokenizer_class.KEYWORDS}
 
-    def quote_name(self, name: str) -> exp.Identifier:
+    def write_name(self, name: str) -> str:
         plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name.upper() not in self.keywords
-        return exp.to_identifier(name, quoted=not plain)
+        return str(exp.to_identifier(name, quoted=not plain).sql(dialect=self.dialect))
 
-    def table_node(self, name: str) -> exp.Table:
-        return exp.Table(this=self.quote_name(name))
+    def write_column(self, column: Column) -> str:
+        name = self.write_name(column.name)
+        return f"{self.write_name(column.table)}.{name}" if self.qualified else name
 
-    def name_node(self, table: str, column: str) -> exp.Column:
-        return exp.Column(this=self.quote_name(column), table=self.quote_name(table) if self.qualified else None)
+    def write_measure(self, measure: MeasureExpression) -> str:
+        columns = [self.write_column(c) for c in measure.columns]
+        return f"JULIANDAY({columns[1]}) - JULIANDAY({columns[0]})" if measure.days else " * ".join(columns)
 
-    def column_node(self, column: Column) -> exp.Column:
-        return self.name_node(column.table, column.name)
+    def write_group(self, group: Column) -> str:
+        part, column = self.query.part, self.write_column(group)
+        return f"SUBSTRING({column}, 1, {_PART_LENGTH[part]})" if part else column
 
-    def measure_node(self, measure: MeasureExpression) -> exp.Expr:
-        first, *rest = (self.column_node(c) for c in measure.columns)
-        if measure.days:
-            start, end = (exp.func("JULIANDAY", c) for c in (first, rest[0]))
-            return exp.Sub(this=end, expression=start)
-        return exp.Mul(this=first, expression=rest[0]) if rest else first
-
-    def group_node(self, group: Column) -> exp.Expr:
-        column = self.column_node(group)
-        if not self.query.part:
-            return column
-        length = exp.Literal.number(_PART_LENGTH[self.query.part])
-        return exp.Substring(this=column, start=exp.Literal.number(1), length=length)
-
-    def result_node(self) -> exp.Expr:
-        query, count = self.query, exp.Count(this=exp.Star())
+    def write_result(self) -> str:
+        query = self.query
         if query.intent == "distinct count" and query.asked:
-            return exp.Count(this=exp.Distinct(expressions=[self.column_node(query.asked[0])]))
+            return f"COUNT(DISTINCT {self.write_column(query.asked[0])})"
         if query.intent == "share":
-            met = exp.and_(*(self.condition_node(f) for f in query.filters))
-            ones = exp.Case().when(met, exp.Literal.number(1)).else_(exp.Literal.number(0))
-            percent = exp.Mul(this=exp.Literal.number("100.0"), expression=exp.Sum(this=ones))
-            return exp.Round(this=exp.Div(this=percent, expression=count), decimals=exp.Literal.number(1))
+            met = " AND ".join(self.write_condition(f) for f in query.filters)
+            return f"ROUND(CAST(100.0 * SUM(CASE WHEN {met} THEN 1 ELSE 0 END) AS DOUBLE) / COUNT(*), 1)"
         if query.measure and query.intent in ("sum", "avg"):
-            node = exp.Sum if query.intent == "sum" else exp.Avg
-            return node(this=self.measure_node(query.measure))
-        return count
+            return f"{query.intent.upper()}({self.write_measure(query.measure)})"
+        return "COUNT(*)"
 
-    def select_columns(self) -> exp.Select:
+    def write_columns(self) -> str:
         query = self.query
-        if query.intent in ("rows", "lookup", "values"):
-            columns: list[exp.Expr] = [self.column_node(c) for c in query.asked]
-            if query.intent == "values":
-                return exp.select(*columns).distinct()
-            if query.measure and len(query.measure.columns) > 1:
-                columns.append(exp.alias_(self.measure_node(query.measure), RESULT))
-            return exp.select(*columns)
-        result = exp.alias_(self.result_node(), RESULT)
-        if query.group is None:
-            return exp.select(result)
-        group = self.group_node(query.group)
-        return exp.select(exp.alias_(group, query.part) if query.part else group, result)
-
-    def group_and_order(self, select: exp.Select) -> exp.Select:
-        query = self.query
-        if query.group is not None:
-            group = self.group_node(query.group)
-            select = select.group_by(group)
-            if query.having:
-                op, number = query.having
-                select = select.having(_COMPARISONS[op](this=exp.Count(this=exp.Star()), expression=_literal(number)))
-            if query.order is None:
-                return select.order_by(group)
-            first = exp.Ordered(this=exp.column(RESULT), desc=query.order)
-            return select.order_by(first, group).limit(query.limit or 200)
+        if query.intent not in ("rows", "lookup", "values"):
+            result = f"{self.write_result()} AS {RESULT}"
+            if query.group is None:
+                return result
+            return f"{self.write_group(query.group)}{f' AS {query.part}' if query.part else ''}, {result}"
+        columns = ", ".join(self.write_column(c) for c in query.asked)
         if query.intent == "values":
-            return select.order_by(*(self.column_node(c) for c in query.asked))
+            return f"DISTINCT {columns}"
+        if query.measure and len(query.measure.columns) > 1:
+            columns += f", {self.write_measure(query.measure)} AS {RESULT}"
+        return columns
+
+    def write_order(self) -> str:
+        query = self.query
+        direction = "DESC" if query.order else "ASC NULLS LAST"
+        if query.group is not None:
+            group = self.write_group(query.group)
+            ranked = "" if query.order is None else f"{RESULT} {direction}, "
+            limit = "" if query.order is None else f" LIMIT {query.limit or 200}"
+            return f" GROUP BY {group} ORDER BY {ranked}{group}{limit}"
+        if query.intent == "values":
+            return f" ORDER BY {', '.join(self.write_column(c) for c in query.asked)}"
         if query.intent not in ("rows", "lookup"):
-            return select
-        if query.measure and query.order is not None:
-            select = select.order_by(exp.Ordered(this=self.measure_node(query.measure), desc=query.order))
+            return ""
+        ranked = (
+            f"{self.write_measure(query.measure)} {direction}, " if query.measure and query.order is not None else ""
+        )
         key = next((c for c in query.table.columns if c.unique), query.table.columns[0])
-        return select.order_by(self.column_node(key)).limit(query.limit or 200)
+        return f" ORDER BY {ranked}{self.write_column(key)} LIMIT {query.limit or 200}"
 
-    def condition_node(self, filter_: Filter) -> exp.Expr:
-        column, op, values = self.column_node(filter_.column), filter_.op, filter_.values
+    def write_condition(self, filter_: Filter) -> str:
+        column, op, values = self.write_column(filter_.column), filter_.op, filter_.values
         if op in ("blank", "filled"):
-            met: exp.Expr = column.is_(exp.null())
+            met = f"{column} IS NULL"
         elif op in ("contains", "lacks"):
-            met = column.like(exp.Literal.string(f"%{values[0]}%"))
+            met = f"{column} LIKE {_write_literal(f'%{values[0]}%')}"
         elif op in ("in", "not in"):
-            met = exp.In(this=column, expressions=[_literal(v) for v in values])
+            met = f"{column} IN ({', '.join(map(_write_literal, values))})"
         else:
-            met = _COMPARISONS[op](this=column, expression=_literal(values[0]))
-        return met.not_() if op in ("filled", "lacks", "not in") else met
+            met = f"{column} {op} {_write_literal(values[0])}"
+        return f"NOT {met}" if op in ("filled", "lacks", "not in") else met
 
 
-def _literal(value: str | float | bool) -> exp.Expr:
+def _write_literal(value: str | float | bool) -> str:
     if isinstance(value, bool):
-        return exp.Boolean(this=value)
+        return str(value).upper()
     if isinstance(value, str):
-        return exp.Literal.string(value)
-    return exp.Literal.number(str(int(value)) if float(value).is_integer() else repr(float(value)))
+        return str(exp.Literal.string(value).sql())
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
 def merge_filters(filters: Sequence[Filter]) -> tuple[Filter, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
@@ -14,15 +14,17 @@ from program.models.table_schema import Column, TableSchema
 _MONTHS = "january february march april may june july august september october november december".split()
 _MONTH = rf"(?:{'|'.join('sept?(?:ember)?' if m == 'september' else f'{m[:3]}(?:{m[3:]})?' for m in _MONTHS)})\b\.?"
 _YEAR = r"(?:19|20)\d\d"
-_NTH = {"first": 1, "1st": 1, "second": 2, "2nd": 2, "third": 3, "3rd": 3, "fourth": 4, "4th": 4, "last": 4}
-_NTHS = "|".join(_NTH)
+_NTH_WORDS = ("1 1st first", "2 2nd second", "3 3rd third", "4 4th fourth last")
+_NTH = {word: n for n, words in enumerate(_NTH_WORDS, 1) for word in words.split()}
+_NTHS = "|".join(word for word in _NTH if len(word) > 1)
+_TH = r"(?:st|nd|rd|th)?"
 _POINT = re.compile(
-    rf"(?i)(?P<iso>\b{_YEAR}-\d\d-\d\d\b)|(?P<isomonth>\b{_YEAR}-\d\d\b)|\b(?P<d1>\d{{1,2}})(?:st|nd|rd"
-    rf"|th)?(?: of)? (?P<m1>{_MONTH})(?:,? (?P<y1>{_YEAR})\b)?|\b(?P<m2>{_MONTH}) (?P<d2>\d{{1,2}})(?:st|nd|rd"
-    rf"|th)?\b(?:,? (?P<y2>{_YEAR})\b)?|\b(?P<m3>{_MONTH})(?:,? (?:of )?(?P<y3>{_YEAR})\b)?|\b(?:q(?P<q1>[1-4])"
-    rf"|(?:the )?(?P<q2>{_NTHS}) quarter)\b(?:,? (?:of )?(?P<y4>{_YEAR})\b)?|\b(?:h(?P<h1>[12])|(?:the )?(?P<h2>first"
-    rf"|second|1st|2nd) half)\b(?:,? (?:of )?(?P<y5>{_YEAR})\b)|\b(?P<rel>this|last|previous|past"
-    rf"|current) (?:(?P<n>\d{{1,3}}) )?(?P<unit>day|week|month|quarter|year)s?\b|\b(?P<y6>{_YEAR})\b(?!-)"
+    rf"(?i)(?P<iso>\b{_YEAR}-\d\d-\d\d\b)"
+    rf"|\b(?:(?:(?P<d1>\d{{1,2}}){_TH}(?: of)? )?(?P<month>{_MONTH})(?: (?P<d2>\d{{1,2}}){_TH}\b)?"
+    rf"|(?:q(?P<q>[1-4])|(?:the )?(?P<nth>{_NTHS}) quarter)\b)(?:,? (?:of )?(?P<year>{_YEAR})\b)?"
+    rf"|\b(?:h(?P<h>[12])|(?:the )?(?P<half>first|second|1st|2nd) half),? (?:of )?(?P<of>{_YEAR})\b"
+    r"|\b(?P<rel>this|last|previous|past|current) (?:(?P<n>\d{1,3}) )?(?P<unit>day|week|month|quarter|year)s?\b"
+    rf"|\b(?P<alone>{_YEAR})\b(?!-)"
 )
 _BEFORE = re.compile(
     r"(?i)\b(since|after|following|later than|before|prior to|earlier than|until|till|up to|by|through|from|between"
@@ -44,7 +46,6 @@ _COMPARED = re.compile(
     r"|faster) than|under|below)|(?P<more>more than|\w+er than|over|above|exceed(?:s|ed|ing)?|upwards of)"
     rf"|(?P<even>exactly|of|with|has|have|had)?)\s*{_NUMBER}(?:\s(?P<unit>[^\W\d]+))?"
 )
-_BETWEEN = re.compile(rf"(?i)\bbetween [£$€]?(?P<low>{_FIGURE}) and [£$€]?(?P<high>{_FIGURE})(?:\s(?P<unit>[^\W\d]+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +98,11 @@ def _is_one_day(span: DateSpan) -> bool:
 
 
 def _named_times(text: str, today: date) -> list[DateSpan]:
-    """Return each time named, alone; `March and May 2025` are of the same year."""
+    """Return each time named; `March and May 2025` are of the same year."""
     found: list[DateSpan] = []
     for match in reversed(list(_POINT.finditer(text))):
         part = match.groupdict()
-        month = part["m1"] or part["m2"] or part["m3"]
-        if month and not _is_month(text, match, month):
+        if part["month"] and not _is_month(text, match, part["month"]):
             continue
         joined = bool(found) and bool(_JOIN.match(text[match.end() : found[-1].start]))
         latest = found[-1].first if joined and not part["rel"] else None
@@ -110,7 +110,8 @@ def _named_times(text: str, today: date) -> list[DateSpan]:
             first, stop = _days_of(part, latest or today)
         except (ValueError, OverflowError):
             continue
-        found.append(DateSpan(first, stop, match.start(), match.end(), bool(part["iso"] or part["d1"] or part["d2"])))
+        day = bool(part["iso"] or part["d1"] or part["d2"])
+        found.append(DateSpan(first, stop, match.start(), match.end(), day))
     return found[::-1]
 
 
@@ -122,33 +123,30 @@ def _is_month(text: str, match: re.Match[str], month: str) -> bool:
     return dated or bool(_COMES_FIRST.search(text[: match.start()])) or (month[0].isupper() and match.start() > 0)
 
 
-def _days_of(part: dict[str, str | None], today: date) -> tuple[date, date]:
-    year_text = next((part[f"y{i}"] for i in range(1, 7) if part[f"y{i}"]), None)
-    year = int(year_text) if year_text else today.year
+def _days_of(part: Mapping[str, str | None], today: date) -> tuple[date, date]:
     if part["iso"]:
         day = date.fromisoformat(part["iso"])
         return day, day + timedelta(days=1)
-    if part["isomonth"]:
-        return _month_range(int(part["isomonth"][:4]), int(part["isomonth"][5:]), 1)
     if part["rel"]:
         return _relative_days(part, today)
-    if part["q1"] or part["q2"]:
-        first = 3 * (int(part["q1"]) if part["q1"] else _NTH[str(part["q2"]).lower()]) - 2
-        return _month_range(year if year_text or date(year, first, 1) <= today else year - 1, first, 3)
-    if part["h1"] or part["h2"]:
-        return _month_range(year, 6 * (int(part["h1"]) if part["h1"] else _NTH[str(part["h2"]).lower()]) - 5, 6)
-    month_text = part["m1"] or part["m2"] or part["m3"]
-    if not month_text:
+    given = part["year"] or part["of"] or part["alone"]
+    year = int(given) if given else today.year
+    if quarter := part["q"] or part["nth"]:
+        first = 3 * _NTH[quarter.lower()] - 2
+        return _month_range(year if given or date(year, first, 1) <= today else year - 1, first, 3)
+    if half := part["h"] or part["half"]:
+        return _month_range(year, 6 * _NTH[half.lower()] - 5, 6)
+    if not part["month"]:
         return _month_range(year, 1, 12)
-    month = next(i for i, m in enumerate(_MONTHS, 1) if m.startswith(month_text[:3].lower()))
+    month = next(i for i, m in enumerate(_MONTHS, 1) if m.startswith(part["month"][:3].lower()))
     number = part["d1"] or part["d2"]
-    day = date(year, month, int(number) if number else 1)
-    if not year_text and day > today:
+    day = date(year, month, int(number or 1))
+    if not given and day > today:
         day = day.replace(year=year - 1)
     return (day, day + timedelta(days=1)) if number else _month_range(day.year, month, 1)
 
 
-def _relative_days(part: dict[str, str | None], today: date) -> tuple[date, date]:
+def _relative_days(part: Mapping[str, str | None], today: date) -> tuple[date, date]:
     unit, this = str(part["unit"]).lower(), str(part["rel"]).lower() in ("this", "current")
     tomorrow = today + timedelta(days=1)
     if part["n"] or unit in ("day", "week"):
@@ -162,8 +160,6 @@ def _relative_days(part: dict[str, str | None], today: date) -> tuple[date, date
 def _month_range(year: int, month: int, length: int) -> tuple[date, date]:
     """Return the range of so many months; a month of 0 or less is in the year before."""
     at = year * 12 + month - 1
-    if not (1 <= month <= 12 or month <= 0):
-        raise ValueError(month)
     stop = at + length
     return date(at // 12, at % 12 + 1, 1), date(stop // 12, stop % 12 + 1, 1)
 
@@ -204,7 +200,6 @@ def date_bounds(question: QuestionWords, columns: Sequence[Column]) -> Iterator[
 
 
 def _year_bounds(question: QuestionWords, column: Column) -> Iterator[Filter]:
-    """Yield bounds on a column of years, from the dates that begin or end a year."""
     for span in date_spans(question.text, date(int(column.high), 12, 31)):
         at, stop = question.word_at(span.start), question.word_at(span.end)
         whole = all(day is None or (day.month, day.day) == (1, 1) for day in (span.first, span.stop))
@@ -225,18 +220,8 @@ def _nearest_date(question: QuestionWords, dated: Sequence[Column], at: int) -> 
     return min(dated, key=distance_of)
 
 
-def number_bounds(
-    question: QuestionWords, table: TableSchema, columns: Sequence[Column]
-) -> Iterator[Filter | tuple[str, float]]:
-    """Yield comparisons with a number, or (sign, number) of rows as in `over 5 orders`."""
-    for match in _BETWEEN.finditer(question.text):
-        at, stop = question.word_at(match.start()), question.word_at(match.end())
-        low, high = (float(match[g].replace(",", "")) for g in ("low", "high"))
-        column = _column_measured(question, columns, at, match["unit"] or "", "£" in match.group(), "")
-        if column and question.is_free(question.word_at(match.start("low")), stop):
-            question.mark_used(at, stop, strong=True)
-            yield Filter(column, ">=", (_convert_time(low, match["unit"] or "", column),), at)
-            yield Filter(column, "<=", (_convert_time(high, match["unit"] or "", column),), at)
+def number_bounds(question: QuestionWords, table: TableSchema, columns: Sequence[Column]) -> Iterator[Filter]:
+    """Yield comparisons of a column with a number; a bound on the number of rows is not understood."""
     for match in _COMPARED.finditer(question.text):
         at, stop, n = (question.word_at(i) for i in (match.start(), match.end(), match.start("n")))
         op = _comparison_of(match)
@@ -246,8 +231,6 @@ def number_bounds(
         number = NUMBERS[match["n"].lower()] if match["n"].lower() in NUMBERS else float(match["n"].replace(",", ""))
         number *= {"k": 1e3, "m": 1e6}.get((match["k"] or "").lower(), 1)
         if unit and is_word_of(stem_word(unit.lower()), table.words) and op != "=":
-            question.mark_used(at, stop, strong=True)
-            yield op, number
             continue
         column = _column_measured(question, columns, n, unit, bool(match["sign"]), match.group().split()[0].lower())
         if column is None or (op == "=" and (match["n"].lower() in ("a", "an") or not unit)):

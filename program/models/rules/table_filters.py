@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any
 
 from program.models.rules.sql_query import Filter
 from program.models.rules.table_words import NEGATORS, QuestionWords, is_word_of, squash_text, stem_word, stem_words
@@ -25,8 +25,6 @@ _DEMONYM = re.compile(r".{2,}(?:ish|ch|an|ese|ss)s?")
 Near = Callable[[str, Sequence[str]], Sequence[float]]
 """Cosines of a text with several others."""
 Hit = tuple[Column, str]
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 def is_negated(question: QuestionWords, at: int) -> bool:
@@ -97,7 +95,6 @@ def _stems_in(column: Column) -> frozenset[str]:
 
 @lru_cache(maxsize=20_000)
 def _take_apart(value: str) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
-    """Return the stems of a value's words, and where each word lies in it."""
     parts = list(re.finditer(r"[^\W_]+(?:['’][^\W_]+)?", value))
     return tuple(stem_word(p.group().lower()) for p in parts), tuple(p.span() for p in parts)
 
@@ -247,7 +244,6 @@ def _stem_value(value: str) -> str:
 
 
 def _shortened(value: str) -> tuple[str, ...]:
-    """Return the initials by which a value of several capitalised words may be named."""
     parts = [p for p in value.split() if p[:1].isupper()]
     initials = "".join(p[0] for p in parts).lower()
     return (initials, initials + "a") if len(parts) >= 2 else ()
@@ -257,8 +253,8 @@ def _digits_in(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\d", text))
 
 
-def _group_pairs(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    found: dict[Key, list[Value]] = defaultdict(list)
+def _group_pairs(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = defaultdict(list)
     for key, value in pairs:
         found[key].append(value)
     return dict(found)

@@ -90,18 +90,15 @@ def find_superlative(trial: TableTrial) -> Superlative | None:
     return None
 
 
-def find_group(trial: TableTrial, ranked: int, bounded: bool) -> Grouping:
-    """Return the column that rows are grouped by, and use its words.
-
-    `ranked` is the index of the superlative or -1; `bounded` tells of a bound on the group's size (`over 5 orders`).
-    """
+def find_group(trial: TableTrial, ranked: int) -> Grouping:
+    """Return the column that rows are grouped by; `ranked` is the superlative's index or -1."""
     question = trial.question
     texts = [c for c in trial.columns if c.kind in ("text", "boolean")]
     texts = [c for c in texts if not (c.unique and c.table == trial.table.name)]
     for at, word in enumerate(question.words):
         before = question.text[: word.start]
         each = bool(_EACH.search(before)) and not _AGENT.search(before)
-        which = bool(_WHICH.search(before)) and (at < ranked or bounded)
+        which = bool(_WHICH.search(before)) and at < ranked
         top = ranked >= 0 and bool(_TOP_OF.search(before))
         if not (each or which or top or _is_common(trial, at, ranked)) or at in question.used or at in trial.nouns:
             continue
@@ -110,7 +107,7 @@ def find_group(trial: TableTrial, ranked: int, bounded: bool) -> Grouping:
         if word.stem in _PARTS and dated and not named and trial.schema.dialect == "sqlite":
             question.mark_used(at, at + 1, strong=True)
             return Grouping(dated[0], _PARTS[word.stem], which or top)
-        column = trial.label_of(word) or trial.column_of_two(at, texts) or trial.column_named(word, texts)
+        column = trial.label_of(word) or trial.column_named(word, texts)
         column = column or (trial.column_meant(word, texts) if each else None)
         if column and not (column.unique and column.table == trial.table.name):
             trial.mark_column(column, at)
@@ -178,10 +175,7 @@ def counted_amount(trial: TableTrial, filters: Sequence[Filter], at: int) -> Mea
 
 
 def part_and_whole(question: QuestionWords, filters: Sequence[Filter]) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
-    """Return the filters of a share's part and of its whole.
-
-    Those between `of` and the verb, and dates, make the whole.
-    """
+    """Return a share's filters of the part and of the whole: dates, and those from `of` to the verb."""
     verb = next((i for i, w in enumerate(question.words) if i > 1 and w.low in _VERBS), -1)
     of = next((i for i, w in enumerate(question.words) if w.low == "of"), -1)
     whole = tuple(f for f in filters if of < f.at < verb or (f.column.kind == "date" and f.op != "blank"))

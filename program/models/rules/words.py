@@ -33,64 +33,41 @@ _COUNT = (
     r"|fifty|sixty|ninety|hundred|half)"
 )
 _SPAN = r"(?:second|minute|hour|day|night|week|fortnight|month|quarter|year|decade|season)s?"
-KINDS: dict[str, re.Pattern[str]] = {
-    "money": re.compile(
-        r"(?i)[£$€]\s?\d|\b(?:GBP|EUR|USD|CAD|CHF|SEK|NOK|DKK|PLN|AUD)\s?\d|\d\s?(?:pounds|euros?|dollars|pence|p)\b"
-        r"|\bfree(?: of charge)?\b|\bno (?:charge|fee|cost|extra)\b"
-    ),
-    "percent": re.compile(r"(?i)\d\s?(?:%|per ?cent\b)"),
-    "duration": re.compile(
-        rf"(?i)\b{_COUNT}(?:[ -](?:to|or|and|working|business|calendar|full|more|further|clear|whole|consecutive|quiet"
-        rf"|{_COUNT}))*[ -]{_SPAN}\b|\b(?:nightly|hourly|daily|weekly|fortnightly|monthly|quarterly|yearly|annually"
-        r"|immediately|at once|overnight|same[ -]day|next (?:working )?day|indefinitely|forever)\b"
-    ),
-    "date": re.compile(
-        rf"(?i)\b\d{{1,2}} (?:{_MONTH})\b|\b(?:{_MONTH}) \d{{1,4}}\b|\b(?:19|20)\d\d\b|\b(?:{_DAY})s?\b|\b(?:in|since"
-        rf"|until|by|from) (?:{_MONTH})\b"
-    ),
-    "clock": re.compile(r"(?i)\b\d{1,2}[:.]\d\d\b|\b\d{1,2}\s?(?:am|pm)\b|\b(?:noon|midnight)\b"),
-    "number": re.compile(rf"(?i)\b{_COUNT}\b|\b(?:unlimited|none|no limit)\b"),
-    "reason": re.compile(r"(?i)\b(?:because|since|so that|due to|therefore|otherwise|caused? by|to (?:keep|avoid))\b"),
+_KINDS = {
+    "money": r"[£$€]\s?\d|\b(?:GBP|EUR|USD|CAD|CHF|SEK|NOK|DKK|PLN|AUD)\s?\d|\d\s?(?:pounds|euros?|dollars|pence|p)\b"
+    r"|\bfree(?: of charge)?\b|\bno (?:charge|fee|cost|extra)\b",
+    "percent": r"\d\s?(?:%|per ?cent\b)",
+    "duration": rf"\b{_COUNT}(?:[ -](?:to|or|and|working|business|calendar|full|more|further|clear|whole|consecutive"
+    rf"|quiet|{_COUNT}))*[ -]{_SPAN}\b|\b(?:nightly|hourly|daily|weekly|fortnightly|monthly|quarterly|yearly|annually"
+    r"|immediately|at once|overnight|same[ -]day|next (?:working )?day|indefinitely|forever)\b",
+    "date": rf"\b\d{{1,2}} (?:{_MONTH})\b|\b(?:{_MONTH}) \d{{1,4}}\b|\b(?:19|20)\d\d\b|\b(?:{_DAY})s?\b"
+    rf"|\b(?:in|since|until|by|from) (?:{_MONTH})\b",
+    "clock": r"\b\d{1,2}[:.]\d\d\b|\b\d{1,2}\s?(?:am|pm)\b|\b(?:noon|midnight)\b",
+    "number": rf"\b{_COUNT}\b|\b(?:unlimited|none|no limit)\b",
+    "reason": r"\b(?:because|since|so that|due to|therefore|otherwise|caused? by|to (?:keep|avoid))\b",
 }
-_ASKED: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), kinds)
-    for pattern, kinds in (
-        (r"\bwhat time\b|\b(?:opening|office|working) hours\b|\bwhat hours\b", ("clock",)),
-        (
-            r"\b(?:what|which) (?:percent|percentage|share|proportion)|\bpercentage\b|\bwhat (?:tax|vat|interest) rate",
-            ("percent",),
-        ),
-        (r"\bhow much (?:time|notice|warning|longer)\b", ("duration",)),
-        (
-            r"\bhow (?:long|soon|quick\w*|fast|far back|old|late|early|often|frequently)\b"
-            r"|\bwhat (?:is the )?(?:time limit|deadline)\b|\bhow many (?:\w+ )?(?:seconds?|minutes?|hours?|days?"
-            r"|nights?|weeks?|months?|years?)\b|\btime ?frame\b",
-            ("duration", "date"),
-        ),
-        (
-            r"\b(?:cost|costs|price|prices|priced|fee|fees|charge|charged|charges|pay|paid|pricing|expensive|refund of"
-            r"|surcharge)\b|\bhow much\b",
-            ("money", "percent"),
-        ),
-        (
-            r"\bhow (?:many|big|large|heavy|tall|wide|thick|far|high|loud|cold|hot)\b|\b(?:maximum|minimum|limit"
-            r"|cap)\b|\bnumber of\b",
-            ("number",),
-        ),
-        (
-            r"\bwhen\b|\b(?:what|which) (?:date|day|month|year)\b|\bsince when\b|\bdeadline\b|\bexpir\w+\b",
-            ("date", "duration", "clock"),
-        ),
-        (r"\bwho\b|\bwhom\b|\bwhose\b|\bname of\b", ("name",)),
-        (
-            r"\b(?:which|what) (?:team|company|vendor|supplier|carrier|person|firm|department|office|city|country|site"
-            r"|service|tool|product|plan|model|partner|contractor|provider|courier|warehouse|officer|desk|group)\b"
-            r"|\bwhere\b",
-            ("name",),
-        ),
-        (r"\bwhy\b|\bwhat (?:is|was) the reason\b", ("reason",)),
-    )
-)
+KINDS = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _KINDS.items()}
+_ASKED = (
+    (r"\bwhat time\b|\b(?:opening|office|working) hours\b|\bwhat hours\b", ("clock",)),
+    (r"\b(?:what|which) (?:percent|percentage|share|proportion)|\bpercentage\b|\bwhat (?:tax|vat|interest) rate",
+     ("percent",)),
+    (r"\bhow much (?:time|notice|warning|longer)\b", ("duration",)),
+    (r"\bhow (?:long|soon|quick\w*|fast|far back|old|late|early|often|frequently)\b"
+     r"|\bwhat (?:is the )?(?:time limit|deadline)\b|\btime ?frame\b"
+     r"|\bhow many (?:\w+ )?(?:seconds?|minutes?|hours?|days?|nights?|weeks?|months?|years?)\b", ("duration", "date")),
+    (r"\b(?:cost|costs|price|prices|priced|fee|fees|charge|charged|charges|pay|paid|pricing|expensive|refund of"
+     r"|surcharge)\b|\bhow much\b", ("money", "percent")),
+    (r"\bhow (?:many|big|large|heavy|tall|wide|thick|far|high|loud|cold|hot)\b"
+     r"|\b(?:maximum|minimum|limit|cap)\b|\bnumber of\b", ("number",)),
+    (r"\bwhen\b|\b(?:what|which) (?:date|day|month|year)\b|\bsince when\b|\bdeadline\b|\bexpir\w+\b",
+     ("date", "duration", "clock")),
+    (r"\bwho\b|\bwhom\b|\bwhose\b|\bname of\b", ("name",)),
+    (r"\b(?:which|what) (?:team|company|vendor|supplier|carrier|person|firm|department|office|city|country|site"
+     r"|service|tool|product|plan|model|partner|contractor|provider|courier|warehouse|officer|desk|group)\b"
+     r"|\bwhere\b", ("name",)),
+    (r"\bwhy\b|\bwhat (?:is|was) the reason\b", ("reason",)),
+)  # fmt: skip
+"""What asks for kinds of value, the first that fits, and these kinds."""
 _NAME = re.compile(r"\b[A-Z][\w’'.-]*\w(?: (?:(?:& |of )?[A-Z][\w’'.-]*\w|\d{1,3}\b))*")
 _CALENDAR = re.compile(rf"(?i)(?:\d+ )?(?:{_MONTH}|{_DAY})s?(?: \d+)?|[A-Z]{{3}} \d.*")
 _PERSON_ASKED = re.compile(r"(?i)\bwho(?:m|se|ever)?\b|\b(?:person|name)\b")
@@ -178,7 +155,7 @@ def value_kinds(text: str) -> frozenset[str]:
 @lru_cache(maxsize=5_000)
 def expected_kinds(question: str) -> tuple[str, ...]:
     """Return the kinds of value a question asks for, the likeliest first."""
-    return next((kinds for pattern, kinds in _ASKED if pattern.search(question)), ())
+    return next((kinds for pattern, kinds in _ASKED if re.search(pattern, question, re.IGNORECASE)), ())
 
 
 @lru_cache(maxsize=20_000)

@@ -159,17 +159,10 @@ GALLERY_QUESTIONS = [
 ELSEWHERE = [
     "How do I reset my password?",
     "What is the capital of France?",
-    "Can I return an opened box, and who pays the postage?",
     "Why did the lights go out last night?",
-    "Explain the difference between a list and a tuple.",
-    "What is 15 percent of 240?",
-    "Who wrote Hamlet?",
     "How long should I boil an egg?",
-    "Is parking free at the weekend?",
     "What must I do if my card is declined?",
-    "Translate good morning into Danish.",
     "How much does it cost?",
-    "What is the longest river in the world?",
     "Which is the cheapest way to get there?",
 ]
 """Questions that none of the databases can answer."""
