@@ -19,7 +19,7 @@ from optimize.evaluation.comparison import (
     read_scores,
 )
 from optimize.evaluation.evaluate import Evaluation, Grader
-from optimize.evaluation.stats import PairedResult, correct_holm, questions_needed
+from optimize.evaluation.stats import correct_holm
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import warn_of_overlap
 from optimize.registry.versions import note_test_use
@@ -42,8 +42,6 @@ class ArmComparison:
     """The version, as `name@v8`, with its digest where two would read the same."""
     comparison: Comparison
     """The paired comparison; p-values are corrected for the number of arms (Holm)."""
-    needed: int | None = None
-    """Questions that would show the effect asked for; None when no effect was named or nothing varies."""
 
     @property
     def breached(self) -> list[str]:
@@ -69,8 +67,6 @@ class OfflineTest:
     """The other versions, in the order they were named."""
     warnings: tuple[str, ...]
     """Sentences that a reader must know before believing the verdicts."""
-    effect: float | None = None
-    """The difference in the metric that somebody would like to be able to see."""
     gate: bool = False
     """Whether guardrails were asked for, so that a breach fails the test."""
 
@@ -84,14 +80,7 @@ class OfflineTest:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc ab offline --json`: one comparison, or `arms` with several."""
-        shapes = [
-            {
-                **arm.as_dict(),
-                "a": self.control,
-                "needed": {"effect": self.effect, "questions": arm.needed} if self.effect is not None else None,
-            }
-            for arm in self.arms
-        ]
+        shapes = [{**arm.as_dict(), "a": self.control} for arm in self.arms]
         if len(shapes) == 1:
             return {**shapes[0], "warnings": list(self.warnings)}
         return {"control": self.control, "metric": self.metric, "arms": shapes, "warnings": list(self.warnings)}
@@ -105,7 +94,6 @@ def compare_offline(
     point: str = SEALED_POINT,
     repeats: int = 1,
     margins: Sequence[Margin] = (),
-    effect: float | None = None,
     root: Folder = None,
     project: Folder = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
@@ -145,7 +133,7 @@ def compare_offline(
         _require_measured(comparisons)
     corrected = correct_holm({name: one.test.p for name, one in zip(names[1:], comparisons, strict=True)})
     arms = tuple(
-        ArmComparison(name, replace(one, test=replace(one.test, p=corrected[name])), _count_needed(effect, one.test))
+        ArmComparison(name, replace(one, test=replace(one.test, p=corrected[name])))
         for name, one in zip(names[1:], comparisons, strict=True)
     )
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
@@ -153,7 +141,7 @@ def compare_offline(
         note_test_use(artifacts_root(root), name, "ab offline", texts)
     warnings = [warning for one in sealed if (warning := warn_of_overlap(one, texts))]
     warnings += _warn_of_arms(arms)
-    return OfflineTest(names[0], metric, arms, tuple(dict.fromkeys(warnings)), effect, bool(margins))
+    return OfflineTest(names[0], metric, arms, tuple(dict.fromkeys(warnings)), bool(margins))
 
 
 def score_side_by_side(
@@ -223,12 +211,6 @@ def _require_measured(comparisons: Sequence[Comparison]) -> None:
                 f"The guardrail {lost[0]!r} was not measured for both versions.",
                 f"Measured: {', '.join([one.metric, *one.others])}. Versions are asked anew with --data FILE.",
             )
-
-
-def _count_needed(effect: float | None, test: PairedResult) -> int | None:
-    if effect is None or test.spread == 0:
-        return None
-    return questions_needed(effect, test.spread, test.n / test.units)
 
 
 def _warn_of_arms(arms: Sequence[ArmComparison]) -> Iterator[str]:

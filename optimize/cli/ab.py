@@ -54,7 +54,6 @@ def run_offline(
         list[str] | None,
         typer.Option(help="May get worse by at most, as wrong:0.02 or seconds:25%; exit code 1 if it is breached."),
     ] = None,
-    effect: Annotated[float | None, typer.Option(help="Tell how many questions would show this difference.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with the intervals and changed answers.")] = None,
     project: Annotated[
         Path | None, typer.Option(help="To ask anew: the versions' project folder, when it moved since.")
@@ -78,7 +77,6 @@ def run_offline(
             point=point,
             repeats=repeats,
             margins=margins,
-            effect=effect,
             root=artifacts,
             project=project,
             progress=advance,
@@ -206,8 +204,6 @@ def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
 
     one = arm.comparison
     typer.echo(one.text() if len(found.arms) == 1 else f"{arm.version}: {one.text()}")
-    if arm.needed:
-        typer.echo(f"A difference of {found.effect:g} would take about {arm.needed} questions of such topics.")
     others = [
         (
             name,

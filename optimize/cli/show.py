@@ -112,16 +112,3 @@ def format_number(measure: Mapping[str, Any] | None, digits: int = 2, scale: flo
 def format_interval(ends: Sequence[float]) -> str:
     """Return `[-0.02, +0.41]` with the signs of both ends."""
     return f"[{ends[0]:+.4g}, {ends[1]:+.4g}]"
-
-
-def write_markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table in Markdown."""
-    yield "| " + " | ".join(columns) + " |"
-    yield "|" + "---|" * len(columns)
-    yield from ("| " + " | ".join(map(escape_markdown, row)) + " |" for row in rows)
-    yield ""
-
-
-def escape_markdown(text: str) -> str:
-    """Return text that cannot break a table or a heading, nor become a tag or a link."""
-    return "".join(f"\\{c}" if c in r"\`*_{}[]<>|#" else c for c in " ".join(text.split()))

@@ -14,18 +14,16 @@ from optimize.cli.show import (
     Artifacts,
     Json,
     count_noun,
-    escape_markdown,
     format_interval,
     print_error,
     print_json,
     print_table,
     show_progress,
-    write_markdown_table,
 )
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
-    from optimize.compiler.lineage import Line
+    from optimize.compiler.publish import LineageNode
     from optimize.evaluation.comparison import Comparison
     from optimize.registry.aliases import AliasMove
     from optimize.registry.diff import Difference, Edit
@@ -159,20 +157,15 @@ def run_diff(
     a: Annotated[str, typer.Argument(help="The version before.")],
     b: Annotated[str, typer.Argument(help="The version after.")],
     point: Annotated[str, typer.Option(help="Whose thresholds and knobs: quality, balanced or economy.")] = "balanced",
-    md: Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")] = False,
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
     """Show what changed from A to B: wording, demonstrations, thresholds, data, models, scores."""
     from optimize.registry.diff import diff_versions
 
-    if md and json:
-        raise RagcError("Both --md and --json were given.", "Give one of them.")
     found = diff_versions(a, b, point, artifacts)
     if json:
         print_json(found.as_dict())
-    elif md:
-        typer.echo("\n".join(_write_markdown(found)))
     else:
         _print_difference(found)
 
@@ -183,15 +176,16 @@ def run_log(
     json: Json = False,
 ) -> None:
     """Draw which version was compiled from which, and list the moves of the aliases."""
-    from optimize.compiler.lineage import lineage
+    from optimize.compiler.publish import build_lineage
     from optimize.registry.aliases import read_history
 
-    lines = lineage(name, artifacts)
+    lines = build_lineage(name, artifacts)
     moves = read_history(name, artifacts)
     if json:
         print_json({"lineage": [_nest_line(line) for line in lines], "moves": moves})
         return
-    _print_tree(name, lines)
+    typer.echo(name)
+    _print_lines(lines)
     if moves:
         rows = [
             (m["alias"], f"{m['from'] or 'nothing'} -> {m['to']}", m["action"], m["ts"], m["actor"], m["reason"])
@@ -269,27 +263,18 @@ def _flatten_fields(fields: Mapping[str, Any], above: str = "") -> list[tuple[st
     return rows
 
 
-def _print_tree(name: str, lines: Sequence[Line]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-    from rich.tree import Tree
-
-    def add_branch(above: Tree, line: Line) -> None:
+def _print_lines(lines: Sequence[LineageNode], depth: int = 1) -> None:
+    """Print versions below those that they were compiled from."""
+    for line in lines:
         one = line.listed
         parts = [one.version, one.created_at, _format_scores(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
         parts.append(f"(from {line.lost}, which is not here)" if line.lost else "")
         parts.append(f"broken: {one.broken}" if one.broken else "")
-        branch = above.add(Text("  ".join(filter(None, parts))))
-        for child in line.children:
-            add_branch(branch, child)
-
-    tree = Tree(Text(name))
-    for line in lines:
-        add_branch(tree, line)
-    Console(width=160).print(tree)
+        typer.echo("  " * depth + "  ".join(filter(None, parts)))
+        _print_lines(line.children, depth + 1)
 
 
-def _nest_line(line: Line) -> dict[str, Any]:
+def _nest_line(line: LineageNode) -> dict[str, Any]:
     one = line.listed
     return {
         "version": one.version,
@@ -325,34 +310,6 @@ def _print_difference(found: Difference) -> None:
     typer.echo(f"\n{found.scores.text()}" if found.scores else f"scores not compared: {found.unscored}")
     for table in (*_tabulate_changes(found), *_tabulate_scores(found.scores)):
         print_table(*table)
-
-
-def _write_markdown(found: Difference) -> Iterator[str]:
-    """Yield the difference as GitHub Markdown."""
-    yield f"## `{found.a}` -> `{found.b}`\n"
-    if found.same_program:
-        yield "The same program.\n"
-    if found.scores:
-        yield f"**{escape_markdown(found.scores.text())}**\n"
-    else:
-        yield f"Scores not compared: {escape_markdown(found.unscored)}\n"
-    for wording in found.wording:
-        yield f"### {escape_markdown(wording.of)}\n\n```diff"
-        for op, text in wording.edits:
-            for line in text.strip().splitlines():
-                yield f"{MARKS[op] or ' '} {line}".replace(
-                    "```", "'''"
-                )  # a fence inside the text must not end this one
-        yield "```\n"
-    for demos in found.demonstrations:
-        yield f"### {escape_markdown(demos.of)}: {len(demos.came)} demonstrations came, {len(demos.went)} went\n"
-        shown = [("came", demo) for demo in demos.came[:SHOWN]] + [("went", demo) for demo in demos.went[:SHOWN]]
-        yield from write_markdown_table(
-            ("", "demonstration"), [(way, _format_demonstration(demo)) for way, demo in shown]
-        )
-    for title, columns, cells in (*_tabulate_scores(found.scores), *_tabulate_changes(found)):
-        yield f"### {escape_markdown(title)}\n"
-        yield from write_markdown_table(columns, cells)
 
 
 def _tabulate_changes(found: Difference) -> Iterator[Table]:

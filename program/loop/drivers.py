@@ -23,7 +23,7 @@ from program.loop.decisions import RunnableProgram, ask_client
 from program.loop.grounding import known_addresses
 from program.loop.metering import Driver, Event, PreparedRequest, Tell, Token, is_draft
 from program.loop.state import Ask, Find, Reply, Request, search_arguments
-from program.models.cascade import is_settled
+from program.models.catalog import is_settled
 from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
 from program.passage import Passage

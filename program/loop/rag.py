@@ -17,7 +17,7 @@ from program.loop import drivers
 from program.loop.decisions import RequestCache, clients_of, is_direct, is_embedded
 from program.loop.policy import PLAIN, Knob, Policy, Tuning, offer_strategies
 from program.loop.state import Runtime
-from program.models.cascade import DOUBT
+from program.models.catalog import DOUBT
 from program.passage import SourceCard
 
 MAX_QUESTION = 10_000

@@ -17,6 +17,8 @@ from tests.support.provider import serve
 
 WREN = "How many watts does the Wren draw?"
 MERLE = "How much water does the Merle hold?"
+GERMAN = "Wie viel Wasser passt in den großen Kessel hinein?"
+RAGC = [sys.executable, "-m", "optimize.cli.main"]
 
 
 @pytest.fixture
@@ -34,99 +36,56 @@ def ragc(monkeypatch, capsys):
     return run
 
 
+@pytest.fixture
+def moved(compiled, tmp_path):
+    """The compiled project and its versions, each in another place than where they were compiled."""
+    there = shutil.copytree(compiled, tmp_path / "moved" / "there", ignore=shutil.ignore_patterns("artifacts"))
+    return there, shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
+
+
 def test_ask_json_has_the_promised_shape(ragc, compiled):
-    code, out, _ = ragc(
-        "ask",
-        "shop@latest",
-        WREN,
-        "--artifacts",
-        compiled / "artifacts",
-        "--json",
-    )
+    code, out, _ = ragc("ask", "shop@latest", WREN, "--artifacts", compiled / "artifacts", "--json")
     answer = json.loads(out)
     assert code == 0
-    assert set(answer) == {
-        "text",
-        "outcome",
-        "confidence",
-        "stopped_by",
-        "citations",
-        "path",
-        "trace_id",
-        "version",
-        "usage",
-    }
+    promised = "text outcome confidence stopped_by citations path trace_id version usage"
+    assert set(answer) == set(promised.split())
     assert {"calls", "tokens_in", "tokens_out", "usd", "seconds"} <= set(answer["usage"])
     assert all(set(citation) - {"reason"} == {"n", "source", "id", "title"} for citation in answer["citations"])
     assert answer["text"] == load("shop@latest", artifacts=compiled / "artifacts")(WREN).text
+    assert json.loads(ragc("ask", compiled, WREN, "--json")[1])["version"] == "shop@v2", "a folder: its latest version"
 
 
-def test_ask_reads_questions_line_by_line(ragc, compiled):
-    code, out, _ = ragc(
-        "ask",
-        compiled,
-        "--json",
-        stdin=f"{WREN}\n\n{MERLE}\n",
-    )
-    answers = [json.loads(line) for line in out.splitlines()]
-    assert code == 0
+def test_ask_reads_questions_line_by_line_and_streams_and_traces(ragc, compiled):
     rag = load("shop@latest", artifacts=compiled / "artifacts")
-    assert [answer["text"] for answer in answers] == [rag(WREN).text, rag(MERLE).text]
+    code, out, _ = ragc("ask", compiled, "--json", stdin=f"{WREN}\n\n{MERLE}\n")
+    assert code == 0
+    assert [json.loads(line)["text"] for line in out.splitlines()] == [rag(WREN).text, rag(MERLE).text]
+    out = ragc("ask", compiled, WREN, "--stream", "--trace")[1]
+    assert rag(WREN).text in out and "  path: " in out and "ms  search: " in out
 
 
 def test_a_line_that_is_not_utf_8_is_refused_and_the_next_is_answered(compiled):
-    asked = ["-m", "optimize.cli.main", "ask", str(compiled), "--json"]
     lines = b"How many watts does the \xff draw?\n" + WREN.encode()
-    done = subprocess.run([sys.executable, *asked], input=lines, capture_output=True, check=False)
+    done = subprocess.run([*RAGC, "ask", str(compiled), "--json"], input=lines, capture_output=True, check=False)
     assert done.returncode == 2
-    assert b"UTF-8" in done.stderr and b"Traceback" not in done.stderr
+    assert json.loads(done.stderr)["code"] == "question" and b"UTF-8" in done.stderr
     assert json.loads(done.stdout)["outcome"] in {"answered", "abstain"}
 
 
-def test_ask_on_a_project_folder_uses_its_latest_version(ragc, compiled):
-    _, out, _ = ragc("ask", compiled, WREN, "--json")
-    assert json.loads(out)["version"] == "shop@v2"
-
-
-def test_a_trace_can_be_shown(ragc, compiled):
-    _, out, _ = ragc("ask", compiled, WREN, "--trace")
-    assert "  path: " in out
-    assert "ms  search: " in out
-
-
-def test_the_streamed_answer_is_the_answer(ragc, compiled):
-    _, out, _ = ragc("ask", compiled, WREN, "--stream")
-    assert load("shop@latest", artifacts=compiled / "artifacts")(WREN).text in out
-
-
-def test_eval_json_has_the_promised_shape(ragc, compiled):
-    code, out, _ = ragc("eval", compiled, "--json")
-    found = json.loads(out)
-    assert code == 0
-    assert set(found) == {"version", "split", "n", "metrics", "plain", "by_tag", "plain_by_tag", "looks"}
-    for name in (
-        "correct",
-        "wrong",
-        "outcome_accuracy",
-        "retrieval_recall",
-        "model_calls",
-        "seconds_p50",
-        "seconds_p95",
-    ):
-        assert set(found["metrics"][name]) == {"value", "ci", "n"}
-        assert name in found["plain"]
-
-
-def test_eval_tells_of_each_tag_what_plain_rag_does_beside_it(ragc, own_shop):
+def test_eval_json_has_the_promised_shape_by_tag_and_plain_rag_beside_it(ragc, own_shop):
     lines = (own_shop / "labelled.jsonl").read_text().splitlines()
     tagged = [{**json.loads(line), "tags": ["money" if "refunds" in line else "kettle"]} for line in lines]
     (own_shop / "tagged.jsonl").write_text("".join(json.dumps(q) + "\n" for q in tagged))
-    found = json.loads(ragc("eval", own_shop, "--questions", own_shop / "tagged.jsonl", "--json")[1])
+    code, out, _ = ragc("eval", own_shop, "--questions", own_shop / "tagged.jsonl", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert set(found) == {"version", "split", "n", "metrics", "plain", "by_tag", "plain_by_tag", "looks"}
+    for name in "correct wrong outcome_accuracy retrieval_recall model_calls seconds_p50 seconds_p95".split():
+        assert set(found["metrics"][name]) == {"value", "ci", "n"}
+        assert name in found["plain"]
     assert set(found["by_tag"]) == set(found["plain_by_tag"]) == {"money", "kettle"}
-    of_plain = found["plain_by_tag"]
-    assert sum(tag["n"] * tag["correct"] for tag in of_plain.values()) == pytest.approx(
-        6 * found["plain"]["correct"]["value"]
-    )
+    by_tag = sum(tag["n"] * tag["correct"] for tag in found["plain_by_tag"].values())
+    assert by_tag == pytest.approx(6 * found["plain"]["correct"]["value"])
 
 
 def test_offline_comparison_reads_the_stored_scores(ragc, compiled):
@@ -137,9 +96,10 @@ def test_offline_comparison_reads_the_stored_scores(ragc, compiled):
 
 
 def test_compile_says_what_it_made_and_exits_3_without_a_detectable_gain(ragc, own_shop):
+    besides = re.search(r"the (\d+) that every search begins with", " ".join(ragc("compile", "--help")[1].split()))[1]
     code, out, _ = ragc("compile", own_shop, "--trials", "2", "--json")
     found = json.loads(out)
-    assert found["version"] == "shop@v2"
+    assert (found["version"], found["trials"]) == ("shop@v2", 2 + int(besides))
     assert code == (0 if found["verdict"] == "better" else 3)
     for gain, other in (("gain", "before"), ("gain_over_plain", "plain")):
         means = [found[side]["utility"]["value"] for side in ("metrics", other)]
@@ -148,31 +108,20 @@ def test_compile_says_what_it_made_and_exits_3_without_a_detectable_gain(ragc, o
     assert set(found["points"]) == {"quality", "balanced", "economy"}
 
 
-def test_the_help_of_trials_says_how_many_settings_are_tried_besides(ragc, own_shop):
-    _, told, _ = ragc("compile", "--help")
-    besides = int(re.search(r"the (\d+) that every search begins with are tried besides", " ".join(told.split()))[1])
-    _, out, _ = ragc("compile", own_shop, "--trials", "2", "--json")
-    assert json.loads(out)["trials"] == 2 + besides
-
-
 def test_search_finds_without_writing(ragc, shop):
     code, out, _ = ragc("search", shop, "descale the kettle", "-k", "2", "--json")
     assert code == 0
     assert json.loads(out)[0]["id"] == "product/kettles.md#descaling"
 
 
-def test_a_fresh_project_can_be_asked_at_once(ragc, tmp_path):
-    assert ragc("init", tmp_path / "new")[0] == 0
-    code, out, _ = ragc("ask", tmp_path / "new", "What hours is the shop open on working days?", "--json")
+def test_a_fresh_project_in_a_folder_of_any_name_can_be_asked_at_once(ragc, tmp_path):
+    folder = tmp_path / "mein Büro"
+    code, out, _ = ragc("init", folder)
+    assert code == 0 and Project.open(folder).name == "mein-buro"
+    assert f"""ragc ask '{folder}' "your question\"""" in out
+    code, out, _ = ragc("ask", folder, "What hours is the shop open on working days?", "--json")
     assert code == 0
     assert json.loads(out)["outcome"] in {"answered", "clarify", "abstain"}
-
-
-def test_a_project_may_be_made_in_a_folder_of_any_name(ragc, tmp_path):
-    code, out, _ = ragc("init", tmp_path / "mein Büro")
-    assert code == 0
-    assert Project.open(tmp_path / "mein Büro").name == "mein-buro"
-    assert f"""ragc ask '{tmp_path / "mein Büro"}' "your question\"""" in out
 
 
 def test_ls_says_where_it_looked_in_vain(ragc, tmp_path):
@@ -223,38 +172,19 @@ def test_ask_says_on_stderr_who_stood_in_for_a_model_that_could_not_be_reached(r
         assert "cannot be reached" not in ragc("ask", own_shop, WREN, "--json")[2]
 
 
-def test_a_version_whose_project_moved_is_asked_and_evaluated_over_the_folder_named(ragc, compiled, tmp_path):
-    moved = shutil.copytree(compiled, tmp_path / "moved" / "there", ignore=shutil.ignore_patterns("artifacts"))
-    kept = shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
-    code, _, err = ragc("ask", "shop@v2", WREN, "--artifacts", kept)
-    assert code == 2 and "--project FOLDER" in err
-    code, out, _ = ragc("ask", "shop@v2", WREN, "--artifacts", kept, "--project", moved, "--json")
-    assert code == 0 and json.loads(out)["version"] == "shop@v2"
-    code, out, _ = ragc("eval", "shop@v2", "--artifacts", kept, "--project", moved, "--json")
-    assert code == 0 and json.loads(out)["version"] == "shop@v2"
-    assert ragc("ask", moved, WREN, "--project", moved)[0] == 2
-
-
-def test_versions_whose_project_moved_are_compared_anew_over_the_folder_named(ragc, compiled, tmp_path):
-    moved = shutil.copytree(compiled, tmp_path / "moved" / "there", ignore=shutil.ignore_patterns("artifacts"))
-    kept = shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
-    compared = ["ab", "offline", "shop@v1", "shop@v2", "--artifacts", kept]
-    code, _, err = ragc(*compared, "--repeats", "2")
-    assert code == 2 and "--project FOLDER" in err
-    assert ragc(*compared, "--repeats", "2", "--project", moved)[0] == 3
-    code, _, err = ragc(*compared, "--project", moved)
-    assert code == 2 and "sealed scores" in err
-
-
-def test_rolling_back_what_is_not_there_says_where_was_looked(ragc, tmp_path):
-    code, _, err = ragc("rollback", "shop", "--artifacts", tmp_path)
-    assert code == 2 and f"There is no version of shop in the artifacts folder {tmp_path}" in err
-
-
-def test_a_project_folder_that_is_not_there_is_told_as_one(ragc, tmp_path):
-    for target in (tmp_path / "nowhere", "nowhere"):
-        code, _, err = ragc("ask", target, WREN, "--artifacts", tmp_path)
-        assert code == 2 and "There is no project folder" in err
+def test_a_version_whose_project_moved_is_asked_evaluated_and_compared_over_the_folder_named(ragc, moved):
+    folder, kept = moved
+    ask, compare = ["ask", "shop@v2", WREN, "--artifacts", kept], ["ab", "offline", "shop@v1", "shop@v2"]
+    compare += ["--artifacts", kept]
+    for verb in (ask, [*compare, "--repeats", "2"]):
+        code, _, err = ragc(*verb)
+        assert code == 2 and "--project FOLDER" in err
+    for verb in (ask, ["eval", "shop@v2", "--artifacts", kept]):
+        code, out, _ = ragc(*verb, "--project", folder, "--json")
+        assert code == 0 and json.loads(out)["version"] == "shop@v2"
+    assert ragc(*compare, "--repeats", "2", "--project", folder)[0] == 3
+    assert "sealed scores" in ragc(*compare, "--project", folder)[2]
+    assert ragc("ask", folder, WREN, "--project", folder)[0] == 2
 
 
 def test_a_line_that_cannot_be_read_is_told_with_the_verb_that_lists_them_all(ragc, own_shop, monkeypatch):
@@ -267,87 +197,84 @@ def test_a_line_that_cannot_be_read_is_told_with_the_verb_that_lists_them_all(ra
         assert "line 7" in err and "ragc data check shop lists all such lines." in err
 
 
-def test_the_file_in_place_of_its_folder_is_told_so(ragc, own_shop):
+def test_the_file_in_place_of_its_folder_is_told_so(ragc, own_shop, tmp_path):
     for verb, rest in ((["compile"], []), (["index"], []), (["data", "check"], []), (["ask"], [WREN])):
         code, _, err = ragc(*verb, own_shop / "ragc.toml", *rest)
         assert code == 2
         assert f"{own_shop / 'ragc.toml'} is a file" in err and "Name its folder" in err and "init" not in err
-
-
-def test_a_file_of_no_project_is_not_told_to_be_in_one(ragc, tmp_path):
     (tmp_path / "notes.md").write_text("Notes.")
     code, _, err = ragc("compile", tmp_path / "notes.md")
     assert code == 2 and "is a file" in err and "Name a folder that holds a ragc.toml." in err
 
 
 MISTAKES = {
-    "no project": (["ask", "{tmp}/nowhere", "Q?"], 2),
-    "no toml": (["compile", "{tmp}"], 2),
-    "init over a project": (["init", "{shop}"], 2),
-    "unknown reference": (["ask", "shop@v99", "Q?", "--artifacts", "{shop}/artifacts"], 2),
-    "odd reference": (["show", "../../etc@v1"], 2),
-    "empty question": (["ask", "{shop}", "  "], 2),
-    "no question at all": (["ask", "{shop}", ""], 2),
-    "question of other bytes": (["ask", "{shop}", "When do you open \udcff?"], 2),
-    "endless question": (["ask", "{shop}", "x" * 100_000], 2),
-    "not English": (["ask", "{shop}", "Wie viel Wasser passt in den großen Kessel hinein?"], 2),
-    "unknown split": (["eval", "{shop}", "--split", "holdout"], 2),
-    "missing questions": (["eval", "{shop}", "--questions", "{tmp}/none.jsonl"], 2),
-    "search for nothing": (["search", "{shop}", " "], 2),
-    "point of no version": (["ask", "{shop}", "Q?", "--point", "fastest"], 2),
-    "wish of no version": (["eval", "{shop}", "--point", "quality"], 2),
-    "traces of nothing": (["trace", "stats", "{tmp}/nosuch"], 2),
-    "unknown strategy": (["search", "{shop}", "kettle", "--strategy", "psychic"], 2),
-    "unknown option": (["ask", "{shop}", "Q?", "--colour"], 2),
+    "no project": (["ask", "{tmp}/nowhere", "Q?"], "There is no project folder"),
+    "no toml": (["compile", "{tmp}"], "ragc.toml"),
+    "init over a project": (["init", "{shop}"], "is a project already"),
+    "unknown reference": (["ask", "shop@v99", "Q?", "--artifacts", "{shop}/artifacts"], "shop"),
+    "nothing to roll back": (
+        ["rollback", "shop", "--artifacts", "{tmp}"],
+        "no version of shop in the artifacts folder",
+    ),
+    "odd reference": (["show", "../../etc@v1"], "etc@v1"),
+    "empty question": (["ask", "{shop}", "  "], "empty"),
+    "question of other bytes": (["ask", "{shop}", "When do you open \udcff?"], "UTF-8"),
+    "endless question": (["ask", "{shop}", "x" * 100_000], "characters"),
+    "not English": (["ask", "{shop}", GERMAN], "English"),
+    "unknown split": (["eval", "{shop}", "--split", "holdout"], "holdout"),
+    "missing questions": (["eval", "{shop}", "--questions", "{tmp}/none.jsonl"], "none.jsonl"),
+    "search for nothing": (["search", "{shop}", " "], "empty"),
+    "point of no version": (["ask", "{shop}", "Q?", "--point", "fastest"], "point"),
+    "traces of nothing": (["trace", "stats", "{tmp}/nosuch"], "nosuch"),
+    "unknown strategy": (["search", "{shop}", "kettle", "--strategy", "psychic"], "psychic"),
+    "no ranks": (["eval-search", "{shop}", "-k", "0"], "ranks"),
+    "arms without names": (["ab", "start", "x", "shop@v1", "--primary", "p", "--max-units", "9"], "name arms"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_in_a_sentence_with_its_exit_code_and_no_traceback(ragc, shop, tmp_path, mistake):
-    arguments, expected = MISTAKES[mistake]
-    code, _, err = ragc(*(a.format(tmp=tmp_path, shop=shop) for a in arguments))
-    assert code == expected
-    assert "rror" in err
-    assert "Traceback" not in err
+def test_a_mistake_is_told_in_two_sentences_or_as_json_with_exit_code_2(ragc, shop, tmp_path, mistake):
+    arguments, told = MISTAKES[mistake]
+    arguments = [a.format(tmp=tmp_path, shop=shop) for a in arguments]
+    code, out, err = ragc(*arguments)
+    assert (code, out, err.startswith("error: "), "Traceback" in err) == (2, "", True, False)
+    assert told in err
+    code, out, line = ragc(*arguments, "--json")
+    found = json.loads(line)
+    assert (code, out) == (2, "")
+    assert found["code"] and found["mend"] and err == f"error: {found['what']} {found['mend']}\n"
+
+
+def test_an_unknown_option_is_wrong_usage(ragc, shop):
+    code, _, err = ragc("ask", shop, "Q?", "--colour")
+    assert code == 2 and "--colour" in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize(
-    ("break_it", "told"),
+    ("file", "old", "new", "told"),
     [
-        (lambda p: (p / "labelled.jsonl").open("a").write("{not json}\n"), "line 7"),
-        (
-            lambda p: (p / "labelled.jsonl").write_text((p / "labelled.jsonl").read_text().replace("#power", "#poewr")),
-            "#poewr",
-        ),
-        (
-            lambda p: (p / "ragc.toml").write_text((p / "ragc.toml").read_text().replace("path =", "paht =")),
-            "'path'",
-        ),
-        (lambda p: [f.unlink() for f in (p / "knowledge/product").iterdir()], "product"),
-    ],
-    ids=[
-        "a line that is not JSON",
-        "evidence that does not exist",
-        "an unknown key",
-        "an empty knowledge folder",
+        ("labelled.jsonl", "", "{not json}\n", "line 1"),
+        ("labelled.jsonl", "#power", "#poewr", "#poewr"),
+        ("ragc.toml", "path =", "paht =", "'path'"),
+        ("ragc.toml", "knowledge/product", "knowledge/nothing", "product"),
     ],
 )
-def test_a_project_that_is_not_in_order_is_not_compiled_and_nothing_is_half_written(ragc, own_shop, break_it, told):
-    break_it(own_shop)
+def test_a_project_that_is_not_in_order_is_not_compiled_and_nothing_is_half_written(
+    ragc, own_shop, file, old, new, told
+):
+    text = (own_shop / file).read_text()
+    (own_shop / file).write_text(text.replace(old, new) if old else new + text)
     code, _, err = ragc("compile", own_shop, "--trials", "1")
-    assert code == 2
-    assert told in err
-    assert "Traceback" not in err
+    assert code == 2 and told in err and "Traceback" not in err
     assert not (own_shop / "artifacts").exists()
 
 
-def test_a_changed_artifact_exits_with_4(ragc, compiled, tmp_path):
-    shutil.copytree(compiled, tmp_path / "copy")
-    (path,) = (tmp_path / "copy/artifacts/shop/versions").glob("v2-*/program.json")
+def test_a_changed_artifact_exits_with_4(ragc, moved):
+    folder, kept = moved
+    (path,) = kept.glob("shop/versions/v2-*/program.json")
     path.write_bytes(path.read_bytes().replace(b"question", b"quostion", 1))
-    code, _, err = ragc("ask", "shop@v2", "Q?", "--artifacts", tmp_path / "copy/artifacts")
-    assert code == 4
-    assert "Traceback" not in err
+    code, _, err = ragc("ask", "shop@v2", "Q?", "--artifacts", kept, "--project", folder, "--json")
+    assert (code, json.loads(err)["code"]) == (4, "integrity")
 
 
 @pytest.mark.parametrize("printed_by_rich", [False, True])
@@ -356,26 +283,18 @@ def test_output_that_nobody_reads_to_its_end_is_no_verdict(compiled, printed_by_
     os.close(unread)
     verb = ["ls", "--artifacts", str(compiled / "artifacts")] if printed_by_rich else ["--help"]
     with os.fdopen(written, "wb") as output:
-        done = subprocess.run(
-            [sys.executable, "-m", "optimize.cli.main", *verb], stdout=output, stderr=subprocess.PIPE, check=False
-        )
+        done = subprocess.run([*RAGC, *verb], stdout=output, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_help_loads_no_model_library():
-    script = "import sys, optimize.cli.main; print([m for m in ('torch', 'dspy', 'optuna', 'scipy', 'numpy') if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ)
-    )
+@pytest.mark.parametrize(
+    ("imported", "heavy"),
+    [("optimize.cli.main", "torch dspy optuna scipy numpy"), ("program; from program import load", "torch")],
+)
+def test_help_and_the_public_names_load_no_model_library(imported, heavy):
+    script = f"import sys, {imported}; print([m for m in '{heavy}'.split() if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_importing_program_costs_no_torch():
-    script = "import sys, program; from program import load; print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ)
-    )
-    assert done.stdout.strip() == "False"
 
 
 def test_what_the_system_refuses_is_bad_input_and_no_fault_of_ragc(ragc, tmp_path):

@@ -65,7 +65,8 @@ def test_the_figures_are_those_of_the_traces(traces):
 
 
 def test_a_trace_is_found_by_the_beginning_of_its_id_when_that_is_enough(traces):
-    log = open_log(traces / "traces.jsonl")
+    (traces / "traces.jsonl").rename(traces / "monday.jsonl")
+    log = open_log(traces / "monday.jsonl")
     assert find_trace(log, "0000000000000003")["question"] == "question 3"
     for unclear in ("00", "ff"):
         with pytest.raises(DataError):
@@ -85,11 +86,6 @@ def test_rounds_are_counted_of_every_question_and_retries_of_every_second_round(
     found = summarise_traces(open_log(tmp_path))
     assert (found.one_round, found.mean_rounds) == (pytest.approx(2 / 5), pytest.approx(7 / 5))
     assert found.false_retry_rate == pytest.approx(1 / 3)
-
-
-def test_a_file_of_traces_is_read_under_whatever_name(traces):
-    (traces / "traces.jsonl").rename(traces / "monday.jsonl")
-    assert summarise_traces(open_log(traces / "monday.jsonl")).n == 6
 
 
 def test_a_default_that_stands_for_an_unreadable_judgement_is_no_score(tmp_path):
@@ -119,21 +115,18 @@ def test_a_project_that_was_never_asked_says_so(tmp_path):
         open_log(tmp_path / "nosuch")
 
 
-def test_the_command_line_prints_the_figures_and_the_queue(traces):
-    figures = json.loads(RUN.invoke(app, ["trace", "stats", str(traces), "--json"]).stdout)
-    assert figures["n"] == 6
-    queue = json.loads(RUN.invoke(app, ["trace", "stats", str(traces), "--review", "--json"]).stdout)
-    assert [e["question"] for e in queue] == ["question 2", "question 1"]
-    assert "question 2" in RUN.invoke(app, ["trace", "stats", str(traces), "--review"]).stdout
-    assert "false_retry_rate" in RUN.invoke(app, ["trace", "stats", str(traces)]).stdout
+def test_the_command_line_prints_the_figures_the_queue_and_one_question_step_by_step(traces):
+    def run(*arguments):
+        done = RUN.invoke(app, ["trace", *arguments])
+        assert done.exit_code == 0
+        return done.stdout
 
-
-def test_the_command_line_shows_one_question_step_by_step(traces):
-    shown = RUN.invoke(app, ["trace", "show", "0000000000000001", str(traces)])
-    assert shown.exit_code == 0
-    assert "question 1" in shown.stdout and "search" in shown.stdout
-    as_json = RUN.invoke(app, ["trace", "show", "0000000000000001", str(traces), "--json"])
-    assert json.loads(as_json.stdout)["trace_id"] == "0000000000000001"
+    stats, show = ["stats", str(traces)], ["show", "0000000000000001", str(traces)]
+    assert json.loads(run(*stats, "--json"))["n"] == 6
+    assert [e["question"] for e in json.loads(run(*stats, "--review", "--json"))] == ["question 2", "question 1"]
+    assert "question 2" in run(*stats, "--review") and "false_retry_rate" in run(*stats)
+    assert "question 1" in run(*show) and "search" in run(*show)
+    assert json.loads(run(*show, "--json"))["trace_id"] == "0000000000000001"
 
 
 def test_what_the_program_writes_is_what_the_figures_read(own_shop):

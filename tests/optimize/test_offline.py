@@ -86,12 +86,8 @@ def test_a_breached_guardrail_is_told_and_fails_the_test_when_it_was_asked_for(r
     assert offline(*refs(1, 4), "--guard", "model_calls:0.5").exit_code == 1
     assert offline(*refs(1, 4), "--guard", "model_calls:5").exit_code == 0
     assert offline(*refs(1, 4, 2), "--guard", "model_calls:0.5").exit_code == 0, "v2 is better without a breach"
-
-
-def test_a_guardrail_that_nobody_measured_is_an_error_when_it_was_asked_for(root, offline):
     failed = offline(*refs(1, 2), "--guard", "usd:0.1")
-    assert isinstance(failed.exception, DataError)
-    assert "'usd' was not measured" in str(failed.exception)
+    assert isinstance(failed.exception, DataError) and "'usd' was not measured" in str(failed.exception)
 
 
 def test_repeats_are_averaged_within_their_question_and_do_not_count_as_questions():
@@ -103,31 +99,11 @@ def test_repeats_are_averaged_within_their_question_and_do_not_count_as_question
     assert compare_rows(rows(BAD), noisy).test.n == 80
 
 
-def test_of_repeats_the_most_frequent_word_counts_and_of_equals_the_worst():
-    once = rows([0] * 80)
-    two_of_three = [{**row, "repeat": n, "correct": int(n < 2), "wrong": int(n == 2)} for row in once for n in range(3)]
-    half = [{**row, "repeat": n, "correct": n, "wrong": 1 - n} for row in once for n in range(2)]
-    assert {f["b"] for f in compare_rows(once, two_of_three).flipped} == {"correct"}
-    assert compare_rows(once, half).flipped == []
-
-
 def test_a_tag_s_difference_is_shown_with_a_warning_against_reading_it_as_proof(root, offline):
     shape = json.loads(offline(*refs(1, 2), "--json").stdout)
     assert {tag: found["n"] for tag, found in shape["by_tag"].items()} == {"new": 40, "old": 80}
     assert "prove nothing" in shape["by_tag_warning"]
     assert "prove nothing" in offline(*refs(1, 2)).stdout
-
-
-def test_the_questions_needed_for_an_effect_are_told(root, offline):
-    shape = json.loads(offline(*refs(2, 3), "--effect", "0.1", "--json").stdout)
-    assert shape["needed"]["effect"] == 0.1
-    assert shape["needed"]["questions"] > shape["n"]
-    assert shape["mde"] > 0.1
-    wide = json.loads(offline(*refs(2, 3), "--effect", shape["mde"], "--json").stdout)
-    assert wide["needed"]["questions"] == pytest.approx(80, rel=0.15), (
-        "the smallest detectable effect needs what there is"
-    )
-    assert "would take about" in offline(*refs(2, 3), "--effect", "0.1").stdout
 
 
 def compiled_on(*questions, **fields):
@@ -179,10 +155,7 @@ def test_the_page_shows_intervals_and_both_answers_and_runs_nothing_that_a_versi
     zero = float(pictures[0].find("line").get("x1"))
     assert zero < float(first.get("x1")) < dot < float(first.get("x2")), "better: all of the interval beyond zero"
     assert rows_drawn[0].get("class") == "better"
-
-
-def test_a_page_that_cannot_be_written_is_an_error(root, offline):
-    assert isinstance(offline(*refs(1, 2), "--html", root / "no" / "page.html").exception, DataError)
+    assert isinstance(offline(*refs(1, 2), "--html", tmp_path / "no" / "page.html").exception, DataError)
 
 
 LABELLED = """\

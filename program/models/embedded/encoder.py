@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import os
-import re
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +38,6 @@ WINDOW = 512  # tokens read of a text by a model that does not say
 THREADS = "OMP_NUM_THREADS"
 UNUSED = ("pooler.", "embeddings.position_ids")  # weights that no sentence's vector is made with
 VECTORS_KEPT = 4_096  # in memory: 6 MB of 384 floats
-FEW = 8  # texts that are embedded along with those of another thread
 PASSAGES_KEPT = 1024  # in memory as tokens: about 0.1 MB each
 PAIRS_KEPT = 16_384  # of a text and a passage, compared token by token: about 2 kB each
 STATES_KEPT = 64  # of texts run by themselves: 0.4 MB each at most
@@ -49,7 +47,7 @@ Found = TypeVar("Found")
 
 
 class Embedder:
-    """Turns texts into rows of unit length. Safe from many threads: what several want at once is computed together.
+    """Turns texts into rows of unit length. Safe from many threads.
 
     The model is loaded at the first text, so that importing costs nothing. Vectors are kept by text, so a question
     embedded for search is not embedded again for a decision.
@@ -58,7 +56,6 @@ class Embedder:
     def __init__(self, name: str = MINILM) -> None:
         self.name = name
         self._lock = threading.Lock()
-        self._waiting: set[str] = set()  # texts that threads want while others are computed
         self._vectors: OrderedDict[str, Floats] = OrderedDict()
         self._tokens: OrderedDict[HeadedText, Tokens] = OrderedDict()
         self._alike: OrderedDict[tuple[str, HeadedText], NDArray[np.float64]] = OrderedDict()
@@ -86,14 +83,10 @@ class Embedder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return shape (len(texts), dimension), float32, each row of length 1 (an empty text included)."""
-        if len(texts) <= FEW:
-            self._waiting.update(text for text in texts if text not in self._vectors)
         with self._lock:
-            fresh: dict[str, Floats] = {}
-            if any(text not in self._vectors for text in texts):  # else whoever had the lock before took them along
-                also, self._waiting = self._waiting, set()
-                fresh = self._compute([t for t in dict.fromkeys([*texts, *also]) if t not in self._vectors])
-            rows = [fresh[t] if t in fresh else self._vectors[t] for t in texts]
+            new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+            fresh = self._compute(new) if new else {}
+            rows = [fresh[text] if text in fresh else self._vectors[text] for text in texts]
             _keep(self._vectors, fresh, VECTORS_KEPT)
         return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
 
@@ -128,8 +121,12 @@ class Embedder:
 
     def _compute(self, texts: list[str]) -> dict[str, Floats]:
         """Return vectors that are not in memory."""
-        keys = {text: text for text in texts}
-        return self._cached(keys, self._embed, lambda v: v.tobytes(), lambda kept: np.frombuffer(kept, np.float32))
+        return self._cached(
+            dict(zip(texts, texts, strict=True)),
+            self._embed,
+            lambda v: v.tobytes(),
+            lambda kept: np.frombuffer(kept, np.float32),
+        )
 
     def _embed(self, texts: list[str]) -> Floats:
         # The last bits of a padded batch's vectors depend on its size; rounding makes most texts' vectors their own.
@@ -258,8 +255,12 @@ class SentenceModel:
                 f"The embedding model {name!r} cannot be loaded: {error}.",
                 'Name a sentence-transformers model or folder in [models] embed, or use "local/minilm".',
             ) from error
+        if not getattr(self._model.tokenizer, "is_fast", False):
+            raise ModelError(
+                f"The embedding model {name!r} does not say where its tokens lie.",
+                "Name a model with a fast tokenizer in [models] embed.",
+            )
         self._window = self._model.max_seq_length or WINDOW
-        self._tells_places = getattr(self._model.tokenizer, "is_fast", False)
         self.dimension = int(self._model.get_embedding_dimension() or 0)
         self.room = self._window - 2
 
@@ -271,20 +272,13 @@ class SentenceModel:
         return np.asarray(vectors, np.float32)
 
     def spans(self, text: str) -> list[Span]:
-        """Return where each token of a text begins and ends; words where the tokenizer does not say."""
-        if not self._tells_places:
-            return _word_spans(text)
+        """Return where each token of a text begins and ends."""
         read = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return [(start, end) for start, end in read["offset_mapping"]]
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenReading]:
-        """Return of each text names, places and vectors of its first tokens; of words where `spans` gives words."""
-        return [self._read_tokens(text) if self._tells_places else self._read_words(text) for text in texts]
-
-    def _read_words(self, text: str) -> TokenReading:
-        places = _word_spans(text)[: self.room]
-        words = [text[start:end].lower() for start, end in places]
-        return words, places, self.encode(words) if words else np.zeros((0, self.dimension), np.float32)
+        """Return of each text names, places and vectors of its first tokens."""
+        return [self._read_tokens(text) for text in texts]
 
     def _read_tokens(self, text: str) -> TokenReading:
         read = self._model.tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=self._window)
@@ -338,10 +332,6 @@ def _open_session(weights: Path) -> Any:
 def _encodable(text: str) -> str:
     """Return the text without half characters of UTF-16, which no tokenizer takes."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _word_spans(text: str) -> list[Span]:
-    return [word.span() for word in re.finditer(r"\S+", text)]
 
 
 def _map_threaded(work: Callable[[Given], Found], parts: Sequence[Given]) -> list[Found]:

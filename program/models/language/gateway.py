@@ -10,7 +10,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -130,22 +130,19 @@ class Endpoint:
         """Return the reply, waited for no longer than the question can. Raises `CallFailed`."""
         if spent.seconds_left <= 0:
             raise late_failure(call)
+        call, tries = limit_reply(call, spent), 0
         try:
             async with asyncio.timeout(spent.patience):
-                return await self._ask_repeatedly(limit_reply(call, spent), spent)
+                while True:
+                    tries += 1
+                    try:
+                        async with self._admit(call, spent) as paid:
+                            paid.reply = reply = await request_reply(call, self._request_seconds(spent))
+                        return reply
+                    except CallFailed as failure:
+                        await self._wait_or_raise(failure, tries, spent)
         except TimeoutError:
             raise late_failure(call) from None
-
-    async def _ask_repeatedly(self, call: Call, spent: ModelSpending) -> Reply:
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                async with self._admit(call, spent) as paid:
-                    paid.reply = reply = await request_reply(call, self._request_seconds(spent))
-                return reply
-            except CallFailed as failure:
-                await self._wait_or_raise(failure, tries, spent)
 
     async def stream(self, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
         """Yield the pieces of the reply, the whole `Reply` last; repeat only while no piece has come."""
@@ -317,15 +314,6 @@ class ProviderEngine:
         """Yield the reply as events, all at once: only an event loop is given it piece by piece."""
         yield from response_to_events(self.complete(request))
 
-    def dump_state(self) -> dict[str, Any]:
-        """Return nothing: who serves a model is the project's affair, not the program's."""
-        return {}
-
-    @classmethod
-    def load_state(cls, state: Mapping[str, Any]) -> ProviderEngine:
-        """Refuse: an engine is bound when a project is opened."""
-        raise TypeError("A provider's engine is bound when a project is opened.")
-
 
 class AsyncProviderEngine(ProviderEngine):
     """The same engine, awaited and streaming."""
@@ -340,26 +328,18 @@ class AsyncProviderEngine(ProviderEngine):
         async for piece in self.gateway.stream(self.endpoint, self.call(request), current_spending()):
             if isinstance(piece, Reply):
                 current_spending().cut = not piece.whole
-                yield StreamEndEvent(finish_reason=_finish_reason(piece), usage=_usage_of(piece))
+                yield StreamEndEvent(**_ending_of(piece))
             else:
                 yield StreamDeltaEvent(TextDelta(text=piece, part_index=0))
 
 
 def _to_response(request: Request, reply: Reply) -> Response:
     current_spending().cut = not reply.whole
-    return Response(
-        id=None,
-        model=request.model,
-        message=Message.assistant([TextPart(reply.text)]),
-        finish_reason=_finish_reason(reply),
-        usage=_usage_of(reply),
-    )
+    message = Message.assistant([TextPart(reply.text)])
+    return Response(id=None, model=request.model, message=message, **_ending_of(reply))
 
 
-def _finish_reason(reply: Reply) -> Any:
-    return "stop" if reply.whole else "length"
-
-
-def _usage_of(reply: Reply) -> Usage:
+def _ending_of(reply: Reply) -> dict[str, Any]:
     total = reply.tokens_in + reply.tokens_out
-    return Usage(input_tokens=reply.tokens_in, output_tokens=reply.tokens_out, total_tokens=total)
+    usage = Usage(input_tokens=reply.tokens_in, output_tokens=reply.tokens_out, total_tokens=total)
+    return {"finish_reason": "stop" if reply.whole else "length", "usage": usage}

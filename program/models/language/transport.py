@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from dspy.lm15 import ProviderError
 
-LONGEST_STREAM = 16_000  # characters; the rest counts as cut off
+LONGEST_STREAM = 8_000  # characters, as of the longest answer; the rest counts as cut off
 EXTRA_TOKENS = 10_000  # in, beyond the prompt's bytes: what a provider may add to it
 MOST_TOKENS_OUT = 1_000_000
 KEY_PREFIX = "RAGC_API_KEY_"

@@ -10,7 +10,7 @@ from optimize.evaluation.evaluate import evaluate
 from optimize.labelled.dataset import read_labelled
 from program import open_program
 from program.loop.policy import find_dimensions
-from program.models.cascade import is_settled, least_certainty
+from program.models.catalog import is_settled, least_certainty
 from program.settings import FILE
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

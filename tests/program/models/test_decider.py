@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -23,6 +24,9 @@ from program.errors import IntegrityError
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.demonstrations import Question
 from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.features import BLOCKS, Case, FeatureSpace
+from program.models.embedded.heads import FittedDecision, OneVsRest, Trees, fit_decision, load_decision
+from program.models.embedded.regression import fit_logistic
 from program.signatures import Sufficiency
 
 FRUIT = ["apples", "pears", "plums", "cherries", "lemons", "grapes", "melons", "figs", "oranges", "peaches"]
@@ -293,3 +297,89 @@ def test_a_label_may_be_written_in_several_ways(value: Any, label: int | None) -
     question = Question.from_questions("zebra", QUESTIONS)
     assert question.label_of(value) == label
     assert question.options == ("false", "true")
+
+
+WIDTHS = {"meaning": 16, "grams": 16, "shape": 6, "bearing": 20, "near": 3, "bases": 2, "options": 3}
+
+
+def drawn(n: int, seed: int = 0) -> tuple[list[dict[str, np.ndarray]], list[int], list[str]]:
+    """Cases of three options. The first shows in one number of `near` alone, the others in `shape`."""
+    rng = np.random.default_rng(seed)
+    cases, labels = [], []
+    for i in range(n):
+        label = 0 if i % 8 == 0 else 1 + i % 2
+        blocks = {name: rng.normal(size=WIDTHS[name]).astype(np.float32) for name in BLOCKS}
+        blocks["near"][0] = -3.0 if label == 0 else 1.0
+        blocks["shape"][0] += 3.0 * (label == 2)
+        cases.append(blocks)
+        labels.append(label)
+    return cases, labels, [str(i) for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def fitted() -> FittedDecision:
+    return fit_decision(*drawn(160), judged_against=True)
+
+
+def test_an_option_that_one_number_tells_is_found_among_many_that_do_not(fitted: FittedDecision) -> None:
+    cases, labels, _ = drawn(160, seed=1)
+    found = [int(np.argmax(fitted.probabilities(case, 3))) for case in cases]
+    rare = [f == 0 for f, label in zip(found, labels, strict=True) if label == 0]
+    assert np.mean(rare) > 0.9
+    assert np.mean(np.array(found) == labels) > 0.85
+
+
+def test_probabilities_sum_to_one_and_leave_an_unseen_option_a_little(fitted: FittedDecision) -> None:
+    shares = fitted.probabilities(drawn(1, seed=2)[0][0], 4)
+    assert shares.sum() == pytest.approx(1.0)
+    assert 0 < shares[3] < 0.05
+
+
+def test_what_is_exported_decides_the_same(fitted: FittedDecision) -> None:
+    assert isinstance(fitted, OneVsRest)
+    again = load_decision(fitted.to_arrays())
+    case = drawn(1, seed=3)[0][0]
+    assert np.array_equal(again.probabilities(case, 3), fitted.probabilities(case, 3))
+
+
+def test_a_missing_head_is_refused(fitted: FittedDecision) -> None:
+    arrays = {name: array for name, array in fitted.to_arrays().items() if not name.startswith("1_")}
+    with pytest.raises(KeyError):
+        load_decision(arrays)
+
+
+@pytest.mark.parametrize(("value", "refused"), [(np.inf, False), (np.nan, True)])
+def test_trees_with_an_inner_node_of_one_way_are_taken_over_and_what_is_no_number_is_refused(
+    fitted: FittedDecision, value: float, refused: bool
+) -> None:
+    trees = Trees(np.zeros((2, 3), np.int32), np.full((2, 3), value), np.zeros((2, 4)))
+    parts = {**fitted.to_arrays(), **{f"1_{name}": array for name, array in trees.to_arrays().items()}}
+    arrays = {f"head.space-head.{name}": array for name, array in parts.items()}
+    arrays |= {
+        f"space.space.{name}": array for name, array in FeatureSpace.from_cases([Case("why?")]).to_arrays().items()
+    }
+    with pytest.raises(IntegrityError) if refused else contextlib.nullcontext():
+        LocalDecider(shared_embedder()).import_heads(arrays)
+
+
+@given(st.integers(4, 30), st.integers(1, 120), st.integers(2, 4), st.sampled_from([0.01, 0.5, 4.0]), st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_no_small_step_from_what_was_found_loses_less(
+    cases: int, columns: int, classes: int, strength: float, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    x, y = draw.normal(size=(cases, columns)), np.arange(cases) % classes
+    x[:, ::3] = 0.0
+    weights, bias = fit_logistic(x, y, strength)
+    assert weights.shape == (columns, 1 if classes == 2 else classes)
+    for k in range(weights.shape[1]):
+        one = y if classes == 2 else y == k
+        error = 1 / (1 + np.exp(-(x @ weights[:, k] + bias[k]))) - one
+        slope = x.T @ error + weights[:, k] / strength
+        assert np.linalg.norm(slope) < 1e-2 * max(1.0, np.linalg.norm(x.T @ (one - 0.5)))
+
+
+def test_rows_that_are_all_zero_get_no_weight() -> None:
+    weights, bias = fit_logistic(np.zeros((6, 40)), np.array([0, 1, 1, 1, 0, 1]), 0.5)
+    assert not weights.any()
+    assert bias[0] > 0

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +10,9 @@ from program import Outcome
 from program.errors import BudgetError, ModelError
 from program.loop.metering import Progress
 from program.settings import ProviderSettings
+from tests.support.goods import program_at
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-from goods import program_at
 
 QUESTION = "How many watts does the lamp draw?"
 SECOND = "openai/second"

@@ -19,25 +19,7 @@ NOUL = {"supported": {"type": "noul", "instructions": "The passages state the cl
 CHOICE = {"route": {"type": "choice", "criteria": {"direct": "", "simple": "", "complex": ""}}}
 BOTH = {**NOUL, **CHOICE}
 scraps = st.sampled_from(
-    [
-        "yes",
-        "no",
-        "0.8",
-        "{",
-        "}",
-        '"',
-        "supported",
-        ":",
-        "80%",
-        "[",
-        "]",
-        ",",
-        "simple",
-        "```",
-        "null",
-        "<think>",
-        "nan",
-    ]
+    [*'{}[]:,"', "yes", "no", "0.8", "supported", "80%", "simple", "```", "null", "<think>", "nan"]
 )
 replies = (
     st.text(max_size=60) | st.lists(scraps, max_size=20).map("".join) | st.lists(scraps, max_size=20).map(" ".join)
