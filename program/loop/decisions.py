@@ -178,6 +178,10 @@ class RequestCache:
             if request.fits(predictors[name])
         ]
 
+    def ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
+        """Return the client's evidence for these inputs."""
+        return self.ask_many(name, predictor, client, [inputs])[0]
+
     async def aask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         """Await the client's evidence for these inputs."""
         return await self._request(name, predictor, client, inputs).aask(client, inputs)
