@@ -42,7 +42,10 @@ class TableTrial:
 
     @property
     def numeric(self) -> list[Column]:
-        """The table's own columns that can be added up; linked ones would count repeatedly."""
+        """Return the table's own columns that can be added up.
+
+        Those of linked tables would count repeatedly.
+        """
         return [c for c in self.table.columns if c.number]
 
     @property
@@ -58,7 +61,10 @@ class TableTrial:
         return [float(x) for x in rows[1:] @ rows[0]]
 
     def mark_table(self) -> None:
-        """Use the words that name the table, else the first that means it and nothing else."""
+        """Mark the words that name the table as used.
+
+        Where none does, the first word that means this table and nothing else is marked.
+        """
         for at, word in list(self.question.free_words()):
             if is_word_of(word.stem, self.table.words):
                 self.nouns.append(at)
@@ -112,7 +118,7 @@ class TableTrial:
         return columns[best] if cosines[best] >= SYNONYM else None
 
     def mark_column(self, column: Column, at: int) -> None:
-        """Use the word at `at`, and those right after it that the column's name holds too."""
+        """Mark the word at `at`, and those right after that name the column, as used."""
         self.question.mark_used(at, at + 1, strong=True)
         while self.question.is_free(at + 1, at + 2) and at + 1 < len(self.question.words):
             at += 1
@@ -169,7 +175,10 @@ class TableTrial:
         return MeasureExpression((best[2],))
 
     def price_times_quantity(self, measure: MeasureExpression) -> MeasureExpression:
-        """Return price times quantity, when the price is of one piece and a quantity is beside it."""
+        """Multiply the price of one piece by the quantity beside it.
+
+        Any other measure comes back as it is.
+        """
         price = measure.columns[0]
         if len(measure.columns) != 1 or price.dimension != "money" or _EACH_PIECE.isdisjoint(price.words):
             return measure
@@ -178,12 +187,18 @@ class TableTrial:
         return MeasureExpression((own[0], price)) if own else measure
 
     def default_measure(self) -> MeasureExpression | None:
-        """Return what makes a row big when nothing says: its money, else its first number."""
+        """Return what makes a row big when the question does not say.
+
+        It is the table's money, else its first number.
+        """
         money: Sequence[Column] = [c for c in self.numeric if c.dimension == "money"] or self.numeric
         return self.price_times_quantity(MeasureExpression((money[0],))) if money else None
 
     def days_between(self) -> MeasureExpression | None:
-        """Return the days from one date column of the table to the other, when it has just two."""
+        """Return the days from the table's first date column to its second.
+
+        Return None unless it has just two and the dialect is SQLite.
+        """
         dated = [c for c in self.table.columns if c.kind == "date"]
         if len(dated) != 2 or self.schema.dialect != "sqlite":
             return None

@@ -62,11 +62,12 @@ BESIDE = 0.4
 
 
 def parse_question(question: str, schema: Schema, embedder: Encoder) -> Query | None:
-    """Return the best query for a question over the tables, or None when it names nothing of them.
+    """Return the best query over the tables for a question, or None.
 
-    Every table is tried, with the columns of the tables it points at; the one that accounts for most of the question's
-    content words wins, then one the question names, then fewer joins, then the first. Words are matched by meaning only
-    where their letters have begun to answer a question and leave it open.
+    None means that no table accounts for enough of the question. Every table is tried, with the columns of the tables
+    it points at; the one that accounts for most of the question's content words wins, then one the question names,
+    then fewer joins, then the first. Words are matched by meaning only where their letters have begun to answer a
+    question and leave it open.
     """
     literal, covered = _try_tables(question, schema, None)
     if covered < LITERAL or (literal and literal.confidence >= CERTAIN):

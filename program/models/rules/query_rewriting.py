@@ -87,10 +87,11 @@ def _asks_who(query: str) -> bool:
 
 
 def rewrite_query(question: str, draft: str, passages: Sequence[Excerpt], embedder: Encoder) -> str:
-    """Return the draft with what the passages name for what it leaves open, or the draft itself.
+    """Fill in what the draft leaves open with names from the passages.
 
-    `Who leads the team that runs payroll?` beside `Payroll is run by the Harbour team.` gives `Who leads Harbour
-    team?`; `Who signs?` beside `The head of Stores signs.` gives `Who is the head of Stores?`.
+    Without such a name the draft comes back as it is. `Who leads the team that runs payroll?` beside `Payroll is run by
+    the Harbour team.` gives `Who leads Harbour team?`; `Who signs?` beside `The head of Stores signs.` gives `Who is
+    the head of Stores?`.
     """
     found = split_quotables(passages)
     if not found:

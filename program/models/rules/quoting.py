@@ -34,10 +34,11 @@ def quote_answer(
     most: int,
     strict: bool,
 ) -> str:
-    """Return at most `most` pieces in the order of the look-ups they answer, each as `piece [n]`.
+    """Return the pieces of the passages that answer the question.
 
-    Every piece is a sentence or table row of passage n, word for word. `strict` keeps only pieces nearly as good as the
-    best. Passages without anything quotable give NOTHING.
+    At most `most` come, in the order of the look-ups they answer, each as `piece [n]`: a sentence or table row of
+    passage n, word for word. `strict` keeps only pieces nearly as good as the best. Passages without anything quotable
+    give NOTHING.
     """
     found = split_quotables(passages)
     if not found:

@@ -159,7 +159,7 @@ class Contradictions:
         self._known: dict[tuple[int, int], bool] = {}
 
     def find_among(self, places: Sequence[int]) -> dict[int, list[int]]:
-        """Return, for each of the units at those places, those of them that contradict it."""
+        """Map each of those places to the others whose units contradict its own."""
         pairs = list(combinations(sorted(places), 2))
         new = [pair for pair in pairs if pair not in self._known]
         self._known.update(dict.fromkeys(new, False))

@@ -118,7 +118,10 @@ def split_sentences(text: str) -> tuple[str, ...]:
 
 
 def mark_rows(question: str, found: Sequence[Quotable]) -> NDArray[np.float64]:
-    """Return 1 for table rows whose label the question names, below 0 for their siblings."""
+    """Mark the table rows whose label the question names.
+
+    They get 1, the other rows of their table a number below 0, and all else 0.
+    """
     asked = set(content_stems(question))
     marks = np.zeros(len(found))
     tables: dict[int, list[int]] = {}
@@ -136,10 +139,11 @@ def mark_rows(question: str, found: Sequence[Quotable]) -> NDArray[np.float64]:
 
 
 def quoted_text(unit: Quotable, question: str, queries: Sequence[str], said: str = "") -> str:
-    """Return a unit as it is quoted: of a wide row, the label and the columns asked about.
+    """Return a unit as it is quoted.
 
-    Where columns are named like things (`Basic | Deluxe`), those that the question or what was `said` before names are
-    kept; else those whose heading shares a word with the question or that hold a value of the kind asked for, or all.
+    A wide row keeps its label and the columns asked about. Where columns are named like things (`Basic | Deluxe`),
+    those that the question or what was `said` before names are kept; else those whose heading shares a word with the
+    question or that hold a value of the kind asked for, or all.
     """
     if len(unit.cells) < 3:
         return unit.text

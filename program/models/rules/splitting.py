@@ -108,9 +108,9 @@ _ROLE_OF = re.compile(
 
 @lru_cache(maxsize=4_000)
 def split_question(question: str) -> tuple[str, ...]:
-    """Return one to four look-ups that together answer the question, each naming its subject.
+    """Return one to four look-ups that together answer the question.
 
-    A question for one fact comes back alone, without the story around it.
+    Each names its subject. A question for one fact comes back alone, without the story around it.
     """
     asked, told = _asking_sentences(" ".join(question.split()))
     parts = [part for sentence in asked for part in _split_clauses(sentence)]
@@ -223,7 +223,7 @@ def _tidy_query(text: str) -> str:
 
 
 def split_comparison(text: str) -> list[str]:
-    """Return one look-up for each side of a comparison, pair of names or list of attributes.
+    """Return a look-up for each thing that a comparison, pair or list names.
 
     `Compare A and B on noise` gives `noise of A` and `noise of B`; anything else comes back alone.
     """

@@ -65,7 +65,7 @@ class Query:
 
 
 def write_sql(query: Query, schema: Schema) -> str:
-    """Return the SELECT of a query in the schema's dialect, names quoted where they must be."""
+    """Return the SELECT statement of a query in the schema's dialect."""
     used = [*(f.column for f in (*query.filters, *query.share_of)), *query.asked]
     used += [*(query.measure.columns if query.measure else ()), *([query.group] if query.group else [])]
     joined = dict.fromkeys(c.table for c in used if c.table != query.table.name)

@@ -221,7 +221,10 @@ def _nearest_date(question: QuestionWords, dated: Sequence[Column], at: int) -> 
 
 
 def number_bounds(question: QuestionWords, table: TableSchema, columns: Sequence[Column]) -> Iterator[Filter]:
-    """Yield comparisons of a column with a number; a bound on the number of rows is not understood."""
+    """Yield a filter for each number that the question compares a column with.
+
+    A bound on the number of rows is passed over.
+    """
     for match in _COMPARED.finditer(question.text):
         at, stop, n = (question.word_at(i) for i in (match.start(), match.end(), match.start("n")))
         op = _comparison_of(match)

@@ -40,7 +40,10 @@ def is_negated(question: QuestionWords, at: int) -> bool:
 
 
 def identifier_filters(question: QuestionWords, columns: Sequence[Column], table: TableSchema) -> Iterator[Filter]:
-    """Yield equality with identifiers, by their shape or after the table's name (`order 1042`)."""
+    """Yield an equality filter for each identifier in the question.
+
+    One is known by its shape, or as a number after the table's name (`order 1042`).
+    """
     shaped = [c for c in columns if c.shapes]
     for at, word in question.free_words():
         for column in shaped:
@@ -62,7 +65,10 @@ def identifier_filters(question: QuestionWords, columns: Sequence[Column], table
 
 
 def phrase_filters(question: QuestionWords, columns: Sequence[Column]) -> Iterator[Filter]:
-    """Yield LIKE filters: words, or one name, found inside the phrases of a prose column."""
+    """Yield a filter for each phrase of the question that a prose column holds.
+
+    A single word counts only when it is written as a name.
+    """
     for column in (c for c in columns if c.prose):
         for size in (5, 4, 3, 2, 1):
             for at in range(len(question.words) - size + 1):
@@ -100,7 +106,10 @@ def _take_apart(value: str) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...
 
 
 def open_date_filters(question: QuestionWords, columns: Sequence[Column]) -> Iterator[Filter]:
-    """Yield an empty end date (`still open`, `unshipped`), if one date column has gaps."""
+    """Yield a filter on an empty date for words such as `still open` or `unshipped`.
+
+    Yield nothing unless exactly one date column has gaps.
+    """
     open_ = [c for c in columns if c.kind == "date" and c.blanks]
     for match in _UNDONE.finditer(question.text) if len(open_) == 1 else ():
         at = question.word_at(match.start(1) if match[1] else match.start(2))

@@ -91,7 +91,10 @@ def find_superlative(trial: TableTrial) -> Superlative | None:
 
 
 def find_group(trial: TableTrial, ranked: int) -> Grouping:
-    """Return the column that rows are grouped by; `ranked` is the superlative's index or -1."""
+    """Find what the question groups the rows by, if anything.
+
+    `ranked` is the superlative's index or -1.
+    """
     question = trial.question
     texts = [c for c in trial.columns if c.kind in ("text", "boolean")]
     texts = [c for c in texts if not (c.unique and c.table == trial.table.name)]
@@ -166,7 +169,10 @@ def _of_column(trial: TableTrial, filters: Sequence[Filter], at: int, word: Word
 
 
 def counted_amount(trial: TableTrial, filters: Sequence[Filter], at: int) -> MeasureExpression | None:
-    """Return the amount when a value is counted (`how many bolts`) and no row follows it."""
+    """Return the amount to add up when the question counts a value.
+
+    In `how many bolts` it is the quantity or weight; where a word for the table's rows follows, None.
+    """
     if any(i in trial.nouns for i in range(at + 1, at + 4)):
         return None
     if not any(f.at == at and f.op in ("=", "in") for f in filters):
@@ -175,7 +181,10 @@ def counted_amount(trial: TableTrial, filters: Sequence[Filter], at: int) -> Mea
 
 
 def part_and_whole(question: QuestionWords, filters: Sequence[Filter]) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
-    """Return a share's filters of the part and of the whole: dates, and those from `of` to the verb."""
+    """Split the filters of a share into those of its part and of its whole.
+
+    The whole has the dates and those from `of` to the verb; where nothing else is left, they are the part.
+    """
     verb = next((i for i, w in enumerate(question.words) if i > 1 and w.low in _VERBS), -1)
     of = next((i for i, w in enumerate(question.words) if w.low == "of"), -1)
     whole = tuple(f for f in filters if of < f.at < verb or (f.column.kind == "date" and f.op != "blank"))

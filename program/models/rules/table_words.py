@@ -60,7 +60,10 @@ class Word:
 
 @lru_cache(maxsize=50_000)
 def stem_word(word: str) -> str:
-    """Return the Snowball stem of a lower-case word; a plural of a number loses its s."""
+    """Return the Snowball stem of a lower-case word.
+
+    A word that starts with a digit only loses its plural s.
+    """
     if word[:1].isdigit():
         return re.sub(r"(?<=\d)['’]?s$", "", word)
     return snowball_stem(re.sub(r"['’]s?$", "", word))
@@ -68,7 +71,10 @@ def stem_word(word: str) -> str:
 
 @lru_cache(maxsize=2_000)
 def split_words(text: str) -> tuple[Word, ...]:
-    """Return the words of a text; a hyphen splits one unless it holds a digit (`TG-40378`)."""
+    """Return the words of a text in order.
+
+    Those joined by a hyphen come apart, unless they hold a digit (`TG-40378`).
+    """
     found = []
     for match in _WORD.finditer(text):
         whole = match.group()
@@ -89,7 +95,7 @@ def squash_text(text: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def same_word(one: str, other: str) -> bool:
-    """Tell whether two stems are one word in two forms: `own`, `owner`; `month`, `monthly`."""
+    """Tell whether two stems are forms of one word, such as `own` and `owner`."""
     if one == other:
         return True
     short, long = sorted((one, other), key=len)
@@ -169,7 +175,10 @@ class QuestionWords:
         return ((i, w) for i, w in enumerate(self.words) if i not in self.used)
 
     def is_free(self, start: int, stop: int) -> bool:
-        """Tell whether the words from `start` to before `stop` are unused; False for none."""
+        """Tell whether the words from `start` to before `stop` are all unused.
+
+        An empty range is not free.
+        """
         return start < stop and self.used.keys().isdisjoint(range(start, stop))
 
     def mark_used(self, start: int, stop: int, weight: float = 1.0, strong: bool = False) -> None:
@@ -179,7 +188,10 @@ class QuestionWords:
         self.anchors += strong
 
     def word_at(self, at: int) -> int:
-        """Return the index of the first word that ends after character `at`, else their number."""
+        """Return the index of the first word that ends after character `at`.
+
+        Where there is none, return the number of words.
+        """
         return next((i for i, w in enumerate(self.words) if w.end > at), len(self.words))
 
     def coverage(self) -> float:
