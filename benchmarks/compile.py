@@ -1,20 +1,19 @@
-"""The compiler beside others: DSPy's ReAnchor, BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2,
-a grid without replay, itself with a warm record, and itself with a second worker.
+"""The compiler beside others (DSPy's ReAnchor, BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2),
+beside itself with a warm record, and with each stage of its search left out.
 
     python benchmarks/compile.py [--quick] [--json] [--seeds N] [--only ROW]
 
-The projects are made here: documents on machines that do not exist, questions by template, one topic a machine; another
-seed makes other machines. Both sides of a row have the same program, the same questions and the same utility, and start
-from the same prepared program where a row compares searches. A side's seconds are its CPU seconds, which other work on
-the machine does not change, except where several processes work: there they are seconds by the clock. A call is one
-decision or one text asked of a model, embedded ones included; on both sides those are counted that find the program,
-not those that test it.
+The row `stages` compiles the shipped example and public sets (of the folder that RAGC_DATASETS names) with the first
+settings alone, with the sweeps, and with the study too, one after the other on one record: calls and seconds are what
+each stage adds. The other projects are made here: documents on machines that do not exist, questions by template, one
+topic a machine; another seed makes other machines. Both sides of a row have the same program, questions and utility. A
+side's seconds are its CPU seconds, or by the clock where that is said. A call is one decision or one text asked of a
+model, embedded ones included; on both sides those are counted that find the program, not those that test it.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import logging
 import os
@@ -37,18 +36,15 @@ from figures import Figure, figure, show
 from machines import make_project
 from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
 
-from optimize.compiler.compile import compile_project
-from optimize.compiler.journal import create, last
-from optimize.compiler.outcome import Compiled
-from optimize.compiler.preparation import Preparation, copy_of, open_project, prepare
+from optimize.compiler.compile import compile_project, demonstrate
+from optimize.compiler.plan import begin_study, copy_program, open_compile, plan_search
+from optimize.compiler.publish import Compiled
 from optimize.compiler.record import Record
-from optimize.compiler.replay import Replay
-from optimize.compiler.scoring import Arm, Scoring
-from optimize.compiler.spending import CHOICE_SHARE, Spending
-from optimize.compiler.starts import starts
-from optimize.compiler.study import Live, Search
-from optimize.evaluation.evaluate import Grader
+from optimize.compiler.scoring import Scoring
+from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Session
+from optimize.compiler.spending import CHOICE_SHARE, Caps, Spending
 from optimize.labelled.dataset import read_labelled
+from optimize.labelled.imports import import_set
 from optimize.labelled.split import split_questions
 from program import load
 from program.loop.policy import apply_setting, read_setting
@@ -58,8 +54,11 @@ from program.project import Project
 EXAMPLE = Path(__file__).parents[1] / "data" / "tallowgate"
 SEEDS = 5
 TRIALS = 150
-MANY = 1000
 RUNS = 3
+SETS = ("squad2", "multihop_rag", "hotpotqa")
+IMPORTED = 100
+"""Questions of a public set."""
+STEPS = {"first settings alone": (), "and sweeps": (SWEEP,), "and the study": (SWEEP, STUDY)}
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # by the number of seeds: t of a 95 % interval on their mean
 
 Found = TypeVar("Found")
@@ -137,54 +136,54 @@ def example(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     yield figure("shipped example: peak memory of its processes, GB", peak(), "<= 3", tried)
 
 
-def prepared(project: Project, record: Record | None = None) -> Preparation:
-    """The project ready to search, its demonstrations made."""
-    ready = open_project(project, 0, "", Spending(), lambda name: None, lambda done, of: None)
-    ready.record = record or ready.record
-    prepare(ready, create(project, ready.identity()), starts, lambda name: None, lambda done, of: None)
-    return ready
+def stages(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
+    """Each stage of the search left out: utility on test with its interval, and what the stage costs."""
+    if quick:
+        yield from staged(make_project(folder / "machines", 8), "machines", 6)
+        return
+    copy = shutil.copytree(EXAMPLE, folder / EXAMPLE.name, ignore=shutil.ignore_patterns(".ragc"))
+    yield from staged(Project.open(copy), EXAMPLE.name, None)
+    sets = os.environ.get("RAGC_DATASETS")
+    if not sets:
+        print("RAGC_DATASETS names no folder: the public sets are left out", file=sys.stderr)
+        return
+    for name in SETS:
+        import_set(folder / name, Path(sets) / name, limit=IMPORTED)
+        yield from staged(Project.open(folder / name), name, None)
 
 
-def grid(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
-    """Two thresholds on a grid: each setting run anew, and each read from a record."""
-    ready = prepared(make_project(folder, 8 if quick else 24))
-    program = ready.compiled()
-    apply_setting(program, ready.begun)
-    questions = list(ready.parts["train"])
-    names = ("grounder.responsive:responsive", "grounder.support:supported")
-    ticks = np.linspace(0.1, 0.9, 4 if quick else 12)
-    settings = [dict(zip(names, map(float, pair), strict=True)) for pair in itertools.product(ticks, ticks)]
-    weights = ready.project.settings.utility
-
-    def anew(setting: dict[str, float]) -> float:
-        apply_setting(program, setting)
-        grader = Grader(program, weights, relevancy=False)
-        return float(np.mean([grader(q, program(q.question)).utility for q in questions]))
-
-    scoring = Scoring([Arm(Replay(copy_of(program), Record()), questions)], weights)
-    for question in questions:
-        program(question.question)  # heads are fitted before either side is timed
-    live, slow = timed(lambda: [anew(setting) for setting in settings])
-    replayed, quick_ = timed(lambda: [float(np.nanmean(scoring(setting).utility)) for setting in settings])
-    _, known = timed(lambda: [scoring(setting) for setting in settings])
-    same = int(np.argmax(np.round(live, 9))) == int(np.argmax(np.round(replayed, 9)))
-    n = len(settings)
-    yield figure("grid without replay: same setting chosen", float(same), ">= 1", n)
-    yield figure("grid without replay: times as slow as replay, recording included", slow / quick_, "reported", n)
-    yield figure("grid without replay: times as slow as replay of a record", slow / known, ">= 100", n)
+def staged(project: Project, name: str, trials: int | None) -> Iterator[Figure]:
+    """The figures of one project, a compile for each of STEPS."""
+    for step, parts in STEPS.items():
+        done, seconds = clocked(lambda parts=parts: compile_project(project, trials=trials, stages=parts))
+        measure = done.evaluation.metrics()["utility"]
+        n, (low, high) = measure["n"], measure["ci"]
+        yield figure(f"stages, {name}, {step}: utility on test", measure["value"], "reported", n)
+        yield figure(f"stages, {name}, {step}: lower end of its interval", low, "reported", n)
+        yield figure(f"stages, {name}, {step}: upper end of its interval", high, "reported", n)
+        searched = next((one for one in done.stages if one["name"] == (parts or (FIRST,))[-1]), None)
+        if searched is not None:
+            yield figure(f"stages, {name}, {step}: its best on train and dev", searched["utility"], "reported", n)
+        yield figure(f"stages, {name}, {step}: model calls added", done.calls, "reported", done.trials)
+        yield figure(f"stages, {name}, {step}: seconds by the clock", seconds, "reported", done.trials)
 
 
 def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     """DSPy's own calibration of thresholds, on the program with its demonstrations attached."""
     from dspy.experimental import ReAnchor
 
-    gaps, rates, known, reached = [], [], [], []
+    gaps, rates = [], []
     for seed in range(seeds):
         project = make_project(folder / str(seed), 8 if quick else 16, seed)
-        ready = prepared(project, Record())
-        program, shown = ready.compiled(), ready.parts["train"][: 3 if quick else None]
-        apply_setting(program, ready.begun)
-        peer = Peer(ready, shown)
+        session = Session(Record(), Spending(), Live(), lambda live: None)
+        opened = open_compile(session, project, 0, "", None)
+        plan = plan_search(
+            session, opened, begin_study(session, opened, None, 1, Caps()), demonstrate(session, opened), Caps()
+        )
+        program, shown = copy_program(opened.base), opened.parts["train"][: 3 if quick else None]
+        plan.candidates.equip(program)
+        apply_setting(program, plan.candidates.begun)
+        peer = Peer(opened, shown)
         for question in shown:
             program(question.question)
 
@@ -194,39 +193,19 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
                 return optimizer.compile(program, trainset=peer.examples(peer.shown))
 
         theirs, seconds = timed(fit)
-        settings = peer.asked / len(shown)
-        mark = Scoring(ready.arms, project.settings.utility)(read_setting(theirs)).worth
-        trials = TRIALS if quick else MANY
-        tried, until, searching = searched(ready, mark, trials)
-        theirs_a_second = settings / seconds * len(shown) / len(ready.parts["train"])
-        rates.append(tried / searching / theirs_a_second)
-        tried, _, searching = searched(ready, mark, trials)
-        known.append(tried / searching / theirs_a_second)
-        reached.append(until / (seconds * len(ready.parts["train"]) / len(shown)))
-        ours = load(compile_project(project, trials=TRIALS).reference, artifacts=project.artifacts)
+        scoring = Scoring(plan.arms, project.settings.utility)
+        grid = [{**read_setting(theirs), "grounder.responsive:responsive": n / 100} for n in range(2, 99)]
+        scoring(grid[0])
+        _, ours = timed(lambda score=scoring, rest=grid[1:]: [score(setting) for setting in rest])
+        rates.append((len(grid) - 1) * len(scoring.questions) / ours / (peer.asked / seconds))
+        made = load(compile_project(project, trials=TRIALS).reference, artifacts=project.artifacts)
         weights = project.settings.utility
-        gaps += [mean_utility(ours, ready.parts[p], weights) - mean_utility(theirs, ready.parts[p], weights)
+        gaps += [mean_utility(made, opened.parts[p], weights) - mean_utility(theirs, opened.parts[p], weights)
                  for p in ("dev", "test")]  # fmt: skip
     named = f"ReAnchor (dspy {dspy.__version__})"
     yield figure(f"{named}: least of ours minus its utility, dev and test", min(gaps), ">= 0", seeds)
     yield figure(f"{named}: mean of ours minus its utility", float(np.mean(gaps)), "reported", seeds)
-    yield figure("ReAnchor: settings a CPU second, ours over its, new branches included", min(rates), ">= 50", seeds)
-    yield figure("ReAnchor: settings a CPU second, ours that open no branch over its", min(known), ">= 50", seeds)
-    yield figure("ReAnchor: CPU time until we are as good, over its", max(reached), "<= 0.1", seeds)
-
-
-def searched(ready: Preparation, mark: float, trials: int) -> tuple[int, float, float]:
-    """Settings tried by a search, and the CPU seconds until one was worth `mark` and until the end."""
-    journal = create(ready.project, ready.identity())
-    search = Search(ready.arms, ready.project.settings.utility, 0, ready.starts, journal)
-    began, reached = time.process_time(), [float("inf")]
-
-    def watch(live: Live) -> None:
-        if live.best is not None and live.best >= mark - 1e-9:
-            reached[0] = min(reached[0], time.process_time() - began)
-
-    search.run(trials, watch, Live(), Spending())
-    return len(search.trials), reached[0], time.process_time() - began
+    yield figure("ReAnchor: questions a CPU second that open no branch, ours over its", min(rates), "reported", seeds)
 
 
 def peers_run(name: str, folder: Path, seed: int, quick: bool, hashes: int) -> tuple[float, float]:
@@ -238,10 +217,11 @@ def peers_run(name: str, folder: Path, seed: int, quick: bool, hashes: int) -> t
 def peer_run(name: str, folder: Path, seed: int, quick: bool) -> tuple[float, float]:
     """The same, here."""
     logging.disable(logging.WARNING)
-    ready = open_project(Project.open(folder), 0, "", Spending(), lambda stage: None, lambda done, of: None)
-    peer = Peer(ready, ready.parts["train"])
+    session = Session(Record(), Spending(), Live(), lambda live: None)
+    opened = open_compile(session, Project.open(folder), 0, "", None)
+    peer = Peer(opened, opened.parts["train"])
     theirs = PEERS[name](peer, seed, quick)
-    return mean_utility(theirs, ready.parts["test"], ready.project.settings.utility), peer.calls
+    return mean_utility(theirs, opened.parts["test"], opened.project.settings.utility), peer.calls
 
 
 def against(folder: Path, quick: bool, seeds: int, name: str, share: float) -> Iterator[Figure]:
@@ -281,7 +261,7 @@ def our_run(project: Project, seed: int, quick: bool, cap: int | None) -> tuple[
     found = {"": 0}
     with calls_of() as counted, decisions_capped() if cap else nullcontext():
         done: Compiled = compile_project(
-            project, trials=20 if quick else TRIALS, seed=seed, processes=1, max_calls=cap,
+            project, trials=20 if quick else TRIALS, seed=seed, max_calls=cap,
             watch=lambda live: found.setdefault(live.stage, live.calls if cap else counted()),
         )  # fmt: skip
     ours = load(done.reference, artifacts=project.artifacts)  # under a cap the test may be cut short
@@ -289,73 +269,16 @@ def our_run(project: Project, seed: int, quick: bool, cap: int | None) -> tuple[
     return mean_utility(ours, questions, project.settings.utility), found["testing"]
 
 
-def going(process: subprocess.Popen[bytes]) -> None:
-    """A short wait for it. Raises RuntimeError when it has ended."""
-    if process.poll() is not None:
-        raise RuntimeError(f"{process.args} ended with {process.returncode}")
-    time.sleep(0.1)
-
-
-def workers(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
-    """The clock seconds that one process and two take until a study holds so many trials, each from an empty record.
-
-    What two try is another matter every time, so they are run in turns, more than once. One process embeds on every
-    processor, so with each on a processor of its own they are compared, too.
-    """
-    trials, times = (20, 1) if quick else (MANY, RUNS)
-    made = make_project(folder / "machines", 8 if quick else 32).folder
-    yield helped(folder, made, trials, times, False, "machines")
-    if not quick:
-        yield helped(folder, EXAMPLE, trials, times, False, "the shipped example")
-        if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1:
-            yield helped(folder, EXAMPLE, trials, 1, True, "the shipped example, a processor for each")
-
-
-def helped(folder: Path, project: Path, trials: int, times: int, apart: bool, what: str) -> Figure:
-    """Two workers beside one, so many times each, on copies of a project; `apart` each has one processor."""
-    command = [sys.executable, "-m", "optimize.cli.main"]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-
-    def started(verb: list[str], place: int) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([*command, *verb], **quiet)
-        if apart:
-            os.sched_setaffinity(process.pid, {sorted(os.sched_getaffinity(0))[place]})
-        return process
-
-    def run(name: str, second: bool) -> float:
-        own = folder / f"{what} {name}" / project.name
-        shutil.copytree(project, own, ignore=shutil.ignore_patterns(".ragc"))
-        opened = Project.open(own)
-        began = time.monotonic()
-        running = [started(["compile", str(own), "--trials", str(trials), "--processes", "1"], 0)]
-        try:
-            while (journal := last(opened)) is None:
-                going(running[0])
-            if second:
-                running.append(started(["worker", str(own), "--study", journal.name], 1))
-            while len(journal.trials()) < trials:
-                going(running[0])
-            return time.monotonic() - began
-        finally:
-            for process in running:
-                process.kill()
-                process.wait()
-
-    alone, two = zip(*((run(f"alone {n}", False), run(f"two {n}", True)) for n in range(times)), strict=True)
-    return figure(f"two workers, {what}: clock time over one's", sum(two) / sum(alone), "<= 0.65", trials)
-
-
 ROWS: dict[str, Callable[[Path, bool, int], Iterator[Figure]]] = {
     "example": example,
     "warm": warm,
-    "grid": grid,
+    "stages": stages,
     "reanchor": reanchor,
     "random-search": lambda folder, quick, n: against(folder, quick, n, "BootstrapFewShotWithRandomSearch", 1 / 5),
     "optuna": lambda folder, quick, n: against(folder, quick, n, "BootstrapFewShotWithOptuna", 1 / 5),
     "mipro": lambda folder, quick, n: against(folder, quick, n, "MIPROv2 light", 1 / 3),
-    "workers": workers,
 }
-LONG = ("example", "workers")
+LONG = ("example",)
 
 
 def measured(name: str, quick: bool, seeds: int) -> Iterator[Figure]:
@@ -367,7 +290,7 @@ def measured(name: str, quick: bool, seeds: int) -> Iterator[Figure]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--quick", action="store_true", help="eight machines, one seed, few trials, neither example nor second worker"
+        "--quick", action="store_true", help="eight machines, one seed, few trials, without the example"
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--seeds", type=int, choices=[1, *STUDENT], default=SEEDS, help="projects for each optimizer")

@@ -13,8 +13,8 @@ import numpy as np
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from dspy.teleprompt import BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2
 
-from optimize.compiler.calls import Calls
-from optimize.compiler.preparation import Preparation, copy_of
+from optimize.compiler.plan import Opened, copy_program
+from optimize.compiler.replay import Performer
 from optimize.evaluation.evaluate import Grader, evaluate
 from optimize.labelled.dataset import LabelledQuestion
 from program.loop.rag import AgenticRAG
@@ -26,12 +26,12 @@ GOOD = 0.5  # utility from which a run is worth showing
 class Peer:
     """What an optimizer is given for a project: its metric is the project's utility; it counts what is asked."""
 
-    def __init__(self, ready: Preparation, shown: Sequence[LabelledQuestion]) -> None:
-        self.ready = ready
+    def __init__(self, opened: Opened, shown: Sequence[LabelledQuestion]) -> None:
+        self.opened = opened
         self.shown = shown
         self.asked = self.calls = 0
-        self._labels = {q.question: q for q in ready.questions}
-        self._grader = Grader(ready.first, ready.project.settings.utility, relevancy=False)
+        self._labels = {q.question: q for part in opened.parts.values() for q in part}
+        self._grader = Grader(opened.first, opened.project.settings.utility, relevancy=False)
 
     def metric(self, example: Any, answer: Any, trace: Any = None) -> float:
         """The utility of an answer."""
@@ -45,9 +45,9 @@ class Peer:
 
     def optimized(self, run: Callable[[AgenticRAG, list[dspy.Example], list[dspy.Example]], Any]) -> AgenticRAG:
         """The program that an optimizer makes of the uncompiled one, from train and dev; it says nothing meanwhile."""
-        train, dev = self.examples(self.shown), self.examples(self.ready.parts["dev"])
+        train, dev = self.examples(self.shown), self.examples(self.opened.parts["dev"])
         with Path(devnull).open("w") as quiet, redirect_stdout(quiet), redirect_stderr(quiet), dspy.context(trace=[]):
-            found: AgenticRAG = run(copy_of(self.ready.first), train, dev)
+            found: AgenticRAG = run(copy_program(self.opened.first), train, dev)
         return found
 
 
@@ -104,35 +104,35 @@ class _Script:
 @contextmanager
 def calls_of() -> Iterator[Callable[[], int]]:
     """Counts the decisions and texts that a compile inside the block asks of a model."""
-    counted, perform = [0], Calls.perform
+    counted, perform = [0], Performer.perform
 
-    def counting(self: Calls, puts: Any) -> Any:
-        counted[0] += sum(len(put.asks) for put, _ in puts)
-        return perform(self, puts)
+    def counting(self: Performer, calls: Any) -> Any:
+        counted[0] += sum(call.model is not None for call, _ in calls)
+        return perform(self, calls)
 
-    Calls.perform = counting  # type: ignore[method-assign]
+    Performer.perform = counting  # type: ignore[method-assign]
     try:
         yield lambda: counted[0]
     finally:
-        Calls.perform = perform  # type: ignore[method-assign]
+        Performer.perform = perform  # type: ignore[method-assign]
 
 
 @contextmanager
 def decisions_capped() -> Iterator[None]:
     """Inside, a compile counts and caps each decision of the embedded decider, too, as a call."""
-    decided = Calls._decided
+    decided = Performer._decide
 
-    def capped(self: Calls, model: Any, asks: Sequence[Any]) -> Any:
+    def capped(self: Performer, model: Any, asks: Sequence[Any]) -> Any:
         for _ in asks:
             self._spending.before_call(here=True)
             self._spending.after_call(0.0, 0.0, here=True)
         return decided(self, model, asks)
 
-    Calls._decided = capped  # type: ignore[method-assign]
+    Performer._decide = capped  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Calls._decided = decided  # type: ignore[method-assign]
+        Performer._decide = decided  # type: ignore[method-assign]
 
 
 def mean_utility(program: AgenticRAG, questions: Sequence[LabelledQuestion], weights: Any) -> float:

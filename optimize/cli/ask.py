@@ -151,7 +151,7 @@ def run_eval(
     json: Json = False,
 ) -> None:
     """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
-    from optimize.compiler.lineage import forebears
+    from optimize.compiler.publish import read_ancestors
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
@@ -164,7 +164,7 @@ def run_eval(
     if questions is not None:
         asked, split = read_labelled(questions), questions.name
     else:
-        sealed = forebears(target, artifacts or None) if rag.runtime.version else []
+        sealed = read_ancestors(target, artifacts or None) if rag.runtime.version else []
         parts = splits(read_labelled(project.labelled, project.folder), before=find_previous_splits(sealed))
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")

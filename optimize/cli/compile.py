@@ -15,11 +15,11 @@ import typer
 
 from optimize.cli.interruption import INTERRUPTED, interruptible, leave, say
 from optimize.cli.show import Json, count_noun, format_number, format_percent, print_json, print_table
-from optimize.compiler.limits import LEAST_SECONDS, MOST_CALLS, MOST_PROCESSES, MOST_SEED, MOST_TRIALS
+from optimize.compiler.spending import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 
 if TYPE_CHECKING:
-    from optimize.compiler.outcome import Compiled
-    from optimize.compiler.study import Live, Watch
+    from optimize.compiler.publish import Compiled
+    from optimize.compiler.search import Live, Watch
     from optimize.evaluation.stats import PairedResult
     from program.project import Project
 
@@ -94,9 +94,6 @@ def compile_(
     promote: Annotated[
         str | None, typer.Option(callback=_named, help="Move this alias to the version, if it is detectably better.")
     ] = None,
-    processes: Annotated[
-        int, typer.Option(min=1, max=MOST_PROCESSES, help="1: no second process for half of the work.")
-    ] = 2,
     json: Json = False,
 ) -> None:
     """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
@@ -132,7 +129,6 @@ def compile_(
                 resume=resume,
                 study=study or "",
                 origin=origin or "",
-                processes=processes,
                 watch=watched,
             )
     except KeyboardInterrupt:
@@ -159,11 +155,11 @@ def worker(
     json: Json = False,
 ) -> None:
     """One more process on a study that `ragc compile` began, here or on another machine."""
-    from optimize.compiler.compile import work
+    from optimize.compiler.compile import join_study
     from program.project import Project
 
     with _live(json, lambda: "interrupted") as watch:
-        added = work(Project.open(project), study or "", watch=watch)
+        added = join_study(Project.open(project), study or "", watch=watch)
     if json:
         print_json({"trials": added})
     else:
@@ -186,6 +182,7 @@ def _shape(done: Compiled) -> dict[str, Any]:
             }
             for name, one in done.points.items()
         },
+        "stages": list(done.stages),
         "metrics": done.evaluation.metrics(),
         "plain": done.plain.metrics(),
         "before": done.before.metrics(),

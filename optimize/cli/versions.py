@@ -23,7 +23,7 @@ from optimize.cli.show import (
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
-    from optimize.compiler.lineage import Line
+    from optimize.compiler.publish import LineageNode
     from optimize.evaluation.comparison import Comparison
     from optimize.registry.aliases import AliasMove
     from optimize.registry.diff import Difference, Edit
@@ -176,10 +176,10 @@ def run_log(
     json: Json = False,
 ) -> None:
     """Draw which version was compiled from which, and list the moves of the aliases."""
-    from optimize.compiler.lineage import lineage
+    from optimize.compiler.publish import build_lineage
     from optimize.registry.aliases import read_history
 
-    lines = lineage(name, artifacts)
+    lines = build_lineage(name, artifacts)
     moves = read_history(name, artifacts)
     if json:
         print_json({"lineage": [_nest_line(line) for line in lines], "moves": moves})
@@ -263,7 +263,7 @@ def _flatten_fields(fields: Mapping[str, Any], above: str = "") -> list[tuple[st
     return rows
 
 
-def _print_lines(lines: Sequence[Line], depth: int = 1) -> None:
+def _print_lines(lines: Sequence[LineageNode], depth: int = 1) -> None:
     """Print versions below those that they were compiled from."""
     for line in lines:
         one = line.listed
@@ -274,7 +274,7 @@ def _print_lines(lines: Sequence[Line], depth: int = 1) -> None:
         _print_lines(line.children, depth + 1)
 
 
-def _nest_line(line: Line) -> dict[str, Any]:
+def _nest_line(line: LineageNode) -> dict[str, Any]:
     one = line.listed
     return {
         "version": one.version,

@@ -1,180 +1,400 @@
-"""What each predictor may be given: sets of demonstrations by their kind, and instructions.
+"""What each predictor may be given (instructions, sets of demonstrations), screened by its labels before any search.
 
-Only what can change an answer is offered: an embedded decider reads demonstrations and no instructions, the embedded
-writer neither.
+A candidate is let in when its loss on labelled examples of topics that it was not shown is lower than that of what the
+predictor has, by a standard error over topics. Where there are too few labels the search itself must tell. Only what
+can change an answer is offered: an embedded decider reads demonstrations alone, the embedded writer neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
+import numpy as np
 import orjson
 
-from optimize.compiler.demonstrations import MOST, Demonstration, label_of, plain
-from optimize.compiler.diversity import diverse
-from program.loop.decisions import all_clients_of, clients_of, is_decision
-from program.loop.policy import DEMONSTRATIONS, Candidates
+from optimize.compiler.demonstrations import (
+    MOST,
+    Demonstration,
+    Run,
+    bootstrap,
+    diversify,
+    label_of,
+    learns,
+    observe_runs,
+    plain_values,
+    reads_instructions,
+    to_json,
+)
+from optimize.compiler.instructions import Failure, Proposer, collect_failures
+from optimize.compiler.replay import Arm
+from optimize.compiler.scoring import Floats, survives
+from optimize.compiler.thresholds import LabelledCases, label_cases
+from program.errors import BudgetStop
+from program.loop.decisions import Decision, is_decision, is_undecided, to_jsonable
+from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply_setting, is_candidate
+from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
-from program.models.catalog import LOCAL
+from program.loop.state import Ask
 from program.models.embedded.encoder import Embedder
 from program.models.language.decision_format import EXAMPLES_SHOWN, format_example
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)
 """Sizes of the sets for language models."""
 SMALLER = (100, 50)
-"""Sizes of the diverse sets for embedded deciders, which otherwise have every one, up to MOST."""
-MUCH_SMALLER = 0.6  # of the whole, or a set is hardly another
-WORTH_ADDING = 1.25  # times as many demonstrations as are labelled
-PROMPT_CHARACTERS = 12_000  # of the demonstrations of a text
-LABELLED = "labelled"
+"""Sizes of the diverse sets for embedded deciders, which otherwise have every one."""
+MUCH_SMALLER = 0.6
+"""Share of all demonstrations from which a smaller set is hardly another."""
+WORTH_ADDING = 1.25
+"""Times as many demonstrations as are labelled from which the program's own are a set beside."""
+PROMPT_CHARACTERS = 12_000
+"""Characters of the demonstrations of a text at most."""
+AS_IT_IS, LABELLED = "as it is", "labelled"
+FEWEST = 8
+"""Labelled examples under which nothing is said of a candidate."""
+SURE = 1e-3
+"""Probabilities are kept this far from 0 and 1."""
+MOST_LET_IN = 3
 
 Sets = dict[str, list[Demonstration]]
-"""Demonstrations of one predictor by their kind; the first is exactly what it has as it is."""
+"""Demonstrations of one predictor by their kind; the first kind is what the predictor has as it is."""
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a predictor is offered beside what it has: instructions, and kinds of demonstration sets."""
+    """Instructions, and kinds of demonstration sets, that a predictor is offered beside what it has."""
 
     instructions: tuple[str, ...] = ()
     demonstrations: tuple[str, ...] = ()
 
-    def noted(self) -> dict[str, list[str]]:
-        """As a study keeps it."""
-        return {"instructions": list(self.instructions), "demonstrations": list(self.demonstrations)}
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The sets of demonstrations and the offers of each predictor, by its name."""
+
+    sets: Mapping[str, Sets]
+    offers: Mapping[str, Offer]
+
+    @property
+    def begun(self) -> Setting:
+        """The choices by which every embedded decider without demonstrations is given the labelled ones."""
+        begun = (
+            n for n, o in self.offers.items() if o.demonstrations[:1] == (LABELLED,) and not self.sets[n][AS_IT_IS]
+        )
+        return dict.fromkeys((name + DEMONSTRATIONS for name in begun), 1.0)
+
+    def equip(self, program: AgenticRAG, without: frozenset[str] = frozenset()) -> None:
+        """Give each predictor its candidates, demonstrations of the topics in `without` left out."""
+        for name, own in self.sets.items():
+            predictor, offer = program.predictor(name), self.offers.get(name, Offer())
+            before: Choices | None = getattr(predictor, "candidates", None)
+            base = predictor.signature if before is None else before.signatures[0]
+            shown = [
+                [one.fields for one in own[kind] if one.topic not in without]
+                for kind in (AS_IT_IS, *offer.demonstrations)
+            ]
+            if before is not None and before.demonstrations[0] == shown[0]:
+                shown[0] = before.demonstrations[0]  # the very same list, so that nothing is worked out anew
+            signatures = [base, *(base.with_instructions(text) for text in offer.instructions)]
+            predictor.candidates = Choices(signatures, shown)
+            predictor.candidates.choose(predictor)
+
+    def equip_arms(self, arms: Sequence[Arm]) -> None:
+        """Give the program of each arm its candidates, without demonstrations of the arm's own topics."""
+        for arm in arms:
+            self.equip(arm.replay.program, frozenset(question.cluster for question in arm.questions))
+
+    def describe_choice(self, base: AgenticRAG, setting: Setting) -> dict[str, dict[str, str]]:
+        """Return what a setting chooses, by the choice's name: the kind of candidate, and an instruction's text."""
+        found = {}
+        for name, at in sorted(setting.items()):
+            if not is_candidate(name):
+                continue
+            predictor, _, kind = name.partition("#")
+            offer, place = self.offers[predictor], int(at)
+            if kind == "demonstrations":
+                count = len(offer.demonstrations) + 1
+                found[name] = {"kind": (AS_IT_IS, *offer.demonstrations)[place], "text": f"of {count}"}
+            else:
+                now = base.predictor(predictor).signature.instructions
+                text = (now, *offer.instructions)[place]
+                found[name] = {"kind": "another" if place else AS_IT_IS, "text": text}
+        return found
+
+    def dump(self) -> dict[str, Any]:
+        """Return JSON values: the offers, and the demonstrations they speak of."""
+        return {
+            name: {
+                "instructions": offer.instructions,
+                "sets": {
+                    kind: [[one.topic, one.fields] for one in self.sets[name][kind]]
+                    for kind in (AS_IT_IS, *offer.demonstrations)
+                },
+            }
+            for name, offer in self.offers.items()
+        }
 
     @classmethod
-    def read(cls, noted: Mapping[str, Sequence[str]]) -> Offer:
-        """As it was noted."""
-        return cls(tuple(noted["instructions"]), tuple(noted["demonstrations"]))
+    def load(cls, dumped: Mapping[str, Any]) -> Candidates:
+        """Return the candidates of such JSON values."""
+        sets, offers = {}, {}
+        for name, one in dumped.items():
+            sets[name] = {
+                kind: [Demonstration(name, topic, fields) for topic, fields in shown]
+                for kind, shown in one["sets"].items()
+            }
+            offers[name] = Offer(tuple(one["instructions"]), tuple(kind for kind in sets[name] if kind != AS_IT_IS))
+        return cls(sets, offers)
 
 
-def reads_instructions(program: AgenticRAG, name: str) -> bool:
-    """True when a language model may answer the predictor."""
-    return any(not str(model.model).startswith(LOCAL) for model in all_clients_of(program, program.predictor(name)))
+def find_candidates(
+    *,
+    first: AgenticRAG,
+    base: AgenticRAG,
+    demonstrations: Sequence[Demonstration],
+    arms: Sequence[Arm],
+    proposer: Proposer | None,
+    progress: Progress,
+) -> Candidates:
+    """Return what is worth searching for each predictor; what a cap leaves no room for is not.
 
-
-def learns(program: AgenticRAG, name: str) -> bool:
-    """True when an embedded decider, which is fitted to its demonstrations, is the first to answer the predictor."""
-    predictor = program.predictor(name)
-    return is_decision(predictor) and str(clients_of(program, predictor, {})[0].model).startswith(LOCAL)
-
-
-def gathered(
-    program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration], embedder: Embedder
-) -> dict[str, Sets]:
-    """The sets of every predictor to which they make a difference: from labels (`made`) and from good runs (`good`).
-
-    `program` holds what there is as it is.
+    `first` has the instructions in the code, `base` what is compiled from. The programs of the arms are given the
+    candidates on the way.
     """
-    found: dict[str, Sets] = {}
-    for name, predictor in program.named_predictors():
-        own = [plain(one) for one in made if one.predictor == name]
-        runs = [plain(one) for one in good if one.predictor == name]
-        asked = {str(one.fields.get("question")): one.topic for one in own}
-        known = {_told(one.fields): one.topic for one in (*runs, *own)}
-        had = [
-            Demonstration(name, known.get(_told(demo)) or asked.get(str(demo.get("question")), ""), dict(demo))
-            for demo in predictor.demos
-        ]
-        if learns(program, name):
-            seen = {_told(_inputs(one, predictor)) for one in own}
-            new = [one for one in runs if _told(_inputs(one, predictor)) not in seen]
-            found[name] = _for_heads(had, own, new, embedder)
-        elif reads_instructions(program, name):
-            found[name] = _for_prompts(had, own, runs, embedder, predictor)
+    embedder = first.runtime.models.embedder
+    found = gather_sets(base, demonstrations, [], embedder)
+    found.equip_arms(arms)
+    runs: list[Run] = []
+    with contextlib.suppress(BudgetStop):
+        runs = _observe_useful(base, demonstrations, arms, found)
+    if good := bootstrap(runs):
+        found = gather_sets(base, demonstrations, good, embedder)
+    offers = dict(found.offers)
+    with contextlib.suppress(BudgetStop):
+        for done, name in enumerate(found.sets):
+            progress(done, len(found.sets))
+            texts = _instructions(first, base, name)
+            screening = Screening(label_cases(arms, demonstrations, name), len(_anyway(found, name)))
+            if proposer is not None and reads_instructions(base, name):
+                good_examples = max(found.sets[name].values(), key=len, default=[])
+                texts += proposer.propose(
+                    base,
+                    name,
+                    [one.fields for one in good_examples],
+                    screening.failures() or collect_failures(runs, name),
+                )
+            offers[name] = _screen(found, screening, texts, arms, learns(base, name))
+    found = Candidates(found.sets, {name: offer for name, offer in offers.items() if offer != Offer()})
+    found.equip_arms(arms)
     return found
 
 
-def taught(program: AgenticRAG, sets: Mapping[str, Sets]) -> dict[str, Offer]:
-    """What is offered whatever its labels say: to an embedded decider without demonstrations, which is not yet one,
-    every labelled one."""
-    new = [name for name, own in sets.items() if LABELLED in own and learns(program, name) and not _first(own)]
-    return {name: Offer((), (LABELLED,)) for name in new}
+@dataclass(slots=True)
+class Screening:
+    """Labelled examples by which a predictor's candidates are judged.
+
+    `base` is the place of the demonstrations that others have to do better than.
+    """
+
+    labelled: LabelledCases
+    base: int = 0
+    _before: Floats | None = None
+    _failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Name of the predictor."""
+        return self.labelled.name
+
+    @property
+    def topics(self) -> list[str]:
+        """Topic of each example."""
+        return [one.topic for _, one in self.labelled.cases]
+
+    @property
+    def can_tell(self) -> bool:
+        """True when there are enough examples to judge a candidate by."""
+        return len(self.topics) >= FEWEST and len(set(self.topics)) > 1
+
+    def failures(self) -> list[Failure]:
+        """Return what the predictor gets wrong as it is; none where the examples are too few."""
+        if self.can_tell:
+            self._losses_before()
+        return self._failures
+
+    def let_in(self, kind: str, names: Sequence[str]) -> list[int]:
+        """Return the places (from 1) of the candidates that do better by a standard error, MOST_LET_IN at most.
+
+        Of sets that shrink the next is tried only while the larger does not lose.
+        """
+        gains: dict[int, float] = {}
+        lost = ""
+        for place, name in enumerate(names, 1):
+            shrinking = name.rpartition("-")[0] if kind == DEMONSTRATIONS else ""
+            if (kind == DEMONSTRATIONS and place == self.base) or (shrinking and shrinking == lost):
+                continue
+            gain = self._losses_before() - self._losses(kind, place)
+            mean = float(np.nanmean(gain)) if not np.isnan(gain).all() else -np.inf
+            if mean <= 0:
+                lost = shrinking
+            elif survives(gain, self.topics):
+                gains[place] = mean
+        return sorted(sorted(gains, key=lambda place: (-gains[place], place))[:MOST_LET_IN])
+
+    def _losses_before(self) -> Floats:
+        if self._before is None:
+            self._before = self._losses(DEMONSTRATIONS, self.base, learning=True)
+        return self._before
+
+    def _losses(self, kind: str, place: int, learning: bool = False) -> Floats:
+        """Return the logarithmic loss of each example under one candidate; NaN where no reply could be had."""
+        found = np.full(len(self.topics), np.nan)
+        as_it_is = {self.name + INSTRUCTIONS: 0.0, self.name + DEMONSTRATIONS: float(self.base)}
+        for n, ask, reply, wanted in self.labelled.decide({**as_it_is, self.name + kind: place}):
+            found[n] = log_loss(reply, wanted)
+            if learning:
+                self._learn(ask, reply, wanted)
+        return found
+
+    def _learn(self, ask: Ask, reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> None:
+        told = plain_values(reply)
+        if wrong := {name: value for name, value in wanted.items() if told[name] != value}:
+            inputs = {name: to_jsonable(value) for name, value in ask.inputs.items()}
+            feedback = "; ".join(f"{name} should have been {value}" for name, value in wrong.items())
+            failure = {"Inputs": inputs, "Generated Outputs": told, "Feedback": feedback}
+            if failure not in self._failures:
+                self._failures.append(failure)
 
 
-def informed(offers: Mapping[str, Offer], sets: Mapping[str, Sets]) -> dict[str, int]:
-    """The candidates with which a decider that had no demonstrations begins to be one; nothing for the others."""
-    begun = [
-        name for name, offer in offers.items() if offer.demonstrations[:1] == (LABELLED,) and not _first(sets[name])
-    ]
-    return {name + DEMONSTRATIONS: 1 for name in begun}
+def log_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
+    """Return the mean negative logarithm of the probabilities of the labels; a half where a reply was unreadable."""
+    right = []
+    for name, value in wanted.items():
+        decision = reply[name]
+        if is_undecided(decision):
+            right.append(0.5)
+        elif decision.probabilities is not None:
+            right.append(decision.probabilities.get(str(value), 0.0))
+        else:
+            right.append(decision.probability if value else 1 - decision.probability)
+    return float(-np.log(np.clip(right, SURE, 1 - SURE)).mean()) if right else float("nan")
 
 
-def equip(
-    program: AgenticRAG,
-    sets: Mapping[str, Sets],
-    offers: Mapping[str, Offer],
-    without: frozenset[str] = frozenset(),
-) -> None:
-    """Gives each predictor of `sets` its candidates, of which it takes the first, demonstrations of the topics in
-    `without` left out."""
-    for name, own in sets.items():
-        predictor, offer = program.predictor(name), offers.get(name, Offer())
-        before: Candidates | None = getattr(predictor, "candidates", None)
-        base = predictor.signature if before is None else before.signatures[0]
-        kinds = [next(iter(own)), *offer.demonstrations]
-        shown = [[one.fields for one in own[kind] if one.topic not in without] for kind in kinds]
-        if before is not None and before.demonstrations[0] == shown[0]:
-            shown[0] = before.demonstrations[0]  # the very same, so that nothing is worked out anew
-        signatures = [base, *(base.with_instructions(text) for text in offer.instructions)]
-        predictor.candidates = Candidates(signatures, shown)
-        predictor.candidates.choose(predictor)
+def gather_sets(
+    program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration], embedder: Embedder
+) -> Candidates:
+    """Return the sets of every predictor to which they make a difference: from labels and from good runs.
+
+    Whatever its labels say, an embedded decider without demonstrations is offered every labelled one.
+    """
+    sets: dict[str, Sets] = {}
+    for name, predictor in program.named_predictors():
+        own = [to_json(one) for one in made if one.predictor == name]
+        runs = [to_json(one) for one in good if one.predictor == name]
+        asked = {str(one.fields.get("question")): one.topic for one in own}
+        known = {_to_text(one.fields): one.topic for one in (*runs, *own)}
+        had = [
+            Demonstration(name, known.get(_to_text(demo)) or asked.get(str(demo.get("question")), ""), dict(demo))
+            for demo in predictor.demos
+        ]
+        if learns(program, name):
+            inputs = predictor.signature.input_fields
+            seen = {_to_text({field: one.fields[field] for field in inputs}) for one in own}
+            new = [one for one in runs if _to_text({field: one.fields[field] for field in inputs}) not in seen]
+            sets[name] = _sets_for_heads(had, own, new, embedder)
+        elif reads_instructions(program, name):
+            sets[name] = _sets_for_prompts(had, own, runs, embedder, predictor)
+    new_deciders = [n for n, own in sets.items() if LABELLED in own and learns(program, n) and not own[AS_IT_IS]]
+    return Candidates(sets, {name: Offer((), (LABELLED,)) for name in new_deciders})
 
 
-def _for_heads(
+def _sets_for_heads(
     had: list[Demonstration], own: list[Demonstration], new: list[Demonstration], embedder: Embedder
 ) -> Sets:
-    found = {"as it is": had, LABELLED: own, "none": []}
+    found = {AS_IT_IS: had, LABELLED: own, "none": []}
     for size in SMALLER:
         if size <= MUCH_SMALLER * len(own):
-            found[f"diverse-{size}"] = diverse(own, size, embedder)
+            found[f"diverse-{size}"] = diversify(own, size, embedder)
     more = [*own, *new][:MOST]
     if len(more) >= WORTH_ADDING * len(own) and len({label_of(one) for one in more}) > 1:
         found["bootstrapped"] = more
-    return _apart(found)
+    return _drop_equal(found)
 
 
-def _for_prompts(
+def _sets_for_prompts(
     had: list[Demonstration],
     own: list[Demonstration],
     runs: list[Demonstration],
     embedder: Embedder,
     predictor: dspy.Predict,
 ) -> Sets:
-    found, decision = {"as it is": had}, is_decision(predictor)
+    found, decision = {AS_IT_IS: had}, is_decision(predictor)
     outputs = predictor.signature.output_fields
     for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
         fit = [one for one in source if format_example(one.fields, outputs) is not None] if decision else source
         for size in FEW:
-            few = diverse(fit, size, embedder)
-            if decision or sum(len(_told(one.fields)) for one in few) <= PROMPT_CHARACTERS:
+            few = diversify(fit, size, embedder)
+            if decision or sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:
                 found[f"{kind}-{size}"] = few
-    return _apart(found)
+    return _drop_equal(found)
 
 
-def _first(sets: Sets) -> list[Demonstration]:
-    return next(iter(sets.values()))
-
-
-def _apart(sets: Sets) -> Sets:
-    """Without those that are as one before them."""
+def _drop_equal(sets: Sets) -> Sets:
     seen: list[list[str]] = []
     kept: Sets = {}
     for kind, demonstrations in sets.items():
-        told = [_told(one.fields) for one in demonstrations]
+        told = [_to_text(one.fields) for one in demonstrations]
         if told not in seen:
             seen.append(told)
             kept[kind] = demonstrations
     return kept
 
 
-def _inputs(one: Demonstration, predictor: dspy.Predict) -> dict[str, Any]:
-    return {name: one.fields[name] for name in predictor.signature.input_fields}
-
-
-def _told(fields: Mapping[str, Any]) -> str:
+def _to_text(fields: Mapping[str, Any]) -> str:
     return orjson.dumps(dict(fields), option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _observe_useful(
+    base: AgenticRAG, demonstrations: Sequence[Demonstration], arms: Sequence[Arm], found: Candidates
+) -> list[Run]:
+    """Return the program's own runs with the labelled demonstrations, where they can be of use."""
+    names = [name for name, _ in base.named_predictors()]
+    counts = {name: sum(one.predictor == name for one in demonstrations) for name in names}
+    if not any(reads_instructions(base, n) or (learns(base, n) and 0 < counts[n] < MOST // 2) for n in names):
+        return []
+    for arm in arms:
+        apply_setting(arm.replay.program, found.begun)
+    return observe_runs(arms)
+
+
+def _anyway(found: Candidates, name: str) -> tuple[str, ...]:
+    return found.offers.get(name, Offer()).demonstrations
+
+
+def _screen(
+    found: Candidates, screening: Screening, texts: Sequence[str], arms: Sequence[Arm], embedded: bool
+) -> Offer:
+    """Return the candidates of a predictor that its labels speak for, or all where there are too few to tell."""
+    sets, anyway = found.sets[screening.name], _anyway(found, screening.name)
+    kinds = tuple(kind for kind in sets if kind != AS_IT_IS)
+    every = Offer(tuple(texts), kinds)
+    if not screening.can_tell:  # an embedded decider of so few labels would but guess
+        return Offer((), anyway) if screening.topics and embedded else every
+    if every == Offer():
+        return every
+    Candidates({screening.name: sets}, {screening.name: every}).equip_arms(arms)
+    return Offer(
+        tuple(texts[place - 1] for place in screening.let_in(INSTRUCTIONS, texts)),
+        anyway + tuple(kinds[place - 1] for place in screening.let_in(DEMONSTRATIONS, kinds)),
+    )
+
+
+def _instructions(first: AgenticRAG, base: AgenticRAG, name: str) -> list[str]:
+    """Return the instruction in the code where the version compiled from has another and a model reads it."""
+    text = first.predictor(name).signature.instructions
+    new = text != base.predictor(name).signature.instructions and reads_instructions(base, name)
+    return [text] if new else []

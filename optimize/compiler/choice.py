@@ -1,161 +1,290 @@
-"""The setting of each operating point, chosen on questions the search did not see: a gain has to survive the folds."""
+"""The setting of each operating point, chosen by folds on questions the search did not see.
+
+A point is a price of a model call: nothing (`quality`), the project's own (`balanced`), a lot (`economy`). "As it is"
+competes, and a gain over it has to survive the folds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
-from optimize.compiler.bench import Bench, Table
-from optimize.compiler.front import Candidate, frontier, prices
-from optimize.compiler.preparation import Preparation
-from optimize.compiler.scores import Floats, Scores
-from optimize.compiler.simplify import simplified
-from optimize.compiler.study import Search
+from optimize.compiler.replay import Arm
+from optimize.compiler.scoring import Floats, Scores, Scoring, best_row, gain_out_of_fold, group_topics, survives
+from program.errors import BudgetStop
 from program.loop.policy import Setting, is_candidate
 
-FINALISTS = 6
+DEAR = 0.15
+"""Utility that a model call costs at `economy`, or twice the project's own price where that is more."""
+STEEPER, STEEPEST = 1.5, 20.0
+"""Factor by which that price is raised until a setting of fewer calls is the best, and the price where that ends."""
 BALANCED = "balanced"
+LEAST_TOPICS = 2
+REVERTED = 12
+"""Settings tried at most to simplify one."""
+EQUAL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The setting of each named point, the whole frontier, and the points whose gain over "as it is" survived.
+class Candidate:
+    """A setting with its mean utility, model calls and US dollars a question."""
 
-    `gain` is that of `balanced`. `reached` is its utility on train (out of fold) and dev, `oracle` on the same
-    questions that of the best finalist for each: what choosing by question could add. `named` has what each point is
-    worth there.
-    """
+    setting: Setting
+    utility: float
+    calls: float
+    usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoints:
+    """The settings chosen."""
 
     points: Mapping[str, Setting]
-    frontier: Sequence[Candidate]
-    survived: Collection[str]
-    gain: float
+    """The setting of each named point."""
+    frontier: Sequence[Candidate] = ()
+    """Settings that no other beats, scored on train (out of fold) and dev."""
+    survived: Collection[str] = ()
+    """The points whose gain over "as it is" survived the folds."""
     reached: float = 0.0
+    """Utility of `balanced` on train and dev."""
     oracle: float = 0.0
+    """Utility of the best finalist for each question: what choosing by question could add."""
     named: Mapping[str, Candidate] = field(default_factory=dict)
+    """Each point with what it comes to on train and dev."""
+    stages: Sequence[Mapping[str, Any]] = ()
+    """Utility and calls on train and dev of the best setting of each stage of the search, and of `balanced`."""
 
-    def sealed(self) -> Choice:
-        """Without the places of candidates: what was chosen of them is the program's own."""
-        return replace(
-            self,
-            points={name: _values(setting) for name, setting in self.points.items()},
-            frontier=[replace(one, setting=_values(one.setting)) for one in self.frontier],
-        )
+    def seal(self) -> OperatingPoints:
+        """Return the points without choices among candidates, which a sealed program no longer has."""
+        points = {name: without_choices(setting) for name, setting in self.points.items()}
+        frontier = [Candidate(without_choices(c.setting), c.utility, c.calls, c.usd) for c in self.frontier]
+        return OperatingPoints(points, frontier, self.survived, self.reached, self.oracle, self.named, self.stages)
+
+    def dump_frontier(self) -> list[dict[str, Any]]:
+        """Return the frontier as JSON values."""
+        return [asdict(candidate) for candidate in self.frontier]
 
 
-def choose(ready: Preparation, search: Search, bench: Bench) -> Choice:
-    """Chooses among the finalists on train (out of fold) and dev together, for each named point at its price of a call.
+class Validation:
+    """Scores of settings on train, each topic unseen, and then on dev; of its topics those that a cap reaches.
 
-    By cross-validation over the topics of dev, or of train too where fewer than two of dev are there, or within a
-    cap: for each fold the best setting is chosen without it and judged on it against "as it is". The choice is made
-    only if those gains, and those of what is then sealed, are positive and exceed their standard error, taken by
-    topic. What is chosen is rid of every value that does no good. Else `balanced` stays as it is, but that a decider
-    without demonstrations is given those labelled, and that of a program never compiled is plain RAG where the gain
-    of that survives. Another point is then what `balanced` is. A program holds one instruction and one set of
-    demonstrations for each predictor: those of `balanced`, with which the whole frontier is scored anew. Should
-    another point be worth more with these even at the project's own price, and that gain survive, it is `balanced` as
-    well.
+    Folds are made of the questions of dev, or of all where dev has too few topics.
     """
-    own = ready.project.settings.utility.call
-    as_it_is = {**search.as_it_is, **ready.begun}
-    finalists = [trial.setting for trial in search.finalists(FINALISTS)]
-    table, before = bench.all(finalists, as_it_is)
-    if not table.settings:
-        return Choice(dict.fromkeys(prices([], own), as_it_is), [], (), 0.0)
-    choosing = _Choosing(bench, as_it_is, before, own)
-    first, gains = choosing.point(table, own, search.fitted, lambda scores: scores.worth)
-    survived = [] if first is None else [BALANCED]
-    balanced = choosing.simplest(ready) if first is None else first
 
-    front = choosing.front(balanced, [as_it_is, *finalists])
-    points = {}
-    for name, price in prices(front.candidates, own).items():
-        points[name] = balanced
-        if name == BALANCED:
-            continue
-        worth = _without_routing(price, own)
-        if (found := choosing.point(front, price, balanced, worth)[0]) is not None:
-            survived.append(name)
-            points[name] = found
-    for name in [one for one in survived if one != BALANCED]:
-        new = points[name]  # with these demonstrations, at the project's own price:
-        if bench.survives(choosing.gain(new, own, balanced)) and bench.survives(gained := choosing.gain(new, own)):
-            points = {other: new if one == balanced else one for other, one in points.items()}
-            balanced, gains = new, gained
-            survived = list(dict.fromkeys([BALANCED, *survived]))
-    last = choosing.scored([*points.values(), *front.settings], shared=True)
-    candidates = last.candidates
-    named = {name: candidates[last.settings.index(one)] for name, one in points.items() if one in last.settings}
-    every = np.vstack([table.utility, choosing.scored([balanced]).utility])
-    known = ~np.isnan(every).any(axis=0)
-    return Choice(
+    def __init__(self, train: Scoring, dev: Arm, price: float) -> None:
+        self.train = train
+        self.price = price
+        self._whole = dev
+        self.dev = Scoring([dev], train.weights)
+
+    def __call__(self, setting: Setting) -> Scores:
+        """Return the scores of every question. Raises `BudgetStop` when a cap is reached on what is not known."""
+        scores = self.train(setting)
+        return scores.append(self.dev(setting)) if self.dev.questions else scores
+
+    def limit_to_reach(self, settings: Sequence[Setting]) -> None:
+        """Leave of dev the topics on which a cap lets all settings be scored: two at least, or none."""
+        topics = group_topics(self.dev.questions)
+        reached: list[int] = []
+        count = 0
+        with suppress(BudgetStop):
+            for places in topics:
+                for setting in settings:
+                    self.dev(setting, places)
+                reached += places
+                count += 1
+        if count < len(topics):
+            kept = sorted(reached) if count >= LEAST_TOPICS else []
+            questions = [self.dev.questions[place] for place in kept]
+            self.dev = Scoring([Arm(self._whole.replay, questions)], self.train.weights)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topic of each question, in the order of the scores."""
+        return [question.cluster for question in (*self.train.questions, *self.dev.questions)]
+
+    @property
+    def held(self) -> list[int]:
+        """The places of the questions that folds are made of."""
+        enough = len({question.cluster for question in self.dev.questions}) >= LEAST_TOPICS
+        return list(range(len(self.train.questions) if enough else 0, len(self.topics)))
+
+    def survives(self, gains: Floats) -> bool:
+        """Return True when the gains of the questions in folds are more than chance would give."""
+        topics = self.topics
+        return survives(gains[self.held], [topics[n] for n in self.held])
+
+
+def choose_points(
+    validation: Validation,
+    *,
+    stages: Mapping[str, Setting],
+    finalists: Sequence[Setting],
+    as_it_is: Setting,
+    fitted: Setting,
+    plain: Setting | None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> OperatingPoints:
+    """Return the setting of each named point at its price of a call.
+
+    By cross-validation over topics: for each fold the best finalist is chosen without it and judged on it against "as
+    it is". A choice stands only if those gains, and those of the simplified setting, are positive and exceed their
+    standard error. Otherwise `balanced` is "as it is", or `plain` where its gain survives, and another point is what
+    `balanced` is. A program holds one instruction and one set of demonstrations for each predictor, those of
+    `balanced`, with which the frontier is scored anew.
+    """
+    try:
+        chooser = _Chooser(validation, as_it_is, progress)
+    except BudgetStop:
+        return OperatingPoints({BALANCED: as_it_is})
+    own = validation.price
+    balanced = chooser.choose(chooser.score_all(finalists), own, fitted)
+    survived = [] if balanced is None else [BALANCED]
+    if balanced is None:
+        proven = plain is not None and chooser.proves(plain, own)
+        balanced = plain if proven and plain is not None else as_it_is
+    choices = {name: value for name, value in balanced.items() if is_candidate(name)}
+    front = chooser.score_all([balanced, *({**setting, **choices} for setting in (as_it_is, *finalists))])
+    points = {BALANCED: balanced}
+    for name, price in price_points(to_candidates(front), own).items():
+        if name != BALANCED:
+            found = chooser.choose(front, price)
+            points[name] = balanced if found is None else found
+            survived += [name] if found is not None else []
+    scored = chooser.score_all([*points.values(), *(setting for setting, _ in front)])
+    candidates = {key_of(candidate.setting): candidate for candidate in to_candidates(scored)}
+    every = np.array([scores.utility for _, scores in chooser.score_all([balanced, *finalists])])
+    known = np.isfinite(every).all(axis=0)
+    return OperatingPoints(
         points,
-        frontier(candidates, own),
+        find_frontier(list(candidates.values())),
         survived,
-        0.0 if np.isnan(gains).all() else float(np.nanmean(gains)),
-        float(every[-1, known].mean()),
+        float(every[0, known].mean()),
         float(every[:, known].max(axis=0).mean()),
-        named,
+        {name: candidates[key_of(setting)] for name, setting in points.items() if key_of(setting) in candidates},
+        chooser.compare_stages({**stages, "chosen": balanced}),
     )
 
 
-class _Choosing:
-    """Judges, for one price of a call after the other, against what was worth `before`."""
-
-    def __init__(self, bench: Bench, as_it_is: Setting, before: Scores, own: float) -> None:
-        self._bench = bench
-        self._as_it_is = as_it_is
-        self._before = before
-        self._own = own
-
-    def point(
-        self, table: Table, price: float, start: Setting, worth: Callable[[Scores], float]
-    ) -> tuple[Setting | None, Floats]:
-        """The best setting of a table at a price, rid of what does no good over `start`, if its gain survives."""
-        gains = table.out_of_fold(self._bench, price, self._before)
-        if not self._bench.survives(gains):
-            return None, gains
-        best = table.settings[table.best(price)]
-        for setting in (simplified(best, start, lambda one: worth(self._bench(one))), best):
-            if self._bench.survives(self.gain(setting, price)):
-                return setting, gains
-        return None, gains
-
-    def simplest(self, ready: Preparation) -> Setting:
-        """The setting as it is; before a first compile plain RAG, if its gain survives."""
-        plain = ready.starts[-1]
-        proven = not ready.origin and self._bench.survives(self.gain(plain, self._own))
-        return plain if proven else self._as_it_is
-
-    def gain(self, setting: Setting, price: float, over: Setting | None = None) -> Floats:
-        """What each question gains by a setting at a price, over another or "as it is"; NaN where a cap is in the
-        way."""
-        before = [self._before.at(price, self._own)] if over is None else self.scored([over]).at(price)
-        found = self.scored([setting]).at(price)
-        if not len(before) or not len(found):
-            return np.full_like(self._before.utility, np.nan)
-        return np.asarray(found[0] - before[0])
-
-    def front(self, balanced: Setting, settings: Sequence[Setting]) -> Table:
-        """All settings with the instructions and demonstrations of `balanced`, which is the first of them."""
-        fitting = [balanced, *({**setting, **_places(balanced)} for setting in settings)]
-        return self.scored(fitting)
-
-    def scored(self, settings: Sequence[Setting], shared: bool = False) -> Table:
-        """Those of the settings that no cap keeps from being scored, each once; `shared` as in `Bench.table`."""
-        once = [one for n, one in enumerate(settings) if one not in settings[:n]]
-        return self._bench.table(once, lambda one: self._before if one == self._as_it_is else None, shared)
+Scored = list[tuple[Setting, Scores]]
 
 
-def _without_routing(price: float, own: float) -> Callable[[Scores], float]:
-    return lambda scores: float(np.nanmean(scores.at(price, own)))
+class _Chooser:
+    """Judges settings against "as it is"; raises `BudgetStop` when that cannot be scored."""
+
+    def __init__(self, validation: Validation, as_it_is: Setting, progress: Callable[[int], None]) -> None:
+        self._validation = validation
+        self._progress = progress
+        self._before = validation(as_it_is)
+        self._seen: set[str] = set()
+
+    def score_all(self, settings: Sequence[Setting]) -> Scored:
+        """Return the settings that no cap keeps from being scored, each once, with their scores."""
+        scored: dict[str, tuple[Setting, Scores]] = {}
+        with suppress(BudgetStop):
+            for setting in settings:
+                scored.setdefault(key_of(setting), (setting, self._score(setting)))
+        return list(scored.values())
+
+    def choose(self, scored: Scored, price: float, start: Setting | None = None) -> Setting | None:
+        """Return the best setting at a price, simplified towards `start`, if its gain survives the folds."""
+        own, validation = self._validation.price, self._validation
+        if not scored:
+            return None
+        table = np.array([self._before.price_calls(price, own), *(s.price_calls(price, own) for _, s in scored)])
+        gains = gain_out_of_fold(table, validation.topics, validation.held, among=slice(1, None))
+        if not validation.survives(gains):
+            return None
+        best = scored[best_row(table[1:])][0]
+        for setting in (best if start is None else self._simplify(best, start), best):
+            if self.proves(setting, price):
+                return setting
+        return None
+
+    def proves(self, setting: Setting, price: float) -> bool:
+        """Return True when a setting's gain over "as it is" is more than chance would give."""
+        own = self._validation.price
+        with suppress(BudgetStop):
+            gain = self._score(setting).price_calls(price, own) - self._before.price_calls(price, own)
+            return self._validation.survives(gain)
+        return False
+
+    def compare_stages(self, stages: Mapping[str, Setting]) -> list[dict[str, Any]]:
+        """Return utility and calls of each stage's setting; of the questions those known of all."""
+        scored = self.score_all(list(stages.values()))
+        found = {key_of(setting): scores for setting, scores in scored}
+        return [
+            {"name": name, "utility": round(float(np.nanmean(s.utility)), 6), "calls": round(s.mean_calls, 6)}
+            for name, setting in stages.items()
+            if (s := found.get(key_of(setting))) is not None
+        ]
+
+    def _score(self, setting: Setting) -> Scores:
+        scores = self._validation(setting)
+        self._seen.add(key_of(setting))
+        self._progress(len(self._seen))
+        return scores
+
+    def _simplify(self, setting: Setting, start: Setting) -> Setting:
+        """Return the setting with the values of `start` that are worth no less, tried in halves."""
+        reached = dict(setting)
+        waiting = [sorted(name for name in reached if reached[name] != start.get(name, reached[name]))]
+        with suppress(BudgetStop):
+            least = self._score(reached).worth
+            for _ in range(REVERTED):
+                names = waiting.pop(0) if waiting else []
+                if not names:
+                    break
+                tried = {**reached, **{name: start[name] for name in names}}
+                if (worth := self._score(tried).worth) >= least - EQUAL:
+                    reached, least = tried, max(worth, least)
+                elif len(names) > 1:
+                    waiting += [names[: len(names) // 2], names[len(names) // 2 :]]
+        return reached
 
 
-def _places(setting: Setting) -> Setting:
-    return {name: value for name, value in setting.items() if is_candidate(name)}
+def price_points(candidates: Sequence[Candidate], own: float) -> dict[str, float]:
+    """Return the price of a model call at each named point.
+
+    At `economy` it is DEAR, or twice the project's own; where what is best at `balanced` is best there too, as much as
+    it takes until a setting of fewer calls is the best.
+    """
+    dear = max(DEAR, 2 * own)
+    if candidates:
+        calls = find_best(candidates, own, own).calls
+        while dear < STEEPEST and find_best(candidates, dear, own).calls >= calls - EQUAL:
+            dear *= STEEPER
+    return {"quality": 0.0, BALANCED: own, "economy": dear}
 
 
-def _values(setting: Setting) -> Setting:
+def find_best(candidates: Sequence[Candidate], price: float, own: float) -> Candidate:
+    """Return the candidate of most utility when a call costs `price`; of equals the one of fewest calls."""
+    return max(candidates, key=lambda c: (round(c.utility + (own - price) * c.calls, 9), -c.calls))
+
+
+def find_frontier(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates that no other equals in utility, calls and money and beats in one; fewest calls first."""
+    kept: list[Candidate] = []
+    for one in sorted(candidates, key=lambda c: (c.calls, -c.utility, c.usd)):
+        if not any(other.utility >= one.utility - EQUAL and other.usd <= one.usd + EQUAL for other in kept):
+            kept.append(one)
+    return kept
+
+
+def to_candidates(scored: Scored) -> list[Candidate]:
+    """Return the settings with their means."""
+    return [Candidate(setting, float(np.nanmean(s.utility)), s.mean_calls, s.mean_usd) for setting, s in scored]
+
+
+def key_of(setting: Setting) -> str:
+    """Return a text that is equal for equal settings."""
+    return repr(sorted((name, float(value)) for name, value in setting.items()))
+
+
+def without_choices(setting: Setting) -> Setting:
+    """Return a setting without its choices among candidates."""
     return {name: value for name, value in setting.items() if not is_candidate(name)}

@@ -1,49 +1,78 @@
-"""`ragc compile`: labelled questions in, a sealed and better version out, with plain RAG and its parent beside it."""
+"""`ragc compile`: labelled questions in, a sealed version out, with plain RAG and its parent beside it."""
 
 from __future__ import annotations
 
 import math
 import shlex
-import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
-from optimize.compiler.abreast import alone, backwards, can_share, in_two, nothing_ahead, products_by_one_thread
-from optimize.compiler.bench import Bench
-from optimize.compiler.calibration import judged
-from optimize.compiler.choice import choose
-from optimize.compiler.heads import fit_heads
-from optimize.compiler.journal import CAPS, IDENTITY, Journal, create, join, last
-from optimize.compiler.keptruns import gone_through, note_gone_through
-from optimize.compiler.lead import Lead
-from optimize.compiler.limits import LEAST_SECONDS, MOST_CALLS, MOST_PROCESSES, MOST_SEED, MOST_TRIALS, SEARCHED
-from optimize.compiler.outcome import Compiled, paired
-from optimize.compiler.preparation import Preparation, Stage, open_project, prepare
-from optimize.compiler.publish import Sealing
-from optimize.compiler.spending import CHOICE_SHARE, KEPT_EVERY, SEARCH_SHARE, Caps, Spending
-from optimize.compiler.starts import starts
-from optimize.compiler.study import Live, Search, Watch
+from pydantic import TypeAdapter
+
+from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choose_points
+from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, learns
+from optimize.compiler.plan import (
+    SEARCHED,
+    Opened,
+    Plan,
+    begin_study,
+    copy_program,
+    open_compile,
+    plan_search,
+    read_plan,
+)
+from optimize.compiler.publish import Compiled, Publisher
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Arm
+from optimize.compiler.scoring import Scoring
+from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
+from optimize.compiler.spending import (
+    CHOICE_SHARE,
+    LEAST_SECONDS,
+    MOST_CALLS,
+    MOST_SEED,
+    MOST_TRIALS,
+    SEARCH_SHARE,
+    SWEEP_SHARE,
+    Caps,
+    Spending,
+)
+from optimize.compiler.study import CAPS, FINISHED, IDENTITY, PLANNED, SWEPT, TRIALS, Study, open_study
+from optimize.compiler.thresholds import Calibration, calibrate, sweep
 from optimize.evaluation.comparison import judge_difference
-from optimize.evaluation.evaluate import EvaluatedProgram, evaluate_side_by_side
-from optimize.labelled.check import CheckReport
-from optimize.labelled.shortcuts import find_shortcuts
-from optimize.registry.versions import hold_lock
+from optimize.evaluation.evaluate import EvaluatedProgram, Evaluation, evaluate_side_by_side
+from optimize.evaluation.metrics import Grade
+from optimize.evaluation.stats import PairedResult, paired_test
+from optimize.labelled.split import sample_stratified
 from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
-from program.knowledge.index.build import Advance
-from program.loop.policy import apply_setting
+from program.loop.decisions import clients_of
+from program.loop.policy import PRESETS, apply_setting
+from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
 from program.project import Project
 from program.serve.reference import resolve
 
-TRIALS = 60
-"""Settings that a search proposes by default."""
+FINALISTS = 6
+"""Settings scored on dev."""
+STAGES = (SWEEP, STUDY)
+"""Stages of the search past the first settings, which a benchmark may leave out."""
+RECORD = "record.sqlite"
 
 
-@products_by_one_thread()
+@dataclass(frozen=True, slots=True)
+class TestReport:
+    """Plain RAG, the parent and the compiled program on test."""
+
+    plain: Evaluation
+    before: Evaluation
+    after: Evaluation
+    looks: int
+
+
 def compile_project(
     project: Project,
     *,
@@ -55,83 +84,304 @@ def compile_project(
     resume: bool = False,
     study: str = "",
     origin: str = "",
-    processes: int = 2,
+    stages: Collection[str] = STAGES,
     watch: Watch = lambda live: None,
 ) -> Compiled:
-    """Compiles the project's program and publishes it.
+    """Compile a project's program against its labelled questions, and publish it.
 
-    The parent is the version `origin`, or the uncompiled program, which the first compile publishes too. Search is on
-    train, by cross-fitting over topics; the choice among the finalists is on train and dev, by folds over dev's
-    topics; test is read once, at the end. With `processes` 2 half of it all is another process's work where that is
-    possible and the record does not have it all; the version is the same to the byte. No cap is ever passed by all
-    processes and resumptions of a study together: what is best by then is sealed. With `resume` the project's last
-    study, or the one named `study`, goes on where it was, under its own caps but for those given. A new one has seed 0
-    unless another is given. Raises `DataError` for labels that contradict the knowledge or leave nothing to learn from,
-    `StudyError` for a study made under other conditions and for a number beyond all use, `BudgetError` when a cap does
-    not reach to the first setting.
+    The parent is the version `origin`, or the uncompiled program, which the first compile publishes too. Settings are
+    searched on train, by cross-fitting over topics, chosen on train and dev by folds, and tested once at the end. No
+    cap is ever passed by all processes and resumptions of a study together. With `resume` the project's last study, or
+    the one named `study`, goes on under its own caps but for those given.
+
+    Raises:
+        DataError: the labels contradict the knowledge or leave nothing to learn from.
+        StudyError: a study was made under other conditions, or a number is beyond all use.
+        BudgetError: a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
-    _require_sense(project, trials, seed, processes, caps)
-    spending = Spending(caps)
+    _require_sense(project, trials, seed, caps)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
-    with ExitStack() as held:
-        lead = held.enter_context(Lead(project))
-        live, told, stage, advance = _told(watch, spending)
-        journal = _resumed(project, study, lead, {"seed": seed, "from": origin or None}) if resume or study else None
-        noted = journal.attributes[IDENTITY] if journal else {}
-        caps = caps.or_else(journal.attributes.get(CAPS, {}) if journal else {})
-        tried = bool(journal and journal.trials())
-        spending.caps = caps if tried else caps.reduced(CHOICE_SHARE)  # what was searched is there to be chosen from
-        seed, origin = int(noted.get("seed", seed or 0)), str(noted.get("from", origin))
+    begun = _resume(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
+    if begun is not None:
+        seed, origin = begun.notes[IDENTITY]["seed"], begun.notes[IDENTITY]["from"]
+        caps = caps.fill_from(begun.notes[CAPS])
+    record = Record(project.settings.study.storage or project.private / RECORD)
+    session = Session(record, Spending(caps.reduce_to(CHOICE_SHARE)), Live(), watch)
+    with closing(record):
         try:
-            ready = open_project(project, seed, origin, spending, stage, advance, journal)
+            opened = open_compile(session, project, seed or 0, origin, begun)
+            current = begin_study(session, opened, begun, trials, caps)
+            demonstrations = demonstrate(session, opened)
+            plan = plan_search(session, opened, current, demonstrations, caps)
+            search = search_settings(session, opened, current, plan, caps, stages)
         except BudgetStop as stop:
-            raise _too_little(stop, spending, project, journal) from None
-        held.callback(ready.record.close)
-        identity = ready.identity()
-        if journal is None:
-            target = trials or TRIALS
-            notes = {"id": uuid4().hex[:8], "trials": target, CAPS: asdict(caps)}
-            journal = create(project, identity, notes, begin=lambda new: _begun(new, lead, ready))
-        else:
-            target = _gone_on_with(journal, identity, trials, caps)
-        live.study = journal.name
-        known = gone_through(ready.record, identity, target)  # nothing is left for a second process to do
-        shared = processes > 1 and not known and can_share(ready.first, ready.project, caps)
-        ahead = in_two(ready.first, ready.record, spending) if shared else nothing_ahead
-        try:
-            prepare(ready, journal, starts, stage, advance, ahead=ahead)
-        except BudgetStop as stop:
-            raise _too_little(stop, spending, project, journal) from None
-        spending.caps = caps.reduced(SEARCH_SHARE)
-        search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal)
-
-        def scored(done: int) -> None:  # no look at the time: what is scored is not to be thrown away
-            live.done = done
-            told(live)
-
-        stage("searching")
-        with search.abreast(spending) if shared else nullcontext():
-            stopped_by = search.run(target, told, live, spending)
-            if not search.trials:  # without one there is nothing to choose from
-                spending.caps = caps.reduced(CHOICE_SHARE)
-                search.run(1 - len(ready.starts), told, live, spending)
-            if not search.trials:
-                raise _too_little(BudgetStop(stopped_by), spending, project, journal)
-            done = _finish(ready, search, journal, caps, stopped_by, stage, advance, scored, shared)
-            if not known and caps == Caps() and search.added() == done.trials:
-                note_gone_through(ready.record, identity, target)
-            return done
+            raise _explain_too_little(stop, session, project) from None
+        stopped_by = session.spending.tripped
+        validation, final = prepare_choice(session, opened, plan, search)
+        points = choose(session, opened, plan, search, validation, caps)
+        apply_setting(final, points.points[BALANCED])
+        tested = test(session, opened, current, final, caps)
+        stopped_by = stopped_by or session.spending.tripped
+        decisions = calibrate(plan.arms, demonstrations, points.points[BALANCED], session.spending)
+        return seal(session, opened, current, plan, search, validation, points, tested, decisions, final, stopped_by)
 
 
-def _require_sense(project: Project, trials: int | None, seed: int | None, processes: int, caps: Caps) -> None:
-    """Raises for numbers that are none or beyond all use, and for a cap on money that could not stop what has no
-    price."""
+def join_study(project: Project, study: str, watch: Watch = lambda live: None) -> int:
+    """Add trials to a study until it has as many as were asked for; return how many were added.
+
+    The study's caps are this process's too. Raises `StudyError` when there is no such study, or it was made under other
+    conditions.
+    """
+    current = open_study(project, study)
+    notes = current.notes[IDENTITY]
+    caps = Caps(**current.notes[CAPS]).reduce_to(SEARCH_SHARE)
+    record = Record(project.settings.study.storage or project.private / RECORD)
+    session = Session(record, Spending(caps), Live(study=current.name), watch)
+    with closing(record), suppress(BudgetStop):
+        opened = open_compile(session, project, notes["seed"], notes["from"], current, leads=False)
+        current.expect(opened.identify())
+        session.begin_stage("waiting for the compile")
+        current.wait_for(PLANNED, lambda: session.advance(0, 0))
+        plan = read_plan(session, opened, current)
+        worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
+        weights = project.settings.utility
+        search = Search(current, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed, worker)
+        session.begin_stage("searching")
+        with suppress(BudgetStop):
+            search.run(len(plan.firsts), session)
+            swept = current.wait_for(SWEPT, lambda: session.advance(session.live.done, 0))
+            search.follow_sweeps(swept)
+            search.run(current.notes[TRIALS] + len(search.firsts), session)
+        return search.count_own()
+    return 0
+
+
+def demonstrate(session: Session, opened: Opened) -> list[Demonstration]:
+    """Return the demonstrations that labels give, by running the uncompiled program over train."""
+    session.begin_stage("making demonstrations")
+    train = opened.parts["train"]
+    demonstrator = Demonstrator(opened.first, session.replay(opened.first), sample_stratified(train, WORKED))
+    return demonstrator.make(train, session.advance)
+
+
+def search_settings(
+    session: Session, opened: Opened, study: Study, plan: Plan, caps: Caps, stages: Collection[str]
+) -> Search:
+    """Return the search after the first settings, the sweeps of one knob at a time, and the study of combinations.
+
+    A cap ends all of it; with nothing tried yet the share of the choice is used. Raises `BudgetStop` when even that
+    does not reach to the first setting.
+    """
+    session.spending.caps, session.spending.tripped = caps.reduce_to(SEARCH_SHARE), ""
+    weights = opened.project.settings.utility
+    search = Search(study, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed)
+    session.begin_stage("trying the first settings")
+    with suppress(BudgetStop):
+        search.run(len(plan.firsts), session)
+        if SWEEP in stages:
+            if SWEPT not in study.notes:
+                session.begin_stage("sweeping one knob at a time")
+                session.spending.caps = caps.reduce_to(SWEEP_SHARE)
+                study.note(
+                    SWEPT, asdict(sweep(search.scoring, search.space, search.rank()[0].setting, session.advance))
+                )
+                session.spending.caps = caps.reduce_to(SEARCH_SHARE)
+            search.follow_sweeps(study.notes[SWEPT])
+            search.run(len(search.firsts), session)
+        if STUDY in stages:
+            session.begin_stage("searching")
+            search.run(study.notes[TRIALS] + len(search.firsts), session)
+    if not search.rank():
+        session.spending.caps = caps.reduce_to(CHOICE_SHARE)
+        search.run(1, session)
+    return search
+
+
+def prepare_choice(session: Session, opened: Opened, plan: Plan, search: Search) -> tuple[Validation, AgenticRAG]:
+    """Return what scores settings on train and dev, and the program with every candidate, no topic left out."""
+    final = copy_program(opened.base)
+    plan.candidates.equip(final)
+    return Validation(search.scoring, Arm(session.replay(final), opened.parts["dev"]), search.price), final
+
+
+def choose(
+    session: Session, opened: Opened, plan: Plan, search: Search, validation: Validation, caps: Caps
+) -> OperatingPoints:
+    """Return the setting of each operating point, chosen among the finalists."""
+    session.begin_stage("choosing on dev")
+    session.spending.caps = caps.reduce_to(CHOICE_SHARE)
+    _, begun, fitted, *designs = (setting for _, setting in search.firsts[: len(plan.firsts)])
+    plain = designs[list(PRESETS).index("plain")]
+    with suppress(BudgetStop):
+        finalists = [trial.setting for trial in search.finalists(FINALISTS)]
+    if caps != Caps():
+        validation.limit_to_reach([begun, *finalists])
+    leaders = {origin: ranked[0].setting for origin in (FIRST, SWEEP, STUDY) if (ranked := search.rank([origin]))}
+
+    def scored(done: int) -> None:  # no look at the time: a setting that was scored is not thrown away
+        session.live.done = done
+        session.tell()
+
+    return choose_points(
+        validation,
+        stages=leaders,
+        finalists=finalists,
+        as_it_is=begun,
+        fitted=fitted,
+        plain=None if opened.origin else plain,
+        progress=scored,
+    )
+
+
+def test(session: Session, opened: Opened, study: Study, final: AgenticRAG, caps: Caps) -> TestReport:
+    """Return plain RAG, the parent and the compiled program on test, which is read here for the first time."""
+    session.begin_stage("testing")
+    looks = Publisher(opened.project, opened.parts).note_look(study.key)  # first, so that one cut short counts
+    session.spending.caps = caps
+    programs = [opened.first.plain(), opened.parent, final]
+    asked = [EvaluatedProgram(program, session.replay(program)) for program in programs]
+    plain, before, after = evaluate_side_by_side(
+        asked, opened.parts["test"], opened.project.settings.utility, session.advance
+    )
+    return TestReport(plain, before, after, looks)
+
+
+def seal(
+    session: Session,
+    opened: Opened,
+    study: Study,
+    plan: Plan,
+    search: Search,
+    validation: Validation,
+    points: OperatingPoints,
+    tested: TestReport,
+    decisions: Sequence[Calibration],
+    final: AgenticRAG,
+    stopped_by: str,
+) -> Compiled:
+    """Publish the program with its scores and report."""
+    session.begin_stage("sealing")
+    spending, chosen, trials = session.spending, points.points[BALANCED], search.trials()
+    publisher = Publisher(opened.project, opened.parts)
+    parent = opened.origin or publisher.publish_uncompiled(opened.first, tested.before, tested.plain)
+    against_parent = compare_grades(tested.before.grades, tested.after.grades)
+    against_plain = compare_grades(tested.plain.grades, tested.after.grades)
+    broken = {**search.scoring.broken, **validation.dev.broken, **dict.fromkeys(tested.after.failed, "in the test")}
+    story = CompileReport(
+        name=opened.project.name,
+        parent=parent,
+        verdict=judge_difference("utility", against_parent),
+        gain=against_parent,
+        over_plain=against_plain,
+        plain=tested.plain,
+        before=tested.before,
+        after=tested.after,
+        points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
+        frontier=points.seal().dump_frontier(),
+        survived=list(points.survived),
+        oracle=points.oracle,
+        reached=points.reached,
+        stages=list(points.stages),
+        chosen=chosen,
+        started_from=search.firsts[1][1],
+        decisions=[asdict(one) for one in decisions],
+        given=plan.candidates.describe_choice(opened.base, chosen),
+        importances=search.importances(),
+        trials=len(trials),
+        calls=spending.calls,
+        usd=spending.usd,
+        seconds=spending.seconds,
+        looks=tested.looks,
+        doubts=opened.doubts,
+        stopped_by=stopped_by,
+        broken=broken,
+    )
+    reference = publisher.find_sealed(study.key) or publisher.publish(
+        prepare_sealing(session, opened, plan, points),
+        tested.after,
+        tested.plain,
+        points.seal(),
+        parent=parent,
+        optimizer={"name": "ragc", "seed": opened.seed, "trials": len(trials), "study": study.key,
+                   "test_looks": tested.looks},
+        cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
+        report=render_compile_page(story),
+    )  # fmt: skip
+    study.note(FINISHED, reference)
+    parts = opened.parts
+    return Compiled(
+        reference=reference,
+        parent=parent,
+        evaluation=tested.after,
+        plain=tested.plain,
+        before=tested.before,
+        against_parent=against_parent,
+        against_plain=against_plain,
+        trials=len(trials),
+        seconds=spending.seconds,
+        calls=spending.calls,
+        usd=spending.usd,
+        study=study.name,
+        stopped_by=stopped_by,
+        looks=tested.looks,
+        doubts=opened.doubts,
+        points=points.named,
+        survived=points.survived,
+        stages=points.stages,
+        broken=broken,
+        stood_in=session.record.stand_ins,
+        asked={
+            "settings": (len(trials), max(len(trials), study.notes[TRIALS] + len(search.firsts))),
+            "train": (len(search.scoring.questions), min(len(parts["train"]), SEARCHED)),
+            "dev": (len(validation.dev.questions), len(parts["dev"])),
+            "test": (len(tested.after.grades), len(parts["test"])),
+        },
+    )
+
+
+def prepare_sealing(session: Session, opened: Opened, plan: Plan, points: OperatingPoints) -> AgenticRAG:
+    """Return the program to be sealed, ready to answer: with the heads that its operating points ask on dev."""
+    program = copy_program(opened.base)
+    plan.candidates.equip(program)
+    asked: set[str] = set()
+    for setting in points.points.values():
+        apply_setting(program, setting)
+        with suppress(BudgetStop):
+            for _, path in session.replay(program).trace_all([question.question for question in opened.parts["dev"]]):
+                asked |= {ask.predictor for ask, _ in path}
+    sealed = copy_program(program)  # what was asked of it so far depends on the record
+    apply_setting(sealed, points.points[BALANCED])
+    for name in sorted(asked):
+        fit_head(sealed, name)
+    return sealed
+
+
+def fit_head(program: AgenticRAG, name: str) -> None:
+    """Have the embedded decider of a predictor fitted to its demonstrations."""
+    predictor = program.predictor(name)
+    if not (predictor.demos and learns(program, name)):
+        return
+    inputs = {
+        field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
+        for field, info in predictor.signature.input_fields.items()
+    }
+    program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], inputs)
+
+
+def compare_grades(a: Sequence[Grade], b: Sequence[Grade]) -> PairedResult:
+    """Return the paired, topic-clustered test of b's utility over a's; nothing can be said of no questions."""
+    if not a:
+        return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
+    return paired_test([g.utility for g in a], [g.utility for g in b], [g.topic for g in a])
+
+
+def _require_sense(project: Project, trials: int | None, seed: int | None, caps: Caps) -> None:
+    """Raise for numbers beyond all use, and for a cap on money that could not stop what has no price."""
     for name, count, least, most in (
         ("trials", trials, 1, MOST_TRIALS),
         ("seed", seed, 0, MOST_SEED),
         ("max_calls", caps.calls, 1, MOST_CALLS),
-        ("processes", processes, 1, MOST_PROCESSES),
     ):
         if count is not None and not (isinstance(count, int) and least <= count <= most):
             raise StudyError(f"{name} is a whole number, {least} to {most}, not {count!r}.", "Give another, or none.")
@@ -139,253 +389,33 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, proce
         if amount is not None and not (isinstance(amount, int | float) and least <= amount < math.inf):
             raise StudyError(f"{name} is a number from {least}, not {amount!r}.", "Give another, or none for no cap.")
     if caps.usd is not None:
-        settings = project.settings
-        require_price(settings.models, settings.provider, "--max-usd", "cap --max-calls")
+        require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
 
 
-def _begun(journal: Journal, lead: Lead, ready: Preparation) -> None:
-    """Leads a new study, and spends with it, where its version can be sealed."""
-    with hold_lock(ready.project.artifacts, ready.project.name):
-        pass
-    lead.take(journal)
-    ready.begin(journal)
-
-
-def _too_little(stop: BudgetStop, spending: Spending, project: Project, journal: Journal | None) -> BudgetError:
-    """For a cap that is reached before anything can be sealed; with a study, if there is one yet."""
-    tried = len(journal.trials()) if journal else 0
-    among = "the setting tried could be chosen" if tried == 1 else f"the {tried} settings tried could be chosen among"
-    before = among if tried else "the first setting could be tried"
-    named = f"ragc compile {shlex.quote(str(project.folder))}"
-    again = f"go on with a higher cap: {named} --resume" if journal else f"give more: {named}"
-    gone = f"{spending.calls} calls, ${spending.usd:.2f} and {spending.seconds:.0f} s were spent in all"
-    part = "" if tried else f", of which {1 - CHOICE_SHARE:.0%} are kept for the test,"
-    return BudgetError(
-        f"The cap on {stop.tripped}{part} was reached before {before}; {gone}.",
-        f"What was paid for is kept; {again} --max-{stop.tripped} N",
-    )
-
-
-def _resumed(project: Project, study: str, lead: Lead, given: Mapping[str, Any]) -> Journal:
-    """The study to go on with, alone. Raises `StudyError` when there is none, or it is finished, led by another process
-    or not what was `given`."""
-    journal = join(project, study) if study else last(project) or join(project)
-    lead.take(journal)
-    if sealed := journal.finished:
-        raise StudyError(f"The study {journal.name} is finished: {sealed}.", "Start anew: ragc compile PROJECT")
-    noted = _identity(journal)
+def _resume(project: Project, study: str, given: Mapping[str, Any]) -> Study:
+    """Return the study to go on with. Raises `StudyError` when there is none, or it is finished or not as `given`."""
+    begun = open_study(project, study)
+    if begun.finished:
+        raise StudyError(f"The study {begun.name} is finished: {begun.finished}.", "Start anew: ragc compile PROJECT")
     for option, value in given.items():
-        if value is not None and value != noted[option]:
-            was = f"with --{option} {noted[option]}" if noted[option] != "" else f"without --{option}"
+        noted = begun.notes[IDENTITY][option]
+        if value is not None and value != noted:
+            was = f"with --{option} {noted}" if noted != "" else f"without --{option}"
             raise StudyError(
-                f"The study {journal.name} was begun {was}, not {value}.",
+                f"The study {begun.name} was begun {was}, not {value}.",
                 f"Leave --{option} out to go on with it, or start anew without --resume.",
             )
-    return journal
+    return begun
 
 
-def _gone_on_with(journal: Journal, identity: Mapping[str, Any], trials: int | None, caps: Caps) -> int:
-    """How many settings a resumed study is to try. That and its caps are noted, for its workers and whoever resumes it
-    again. Raises `StudyError` when it was made for something else."""
-    journal.expect(identity)
-    target = trials or int(journal.attributes["trials"])
-    journal.note("trials", target)
-    journal.note(CAPS, asdict(caps))
-    return target
-
-
-def _identity(journal: Journal) -> Mapping[str, Any]:
-    """What a study was made for. Raises `StudyError` when it was killed before that was noted."""
-    noted: Mapping[str, Any] | None = journal.attributes.get(IDENTITY)
-    if noted is None:
-        raise StudyError(f"The study {journal.name} holds nothing.", "Start anew: ragc compile PROJECT")
-    return noted
-
-
-def _finish(
-    ready: Preparation,
-    search: Search,
-    journal: Journal,
-    caps: Caps,
-    stopped_by: str,
-    stage: Stage,
-    advance: Advance,
-    scored: Callable[[int], None],
-    shared: bool,
-) -> Compiled:
-    """From the trials to a sealed version; `shared` between two processes."""
-    weights, spending = ready.project.settings.utility, ready.spending
-    trials, importances = len(search.trials), search.importances()
-    stage("choosing on dev")
-    spending.caps, spending.tripped = caps.reduced(CHOICE_SHARE), ""
-    final = ready.compiled()
-    if shared:  # both will want what is fitted to the labelled demonstrations
-        apply_setting(final, ready.begun)
-        fit_heads(final, in_two(final, ready.record, spending))
-    bench = Bench(ready, search, final, scored)
-    with bench.abreast(spending) if shared else nullcontext():
-        choice = choose(ready, search, bench)
-    chosen = choice.points["balanced"]
-    apply_setting(final, chosen)
-    choice = choice.sealed()
-    fit_heads(final, alone)
-
-    stage("testing")
-    sealing = Sealing(ready.project, ready.questions, ready.parts, ready.seed)
-    looks = sealing.looked(journal.key)  # first, so that a look that is cut short counts
-    spending.caps = caps
-    plain = ready.first.plain()
-    programs = [plain, ready.parent, final]
-    evaluations = evaluate_side_by_side(
-        [EvaluatedProgram(program, ready.replay(program)) for program in programs],
-        ready.parts["test"],
-        weights,
-        advance,
+def _explain_too_little(stop: BudgetStop, session: Session, project: Project) -> BudgetError:
+    """Return the error for a cap that is reached before the first setting could be tried."""
+    spending = session.spending
+    named = f"ragc compile {shlex.quote(str(project.folder))}"
+    again = f"go on with a higher cap: {named} --resume" if session.live.study else f"give more: {named}"
+    return BudgetError(
+        f"The cap on {stop.tripped}, of which {1 - CHOICE_SHARE:.0%} are kept for the test, was reached before the"
+        f" first setting could be tried; {spending.calls} calls, ${spending.usd:.2f} and {spending.seconds:.0f} s were"
+        " spent in all.",
+        f"What was paid for is kept; {again} --max-{stop.tripped} N",
     )
-    stopped_by = stopped_by or spending.tripped
-
-    stage("sealing")
-    study = journal.key
-    labels = CheckReport(0, shortcuts=find_shortcuts(ready.parts))
-    doubts = [f"{found.what} {found.mend}" for found in labels.shortcut_warnings]
-    plainly, before, after = evaluations
-    parent = ready.origin or sealing.uncompiled(ready.first, before, plainly)
-    broken = {**search.broken, **bench.broken, **dict.fromkeys(after.failed, "in the test")}
-    against_parent, against_plain = paired(before.grades, after.grades), paired(plainly.grades, after.grades)
-    story = CompileReport(
-        name=ready.project.name,
-        parent=parent,
-        verdict=judge_difference("utility", against_parent),
-        gain=against_parent,
-        over_plain=against_plain,
-        plain=plainly,
-        before=before,
-        after=after,
-        points={name: {"utility": one.utility, "calls": one.calls} for name, one in choice.named.items()},
-        frontier=[{"utility": one.utility, "calls": one.calls} for one in choice.frontier],
-        survived=list(choice.survived),
-        oracle=choice.oracle,
-        reached=choice.reached,
-        chosen=chosen,
-        started_from={**search.as_it_is, **ready.begun},
-        decisions=[
-            {"parameter": one.parameter, "cut": one.cut, "chances": one.chances, "truths": one.truths}
-            for one in judged(ready, chosen)
-        ],
-        given=ready.given(chosen),
-        importances=importances,
-        trials=trials,
-        calls=spending.calls,
-        usd=spending.usd,
-        seconds=spending.seconds,
-        looks=looks,
-        doubts=doubts,
-        stopped_by=stopped_by,
-        broken=broken,
-    )
-    reference = sealing.sealed_from(study) or sealing.compiled(
-        final,
-        after,
-        plainly,
-        choice,
-        parent,
-        {"name": "ragc", "seed": ready.seed, "trials": trials, "study": study, "test_looks": looks},
-        {"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
-        render_compile_page(story),
-    )
-    journal.finish(reference)
-    return Compiled(
-        reference=reference,
-        parent=parent,
-        evaluation=after,
-        plain=plainly,
-        before=before,
-        against_parent=against_parent,
-        against_plain=against_plain,
-        trials=trials,
-        seconds=spending.seconds,
-        calls=spending.calls,
-        usd=spending.usd,
-        study=journal.name,
-        stopped_by=stopped_by,
-        looks=looks,
-        doubts=doubts,
-        points=choice.named,
-        survived=choice.survived,
-        broken=broken,
-        stood_in=ready.record.stood_in,
-        asked={
-            "settings": (trials, max(trials, int(journal.attributes["trials"]) + len(ready.starts))),
-            "train": (bench.asked["train"], min(len(ready.parts["train"]), SEARCHED)),
-            "dev": (bench.asked["dev"], len(ready.parts["dev"])),
-            "test": (len(after.grades), len(ready.parts["test"])),
-        },
-    )
-
-
-@products_by_one_thread()
-def work(project: Project, study: str, watch: Watch = lambda live: None) -> int:
-    """One more process on a study: adds trials until it has as many as were asked for; returns how many it added.
-
-    What another process has paid for is read from the record. The study's caps are this process's too: what all of them
-    spend together passes none. Raises `StudyError` when there is no such study, or it was made under other conditions.
-    """
-    spending = Spending()
-    journal = join(project, study)
-    noted = _identity(journal)
-
-    def under() -> Caps:
-        caps = Caps(**journal.attributes.get(CAPS, {}))
-        spending.caps = caps.reduced(SEARCH_SHARE)
-        return caps
-
-    def looked(live: Live) -> None:
-        under()  # whoever resumes the compile may have set others
-        watch(live)
-
-    live, told, stage, advance = _told(looked, spending)
-    try:
-        ready = open_project(
-            project, int(noted["seed"]), str(noted["from"]), spending, stage, advance, journal, leads=False
-        )
-    except BudgetStop:
-        return 0
-    try:
-        journal.expect(ready.identity())
-        if journal.finished:
-            return 0
-        capped = under() != Caps()  # what the caps leave room for is the compile's to say
-        ahead = nothing_ahead if capped else backwards
-        prepare(ready, journal, starts, stage, advance, worker=True, ahead=ahead)
-        stage("searching")
-        number = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
-        search = Search(ready.arms, project.settings.utility, ready.seed, ready.starts, journal, number)
-        search.run(int(journal.attributes["trials"]), told, live, spending)
-        return search.added()
-    except BudgetStop:
-        return 0
-    finally:
-        ready.record.close()
-
-
-def _told(watch: Watch, spending: Spending) -> tuple[Live, Watch, Stage, Advance]:
-    """What is shown while the work goes on, and the ways to change it. At each what was spent is kept; as a stage
-    advances, the time that is left is looked at."""
-    live = Live()
-
-    def told(live: Live) -> None:
-        spending.keep(every=KEPT_EVERY)
-        live.calls = spending.calls
-        watch(live)
-
-    def stage(name: str) -> None:
-        live.stage, live.done, live.of, live.started = name, 0, 0, time.monotonic()
-        spending.keep()
-        told(live)
-
-    def advance(done: int, of: int) -> None:
-        live.done, live.of = done, of
-        told(live)
-        spending.check()
-
-    return live, told, stage, advance

@@ -1,35 +1,42 @@
-"""Demonstrations for each predictor, made from labelled questions and the program's own runs on them.
+"""Demonstrations for each predictor, from labelled questions and from the program's own good runs.
 
-Module-level labels (route, sources, evidence, facts) say what each decision should have been, `sub_queries` and
-`answer` what should have been written; a demonstration remembers the topic it came from, so that a fold can leave its
-own topics out.
+Labels (route, sources, evidence, facts) say what each decision should have been, `sub_queries` and `answer` what should
+have been written. A demonstration remembers its topic, so that a fold can leave its own topics out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pysbd
+from numpy.typing import NDArray
 
-from optimize.compiler.replay import Replay
-from optimize.evaluation.metrics import judge_answer, supports_claim
+from optimize.compiler.replay import Arm, Replay
+from optimize.evaluation.metrics import Correctness, judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
-from program.loop.decisions import to_jsonable, to_prompt_inputs
+from program.answer import Answer
+from program.loop.decisions import Decision, all_clients_of, clients_of, is_decision, to_jsonable, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
 from program.loop.grounding import split_claims, state_claims
 from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT, Ask, Find, StepFailed
+from program.loop.state import DRAFT, Ask, Find, Reply, StepFailed
+from program.models.catalog import LOCAL
+from program.models.embedded.encoder import Embedder
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
 NEGATIVES = 4
+"""Passages of a search that are taken as near misses."""
 CONTEXT = 6
-SHOWN = 3  # passages, and no less than the evidence, of a text to be shown to a language model
+"""Passages shown to a judge of sufficiency or to a writer."""
+SHOWN = 3
+"""Passages, and no less than the evidence, of a text to be shown to a language model."""
 MOST = 200
 """Demonstrations of one predictor at most, the classifier's left out."""
 CLASSIFIED = 300
@@ -43,24 +50,38 @@ LABEL = {
     "grounder.support": "supported",
     "grounder.responsive": "responsive",
 }
+HALF_RIGHT = (0.34, 0.99)
+"""Share of the facts between which a draft is neither an answer nor a miss."""
 _NUMBER = re.compile(r"\d+")
 
 Fields = dict[str, Any]
+Found = Mapping[str, Sequence[Passage]]
+"""Passages by the query that found them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """One worked example of a predictor, and the topic of the question it was made from."""
+    """One worked example of a predictor, and the topic of its question."""
 
     predictor: str
     topic: str
     fields: Fields
 
 
-class Demonstrator:
-    """Makes demonstrations by running an (uncompiled) program over labelled questions, through a replay.
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A labelled question with its answer, the grade of it, and every request on the way with its reply."""
 
-    Those in `worked` give demonstrations of every predictor that labels tell of, all others of the classifier alone.
+    question: LabelledQuestion
+    answer: Answer
+    verdict: Correctness
+    asked: Sequence[tuple[Ask, Reply]]
+
+
+class Demonstrator:
+    """Makes demonstrations by running an uncompiled program over labelled questions, through a replay.
+
+    The questions in `worked` give demonstrations of every predictor with labels, all others of the classifier alone.
     """
 
     def __init__(self, program: AgenticRAG, replay: Replay, worked: Sequence[LabelledQuestion]) -> None:
@@ -71,27 +92,21 @@ class Demonstrator:
         self._sentences = pysbd.Segmenter(language="en", clean=False)
 
     def make(
-        self,
-        questions: Sequence[LabelledQuestion],
-        progress: Callable[[int, int], None] = lambda done, of: None,
+        self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
     ) -> list[Demonstration]:
-        """Demonstrations of every predictor that labels tell of, in the order of the questions."""
+        """Return the demonstrations of every predictor with labels, in the order of the questions."""
+        self._replay.reply_all([Find(question.question, self._program.sources) for question in questions])
         made: list[Demonstration] = []
         for done, question in enumerate(questions, 1):
-            made += self.of(question)
+            with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
+                found = self._work_through(question)
+                made += [Demonstration(name, question.cluster, fields) for name, fields in found]
             progress(done, len(questions))
-        return thinned(made)
+        return thin_out(made)
 
-    def of(self, question: LabelledQuestion) -> list[Demonstration]:
-        """The demonstrations that one question gives."""
-        topic = question.cluster
-        with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
-            return [Demonstration(predictor, topic, fields) for predictor, fields in self._of(question)]
-        return []
-
-    def _of(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
+    def _work_through(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
         glimpse = preview_pool(self._replay.reply(Find(question.question, self._program.sources)))
-        made = [(CLASSIFIER, self._route(question, glimpse))]
+        made = [(CLASSIFIER, self._label_route(question, glimpse))]
         if question.route == "direct" and question.answer:
             made.append(("generator.direct", {"question": question.question, "answer": question.answer}))
         if question.route == "direct" or question.outcome == "clarify" or question.id not in self._worked:
@@ -99,28 +114,25 @@ class Demonstrator:
         if question.sub_queries:
             split = {"question": question.question, "sub_queries": list(question.sub_queries)}
             made.append(("decomposer.split", split))
-        found = self._found(question)
+        found = self._search(question)
         evidence = [self._passages[i] for i in question.evidence if i in self._passages]
-        made += [("judge.relevance", fields) for fields in self._relevance(question, found)]
-        made += [("judge.sufficiency", fields) for fields in self._sufficiency(question, found, evidence)]
-        made += [("grounder.support", fields) for fields in self._support(evidence, found)]
-        made += [("grounder.responsive", fields) for fields in self._responsive(question, found, evidence)]
-        made += [(DRAFT, fields) for fields in self._answer(question, found, evidence)]
+        made += [("judge.relevance", fields) for fields in _label_relevance(question, found)]
+        made += [("judge.sufficiency", fields) for fields in _label_sufficiency(question, found, evidence)]
+        made += [("grounder.support", fields) for fields in self._label_support(evidence, found)]
+        made += [("grounder.responsive", fields) for fields in self._label_drafts(question, found, evidence)]
+        made += [(DRAFT, fields) for fields in self._label_answer(question, found, evidence)]
         return made
 
-    def _find(self, query: str) -> list[Passage]:
-        pool = self._replay.reply(Find(query, self._program.sources))
-        return rank_pool(pool, self._program.tuning())
-
-    def _found(self, question: LabelledQuestion) -> dict[str, list[Passage]]:
-        """What the question and its look-ups bring, by query."""
+    def _search(self, question: LabelledQuestion) -> dict[str, list[Passage]]:
+        """Return what the question or its look-ups bring, by query."""
         queries = [question.question]
         if question.route == "complex":
             reply = self._replay.reply(Ask("decomposer.split", {"question": question.question}))
             queries = reply["sub_queries"][:4] or queries
-        return {query: self._find(query) for query in queries}
+        pools = [self._replay.reply(Find(query, self._program.sources)) for query in queries]
+        return {query: rank_pool(pool, self._program.tuning()) for query, pool in zip(queries, pools, strict=True)}
 
-    def _route(self, question: LabelledQuestion, glimpse: list[Passage]) -> Fields:
+    def _label_route(self, question: LabelledQuestion, glimpse: list[Passage]) -> Fields:
         fields: Fields = {"question": question.question, "glimpse": excerpts(glimpse)}
         if question.outcome is not None:
             fields["vague"] = question.outcome == "clarify"
@@ -130,97 +142,40 @@ class Demonstrator:
             fields |= {BASE_PREFIX + name: name in question.sources for name in self._program.sources}
         return fields
 
-    def _relevance(self, question: LabelledQuestion, found: dict[str, list[Passage]]) -> list[Fields]:
-        """Each piece of evidence under the query that finds it best; the nearest misses beside it."""
-        if not question.evidence:
-            pairs = [(query, p, False) for query, passages in found.items() for p in passages[:NEGATIVES]]
-            return [self._pair(*pair) for pair in pairs]
-        wanted = set(question.evidence)
-        best: dict[str, tuple[int, str, Passage]] = {}
-        misses = []
-        for query, passages in found.items():
-            for at, passage in enumerate(passages):
-                if passage.id in wanted:
-                    if passage.id not in best or at < best[passage.id][0]:
-                        best[passage.id] = (at, query, passage)
-                elif at < NEGATIVES:
-                    misses.append((query, passage, False))
-        return [self._pair(*pair) for pair in [*((q, p, True) for _, q, p in best.values()), *misses]]
-
-    @staticmethod
-    def _pair(query: str, passage: Passage, relevant: bool) -> Fields:
-        return {"question": query, "passage": excerpts([passage])[0], "relevant": relevant}
-
-    def _sufficiency(
-        self, question: LabelledQuestion, found: dict[str, list[Passage]], evidence: list[Passage]
-    ) -> list[Fields]:
-        """What was found as it is; with the evidence completed; and with one piece of it taken out."""
-        context = _context(found)
-        if question.outcome == "abstain" or not evidence:
-            return [self._enough(question, context, False)]
-        wanted = {p.id for p in evidence}
-        others = [p for p in context if p.id not in wanted]
-        whole = [*evidence, *others][:CONTEXT]
-        taken = [*evidence[:-1], *others][:CONTEXT]
-        made = [self._enough(question, whole, True), self._enough(question, taken, False)]
-        as_found = {p.id for p in context}
-        if as_found not in ({p.id for p in whole}, {p.id for p in taken}):
-            made.append(self._enough(question, context, wanted <= as_found))
-        return made
-
-    @staticmethod
-    def _enough(question: LabelledQuestion, context: list[Passage], sufficient: bool) -> Fields:
-        shown = sorted(context, key=lambda p: p.id)  # the order must not tell which was added
-        return {"question": question.question, "passages": excerpts(shown), "sufficient": sufficient}
-
-    def _support(self, evidence: list[Passage], found: dict[str, list[Passage]]) -> list[Fields]:
-        """A sentence of the evidence with its passage; with another passage; and with a number changed."""
-        made = []
+    def _label_support(self, evidence: Sequence[Passage], found: Found) -> list[Fields]:
+        """Label a sentence of the evidence with its passage, with another passage, and with a number changed."""
         others = [p for p in _context(found) if p not in evidence]
-        for passage in evidence[:1]:
-            sentences = [s.strip() for s in self._sentences.segment(passage.text) if len(s.split()) > 5]
-            if not sentences:
-                continue
-            claim = next((s for s in sentences if _NUMBER.search(s)), sentences[0])
-            made.append(self._claim(claim, passage, True))
-            if others:
-                made.append(self._claim(claim, others[0], False))
-            if _NUMBER.search(claim):
-                changed = _NUMBER.sub(lambda m: str(int(m[0]) + 1 + int(m[0]) // 2), claim, count=1)
-                made.append(self._claim(changed, passage, False))
-        return made
+        sentences = [s.strip() for s in self._segment(evidence[0].text) if len(s.split()) > 5] if evidence else []
+        if not sentences:
+            return []
+        claim = next((s for s in sentences if _NUMBER.search(s)), sentences[0])
+        cases = [(claim, evidence[0], True), *((claim, other, False) for other in others[:1])]
+        if _NUMBER.search(claim):
+            changed = _NUMBER.sub(lambda m: str(int(m[0]) + 1 + int(m[0]) // 2), claim, count=1)
+            cases.append((changed, evidence[0], False))
+        return [{"claim": said, "passages": excerpts([p]), "supported": right} for said, p, right in cases]
 
-    @staticmethod
-    def _claim(claim: str, passage: Passage, supported: bool) -> Fields:
-        return {"claim": claim, "passages": excerpts([passage]), "supported": supported}
-
-    def _responsive(
-        self, question: LabelledQuestion, found: dict[str, list[Passage]], evidence: list[Passage]
-    ) -> list[Fields]:
-        """The program's own drafts, right when they state every fact and no rival one."""
-        drafts = [self._draft(question.question, list(found), _context(found))]
+    def _label_drafts(self, question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
+        """Label the program's own drafts, right when they state every fact and no rival one."""
         wanted = {p.id for p in evidence}
         others = [p for p in _context(found) if p.id not in wanted]
-        if evidence:
-            drafts.append(self._draft(question.question, list(found), evidence))
-            drafts.append(self._draft(question.question, list(found), others[:CONTEXT]))
+        shown = [_context(found), *([list(evidence), others[:CONTEXT]] if evidence else [])]
         made = []
-        for draft in dict.fromkeys(drafts):
+        for draft in dict.fromkeys(self._draft(question.question, list(found), passages) for passages in shown):
             try:
                 verdict = judge_answer(question, "answered", " ".join(said.text for said in draft))
             except Exception:  # a question that cannot be graded teaches nothing; the search names it
                 return []
-            if verdict.partial and 0.34 < verdict.fact_share < 0.99:
-                continue  # neither an answer nor a miss
-            made.append({"question": question.question, "answer": list(draft), "responsive": verdict.correct})
+            if not (verdict.partial and HALF_RIGHT[0] < verdict.fact_share < HALF_RIGHT[1]):
+                made.append({"question": question.question, "answer": list(draft), "responsive": verdict.correct})
         return made
 
     def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
-        reply = self._replay.reply(Ask(DRAFT, self._writing(question, queries, passages)))
+        reply = self._replay.reply(Ask(DRAFT, self._writer_inputs(question, queries, passages)))
         return state_claims(split_claims(reply["answer"]), passages)
 
-    def _writing(self, question: str, queries: list[str], passages: list[Passage]) -> Fields:
-        """What the writer is given for a first draft."""
+    def _writer_inputs(self, question: str, queries: list[str], passages: list[Passage]) -> Fields:
+        """Return the inputs of a first draft."""
         return {
             "question": question,
             "sub_queries": tuple(queries) if queries != [question] else (),
@@ -229,28 +184,66 @@ class Demonstrator:
             "strict": False,
         }
 
-    def _answer(
-        self, question: LabelledQuestion, found: dict[str, list[Passage]], evidence: list[Passage]
-    ) -> list[Fields]:
-        """The labelled answer, each of its sentences citing the evidence that bears it out; none when one is not."""
+    def _label_answer(self, question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
+        """Return the labelled answer, each sentence citing the evidence that bears it out; none when one is not."""
         if not evidence or not question.answer:
             return []
         wanted = {p.id for p in evidence}
         others = [p for p in _context(found) if p.id not in wanted]
         passages = sorted([*evidence, *others[: max(0, SHOWN - len(evidence))]], key=lambda p: p.id)
-        cited = [
-            _cited(said, [(n, p) for n, p in enumerate(passages, 1) if p.id in wanted])
-            for said in self._sentences.segment(question.answer)
-        ]
+        numbered = [(n, p) for n, p in enumerate(passages, 1) if p.id in wanted]
+        cited = [_cite(said, numbered) for said in self._segment(question.answer)]
         if "" in cited:
             return []
-        inputs = self._writing(question.question, list(question.sub_queries) or [question.question], passages)
+        inputs = self._writer_inputs(question.question, list(question.sub_queries) or [question.question], passages)
         return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
 
+    def _segment(self, text: str) -> list[str]:
+        return list(self._sentences.segment(text))
 
-def _cited(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
-    """The sentence with the marks of the first passage that bears it out, or of all that do together; nothing where
-    none do, or it has no number and no name by which to tell."""
+
+def _label_relevance(question: LabelledQuestion, found: Found) -> list[Fields]:
+    """Label each piece of evidence under the query that finds it best, and the nearest misses."""
+    wanted = set(question.evidence)
+    best: dict[str, tuple[int, str, Passage]] = {}
+    misses = []
+    for query, passages in found.items():
+        for at, passage in enumerate(passages):
+            if passage.id in wanted:
+                if passage.id not in best or at < best[passage.id][0]:
+                    best[passage.id] = (at, query, passage)
+            elif at < NEGATIVES:
+                misses.append((query, passage, False))
+    cases = [*((query, passage, True) for _, query, passage in best.values()), *misses]
+    return [{"question": query, "passage": excerpts([p])[0], "relevant": right} for query, p, right in cases]
+
+
+def _label_sufficiency(question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
+    """Label what was found as it is, with the evidence completed, and with one piece of it taken out."""
+    context = _context(found)
+    if question.outcome == "abstain" or not evidence:
+        return [_sufficiency_case(question, context, False)]
+    wanted = {p.id for p in evidence}
+    others = [p for p in context if p.id not in wanted]
+    whole = [*evidence, *others][:CONTEXT]
+    taken = [*evidence[:-1], *others][:CONTEXT]
+    made = [_sufficiency_case(question, whole, True), _sufficiency_case(question, taken, False)]
+    as_found = {p.id for p in context}
+    if as_found not in ({p.id for p in whole}, {p.id for p in taken}):
+        made.append(_sufficiency_case(question, context, wanted <= as_found))
+    return made
+
+
+def _sufficiency_case(question: LabelledQuestion, context: Sequence[Passage], sufficient: bool) -> Fields:
+    shown = sorted(context, key=lambda p: p.id)  # the order must not tell which was added
+    return {"question": question.question, "passages": excerpts(shown), "sufficient": sufficient}
+
+
+def _cite(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
+    """Return the sentence with the marks of the first passage that bears it out, or of all that do together.
+
+    Empty where none do, or where it has no number and no name by which to tell.
+    """
     said = sentence.strip()
     if supports_claim("", said.partition(" ")[2]):
         return ""
@@ -261,33 +254,121 @@ def _cited(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
     return ""
 
 
-def thinned(demonstrations: Sequence[Demonstration], most: int | None = None) -> list[Demonstration]:
-    """At most `most` of each predictor, evenly over the questions and in the proportion of their labels.
+def _context(found: Found) -> list[Passage]:
+    return interleave(found.values())[:CONTEXT]
+
+
+def thin_out(demonstrations: Sequence[Demonstration], most: int | None = None) -> list[Demonstration]:
+    """Return at most `most` of each predictor, evenly over the questions and in the proportion of their labels.
 
     Without `most`, at most CLASSIFIED of the classifier and MOST of any other.
     """
-    groups: dict[tuple[str, bool], list[int]] = {}
-    for at, demonstration in enumerate(demonstrations):
-        groups.setdefault((demonstration.predictor, label_of(demonstration)), []).append(at)
-    sizes = Counter(demonstration.predictor for demonstration in demonstrations)
+    groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
+    for at, one in enumerate(demonstrations):
+        groups[one.predictor, label_of(one)].append(at)
+    sizes = Counter(one.predictor for one in demonstrations)
     kept: set[int] = set()
     for (predictor, _), places in groups.items():
         limit = most or (CLASSIFIED if predictor == CLASSIFIER else MOST)
         share = min(1.0, limit / sizes[predictor])
         kept |= {places[int(n / share)] for n in range(int(len(places) * share))}
-    return [demonstration for at, demonstration in enumerate(demonstrations) if at in kept]
+    return [one for at, one in enumerate(demonstrations) if at in kept]
 
 
 def label_of(demonstration: Demonstration) -> bool:
-    """What its yes-or-no decision should be; no for a predictor with several outputs."""
+    """Return the right yes-or-no decision; no for a predictor with several outputs."""
     return bool(demonstration.fields.get(LABEL.get(demonstration.predictor, ""), False))
 
 
-def plain(demonstration: Demonstration) -> Demonstration:
-    """The demonstration as a predictor has it: in JSON values."""
-    fields = {name: to_jsonable(value) for name, value in demonstration.fields.items()}
-    return replace(demonstration, fields=fields)
+def to_json(demonstration: Demonstration) -> Demonstration:
+    """Return the demonstration in JSON values, as a predictor has it."""
+    return replace(demonstration, fields={name: to_jsonable(value) for name, value in demonstration.fields.items()})
 
 
-def _context(found: dict[str, list[Passage]]) -> list[Passage]:
-    return interleave(found.values())[:CONTEXT]
+def reads_instructions(program: AgenticRAG, name: str) -> bool:
+    """Return True when a language model may answer the predictor."""
+    return any(not str(model.model).startswith(LOCAL) for model in all_clients_of(program, program.predictor(name)))
+
+
+def learns(program: AgenticRAG, name: str) -> bool:
+    """Return True when an embedded decider, fitted to demonstrations, is the first to answer the predictor."""
+    predictor = program.predictor(name)
+    return is_decision(predictor) and str(clients_of(program, predictor, {})[0].model).startswith(LOCAL)
+
+
+def observe_runs(arms: Sequence[Arm]) -> list[Run]:
+    """Return the runs of every question of the arms; what the record lacks is performed."""
+    runs = []
+    for arm in arms:
+        traced = arm.replay.trace_all([question.question for question in arm.questions])
+        for question, (answer, asked) in zip(arm.questions, traced, strict=True):
+            with contextlib.suppress(Exception):  # a question that cannot be graded teaches nothing
+                runs.append(Run(question, answer, judge_answer(question, answer.outcome, answer.text), asked))
+    return runs
+
+
+def bootstrap(runs: Sequence[Run]) -> list[Demonstration]:
+    """Return the replies of each predictor in the runs that ended well, as demonstrations; no input twice."""
+    found: dict[str, Demonstration] = {}
+    for run in runs:
+        for ask, reply in run.asked if run.verdict.correct else ():
+            fields = {**to_prompt_inputs(ask.inputs), **plain_values(reply)}
+            found.setdefault(
+                f"{ask.predictor} {ask.inputs!r}", Demonstration(ask.predictor, run.question.cluster, fields)
+            )
+    return list(found.values())
+
+
+def plain_values(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a reply as plain values: of a decision its decoded value."""
+    return {name: value.value if isinstance(value, Decision) else value for name, value in reply.items()}
+
+
+def diversify(demonstrations: Sequence[Demonstration], size: int, embedder: Embedder) -> list[Demonstration]:
+    """Return at most `size` demonstrations, in their order: for each label the k-centers of its share."""
+    if len(demonstrations) <= size:
+        return list(demonstrations)
+    vectors = _embed(demonstrations, embedder)
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for at, one in enumerate(demonstrations):
+        groups[label_of(one)].append(at)
+    kept: list[int] = []
+    left, rest = size, len(demonstrations)
+    for _, places in sorted(groups.items(), key=lambda pair: (len(pair[1]), pair[1])):  # the rarest has one at least
+        share = min(len(places), max(1, round(left * len(places) / rest)), left)
+        kept += [places[n] for n in find_centers(vectors[places], share)]
+        left, rest = left - share, rest - len(places)
+    return [demonstrations[at] for at in sorted(kept)]
+
+
+def find_centers(vectors: NDArray[np.float32], k: int) -> list[int]:
+    """Return the places of `k` rows of unit length that leave no row far from all of them.
+
+    Greedy k-center (Gonzalez 1985), within a factor of two of the best; the first is the row nearest to the mean.
+    """
+    if k <= 0:
+        return []
+    chosen = [int(np.argmax(vectors @ vectors.mean(axis=0)))]
+    distance = 1 - vectors @ vectors[chosen[0]]
+    while len(chosen) < min(k, len(vectors)):
+        distance[chosen] = -np.inf
+        chosen.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, 1 - vectors @ vectors[chosen[-1]])
+    return chosen
+
+
+def _embed(demonstrations: Sequence[Demonstration], embedder: Embedder) -> NDArray[np.float32]:
+    """Return unit vectors (demonstrations, dimension): the mean of the short texts and titles of each."""
+    told = [_short_texts(one.fields) for one in demonstrations]
+    texts = list(dict.fromkeys(text for some in told for text in some))
+    vectors = dict(zip(texts, embedder.encode(texts), strict=True))
+    means = np.stack([np.mean([vectors[text] for text in some], axis=0) for some in told])
+    return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True), np.float32)
+
+
+def _short_texts(fields: Fields) -> list[str]:
+    values = [
+        to_jsonable(item) for value in fields.values() for item in (value if isinstance(value, list) else [value])
+    ]
+    told = [item if isinstance(item, str) else item["title"] for item in values if isinstance(item, str | dict)]
+    return told or [""]

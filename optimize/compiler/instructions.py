@@ -1,5 +1,4 @@
-"""New instructions for a predictor, written by a language model: by MIPROv2's proposer from what went well, and by
-GEPA's reflection on what went wrong."""
+"""New instructions for a predictor, written by a language model from examples (MIPROv2) and failures (GEPA)."""
 
 from __future__ import annotations
 
@@ -13,15 +12,18 @@ from typing import Any
 import dspy
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
+from optimize.compiler.demonstrations import Run, plain_values
 from optimize.compiler.record import Entry, Record, key_of
 from optimize.compiler.spending import Spending
+from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
 from program.models.language.gateway import ProviderEngine, ProviderLM
 from program.models.language.spending import track_spending as spending_of
 
-LONGEST = 6000  # characters of an instruction; a longer one is no instruction
-SHOWN = 5  # failures in a reflection
-CHARACTERS = 3000  # of each of its fields
+LONGEST = 6000
+"""Characters of an instruction at most."""
+SHOWN, CHARACTERS = 5, 3000
+"""Failures in a reflection at most, and characters of each of their fields."""
 
 Failure = Mapping[str, Any]
 """GEPA's form: `Inputs`, `Generated Outputs` and `Feedback`."""
@@ -30,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Proposer:
-    """Writes instructions. What a proposal cost is paid once: replies are kept in the record, by content.
+    """Writes instructions; replies are kept in the record, so that each is paid for once.
 
     Raises `BudgetStop` before a call that would pass a cap. The same program, seed and record give the same texts.
     """
@@ -42,10 +44,12 @@ class Proposer:
     def propose(
         self, program: AgenticRAG, name: str, good: Sequence[Mapping[str, Any]], failures: Sequence[Failure]
     ) -> list[str]:
-        """New instructions of a predictor, the hand-written one not among them; none when the model fails.
+        """Return new instructions of a predictor from good demonstrations and failures; none when the model fails.
 
-        `good` are demonstrations of it.
+        None either without failures.
         """
+        if not failures:
+            return []
         now = program.predictor(name).signature.instructions
         written = []
         for way in (self._grounded, self._reflected):
@@ -59,7 +63,7 @@ class Proposer:
     def _grounded(
         self, program: AgenticRAG, name: str, good: Sequence[Mapping[str, Any]], failures: Sequence[Failure]
     ) -> list[str]:
-        """MIPROv2's, from examples and with a tip; the program's code and a summary of the data are left out."""
+        """Return MIPROv2's, from examples and with a tip, without the program's code or a summary of the data."""
         from dspy.propose.grounded_proposer import TIPS, GroundedProposer
 
         rng = random.Random(f"{self._seed} {name}")
@@ -81,20 +85,20 @@ class Proposer:
     def _reflected(
         self, program: AgenticRAG, name: str, good: Sequence[Mapping[str, Any]], failures: Sequence[Failure]
     ) -> list[str]:
-        """GEPA's, from failures."""
+        """Return GEPA's, from failures."""
         from dspy.teleprompt.gepa import InstructionProposer
 
         with dspy.context(lm=self._lm):
             found = InstructionProposer()(
                 {name: program.predictor(name).signature.instructions},
-                {name: [_short(failure) for failure in failures[:SHOWN]]},
+                {name: [_shorten(failure) for failure in failures[:SHOWN]]},
                 [name],
             )
         return list(found.values())
 
 
 class _Recorded:
-    """An engine that answers from the record, else asks the model under the caps."""
+    """An engine that answers from the record, or asks the model under the caps."""
 
     def __init__(self, model: ProviderLM, record: Record, spending: Spending) -> None:
         self._model = model
@@ -103,12 +107,10 @@ class _Recorded:
         self._spending = spending
 
     def complete(self, request: Request) -> Response:
-        """The reply. Raises `CallFailed`, and `BudgetStop` before a call that would pass a cap."""
+        """Return the reply. Raises `CallFailed`, and `BudgetStop` before a call that would pass a cap."""
         call = self._engine.call(request)
         digest = key_of(["propose", call.model, call.messages, call.settings])
-        found = self._record.read([digest]).get(digest) or self._record.begin(digest)
-        if found is None:
-            found = self._asked(request, digest)
+        found = self._record.read([digest]).get(digest) or self._ask(request, digest)
         text, whole = found.value
         return Response(
             id=None,
@@ -122,14 +124,10 @@ class _Recorded:
             ),
         )
 
-    def _asked(self, request: Request, digest: bytes) -> Entry:
+    def _ask(self, request: Request, digest: bytes) -> Entry:
         began = time.perf_counter()
-        try:
-            with spending_of(cap=self._spending) as spent:
-                reply = self._engine.complete(request)
-        except BaseException:
-            self._record.give_up(digest)
-            raise
+        with spending_of(cap=self._spending) as spent:
+            reply = self._engine.complete(request)
         self._record.calls += 1
         seconds = time.perf_counter() - began
         text = "".join(part.text for part in reply.message.parts if isinstance(part, TextPart))
@@ -139,25 +137,51 @@ class _Recorded:
         return entry
 
 
+def collect_failures(runs: Sequence[Run], name: str) -> list[Failure]:
+    """Return the predictor's part in runs that ended badly."""
+    return [
+        {
+            "Inputs": {n: to_jsonable(value) for n, value in to_prompt_inputs(ask.inputs).items()},
+            "Generated Outputs": {n: to_jsonable(value) for n, value in plain_values(reply).items()},
+            "Feedback": _feedback(run),
+        }
+        for run in runs
+        if not run.verdict.correct
+        for ask, reply in run.asked
+        if ask.predictor == name
+    ]
+
+
+def _feedback(run: Run) -> str:
+    question, word = run.question, "wrong" if run.verdict.wrong else "incomplete"
+    told = f"The question was {question.question!r}. The program's outcome, {run.answer.outcome}, was {word}."
+    if question.outcome is not None and question.outcome != run.answer.outcome:
+        told += f" It should have been {question.outcome}."
+    if question.alternatives:
+        told += f" A right answer states {'; '.join(' or '.join(map(str, forms)) for forms in question.alternatives)}."
+    if question.not_facts:
+        told += f" It does not state {'; '.join(map(str, question.not_facts))}."
+    return f"{told} The final answer was: {run.answer.text!r}"
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without DSPy's remark that its own proposer puts in fields that were switched off."""
+    """Silence DSPy's remark that its own proposer fills in fields that were switched off."""
 
-    def other(record: logging.LogRecord) -> bool:
+    def is_other(record: logging.LogRecord) -> bool:
         return "not in signature" not in record.getMessage()
 
     logger = logging.getLogger("dspy.predict.predict")
-    logger.addFilter(other)
+    logger.addFilter(is_other)
     try:
         yield
     finally:
-        logger.removeFilter(other)
+        logger.removeFilter(is_other)
 
 
-def _short(value: Any) -> Any:
-    """The value, its texts cut to what a prompt can bear."""
+def _shorten(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _short(item) for key, item in value.items()}
+        return {key: _shorten(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_short(item) for item in value[:SHOWN]]
+        return [_shorten(item) for item in value[:SHOWN]]
     return str(value)[:CHARACTERS]

@@ -1,4 +1,4 @@
-"""A program and its scores as the next version in the registry, with everything needed to judge it later."""
+"""A program and its scores as the next version in the registry, and the versions it was compiled from."""
 
 from __future__ import annotations
 
@@ -6,112 +6,122 @@ import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from optimize.compiler.choice import Choice
-from optimize.compiler.code import source_digest
+from optimize.compiler.choice import BALANCED, Candidate, OperatingPoints
+from optimize.compiler.record import source_digest
+from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
+from optimize.evaluation.stats import PairedResult
 from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
-from optimize.registry.versions import note_test_use, read_manifests
+from optimize.registry.versions import Listed, list_versions, note_test_use, read_manifests
+from program.errors import IntegrityError, VersionError
 from program.loop.policy import read_setting
 from program.loop.rag import AgenticRAG
 from program.project import Project
+from program.serve import reference
 from program.serve.artifact import FRONTIER, describe_structure, export_files
-from program.serve.manifest import Manifest
+from program.serve.manifest import Manifest, read_manifest
 
-SCORES = "scores.jsonl"
-REPORT = "report.html"
-PACKAGES = (
-    "dspy",
-    "optuna",
-    "onnxruntime",
-    "torch",
-    "sentence-transformers",
-    "qdrant-client",
-    "rank-bm25",
-    "scikit-learn",
-    "numpy",
-)
+SCORES, REPORT = "scores.jsonl", "report.html"
+PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "qdrant-client", "scikit-learn", "numpy")
+"""Packages whose versions a manifest names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sealing:
+class Compiled:
+    """A finished compile."""
+
+    reference: str
+    """The new version."""
+    parent: str
+    """The version it was compiled from."""
+    evaluation: Evaluation
+    """The new version on test."""
+    plain: Evaluation
+    """Plain RAG on test."""
+    before: Evaluation
+    """The parent on test."""
+    against_parent: PairedResult
+    """Utility over the parent, paired and clustered by topic."""
+    against_plain: PairedResult
+    """Utility over plain RAG, paired and clustered by topic."""
+    trials: int
+    """Settings tried."""
+    seconds: float
+    """Seconds of the study, all resumptions together."""
+    calls: int
+    """Model calls of the study."""
+    usd: float
+    """US dollars of the study."""
+    study: str
+    """Name of the study."""
+    stopped_by: str
+    """The cap that cut search, choice or test short, or empty."""
+    looks: int
+    """How often this test split was looked at."""
+    doubts: Sequence[str]
+    """Shortcuts in the labels."""
+    points: Mapping[str, Candidate]
+    """Each operating point with what it comes to on train (out of fold) and dev."""
+    survived: Collection[str]
+    """The points whose gain survived the folds."""
+    stages: Sequence[Mapping[str, Any]]
+    """Utility and calls on train and dev of the best setting of each stage of the search, and of the one chosen."""
+    broken: Mapping[str, str]
+    """Questions that could not be graded, and why."""
+    stood_in: int
+    """Answers of a stand-in, for models that could not be reached or read."""
+    asked: Mapping[str, tuple[int, int]]
+    """Settings tried and questions asked of each split, and how many of each it would be without a cap."""
+
+    @property
+    def verdict(self) -> str:
+        """better, worse or no_detectable_difference: utility over the parent."""
+        return judge_difference("utility", self.against_parent)
+
+    @property
+    def improved(self) -> bool:
+        """True when it is better than its parent."""
+        return self.verdict == "better"
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
     """Publishes versions of one project that were scored on the same splits."""
 
     project: Project
-    questions: Sequence[LabelledQuestion]
     parts: Mapping[str, Sequence[LabelledQuestion]]
-    seed: int
 
-    def uncompiled(self, program: AgenticRAG, scores: Evaluation, plain: Evaluation) -> str:
-        """The reference of the uncompiled program: the latest version when that holds just this, else a new one."""
+    def publish_uncompiled(self, program: AgenticRAG, scores: Evaluation, plain: Evaluation) -> str:
+        """Return the reference of the uncompiled program: the version that holds just this, or a new one."""
         with registry.hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
-            if (found := self._already(program, len(scores.grades))) is not None:
-                return found
-            as_it_is = Choice({"balanced": read_setting(program)}, [], (), 0.0)
-            return self._publish(program, scores, plain, as_it_is, "", {"name": "none"}, {})
+            found = self._find_equal(program, len(scores.grades))
+            points = OperatingPoints({BALANCED: read_setting(program)})
+            return found or self.publish(program, scores, plain, points, optimizer={"name": "none"})
 
-    def compiled(
+    def publish(
         self,
         program: AgenticRAG,
         scores: Evaluation,
         plain: Evaluation,
-        choice: Choice,
-        parent: str,
+        points: OperatingPoints,
+        *,
         optimizer: Mapping[str, Any],
-        cost: Mapping[str, Any],
+        parent: str = "",
+        cost: Mapping[str, Any] | None = None,
         report: bytes = b"",
     ) -> str:
-        """The reference of the new version."""
-        return self._publish(program, scores, plain, choice, parent, optimizer, cost, report)
-
-    def looked(self, study: str) -> int:
-        """Notes that a study's test is about to be read; which look at this test split, or a part of it, that is."""
-        texts = [question.question for question in self.parts["test"]]
-        return note_test_use(self.project.artifacts, self.project.name, "compile", texts, study)
-
-    def sealed_from(self, study: str) -> str:
-        """The version sealed from a study before its compile was interrupted, or nothing."""
-        found = [m for m in self._sealed() if m.section("optimizer").get("study") == study]
-        return f"{self.project.name}@{found[-1].version}" if found else ""
-
-    def _sealed(self) -> list[Manifest]:
-        return read_manifests(self.project.artifacts, self.project.name)
-
-    def _already(self, program: AgenticRAG, scored: int) -> str | None:
-        """A version that holds exactly the uncompiled program, scored on as many questions of the same test split."""
-        state = hashlib.sha256(export_files(program)["program.json"]).hexdigest()
-        for one in self._sealed():
-            same_state = any(f.path == "program.json" and f.digest == f"sha256:{state}" for f in one.files)
-            if (
-                same_state
-                and one.section("scores").get("utility", {}).get("n", 0) >= scored
-                and _counts(one.section("data")) == _counts(self._data())
-                and one.section("knowledge") == self._knowledge(program)
-            ):
-                return f"{self.project.name}@{one.version}"
-        return None
-
-    def _publish(
-        self,
-        program: AgenticRAG,
-        scores: Evaluation,
-        plain: Evaluation,
-        choice: Choice,
-        parent: str,
-        optimizer: Mapping[str, Any],
-        cost: Mapping[str, Any],
-        report: bytes = b"",
-    ) -> str:
-        rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
+        """Return the reference of the new version."""
         fields = {
             "parent": parent or None,
             "program": {
@@ -119,35 +129,64 @@ class Sealing:
                 "source_digest": source_digest(),
                 "preset": self.project.settings.loop.preset,
             },
-            "data": self._data(),
-            "knowledge": self._knowledge(program),
-            "models": self._models(program),
+            "data": self._describe_data(),
+            "knowledge": self._describe_knowledge(program),
+            "models": {
+                **program.runtime.models.names.model_dump(),
+                "embedder": program.runtime.models.embedder.digest,
+            },
             "optimizer": dict(optimizer),
-            "points": {name: dict(point) for name, point in choice.points.items()},
+            "points": {name: dict(point) for name, point in points.points.items()},
             "scores": {**scores.metrics(), "plain": plain.metrics()},
-            "cost": dict(cost),
-            "env": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
-            "git": _git(self.project.folder),
+            "cost": dict(cost or {}),
+            "env": {"python": platform.python_version(), **{name: _version_of(name) for name in PACKAGES}},
+            "git": _describe_commit(self.project.folder),
         }
+        rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
         files = {**export_files(program), SCORES: rows}
-        if choice.frontier:
-            points = [asdict(candidate) for candidate in choice.frontier]
-            files[FRONTIER] = orjson.dumps(points, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+        if points.frontier:
+            files[FRONTIER] = orjson.dumps(points.dump_frontier(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
         if report:
             files[REPORT] = report
         return registry.publish_version(self.project.name, fields, files, self.project.artifacts)
 
-    def _data(self) -> dict[str, Any]:
+    def note_look(self, study: str) -> int:
+        """Note that a study is about to read its test, and return which look at any of these questions that is."""
+        texts = [question.question for question in self.parts["test"]]
+        return note_test_use(self.project.artifacts, self.project.name, "compile", texts, study)
+
+    def find_sealed(self, study: str) -> str:
+        """Return the version sealed from a study before its compile was interrupted, or empty."""
+        found = [m for m in self._list_sealed() if m.section("optimizer").get("study") == study]
+        return f"{self.project.name}@{found[-1].version}" if found else ""
+
+    def _list_sealed(self) -> list[Manifest]:
+        return read_manifests(self.project.artifacts, self.project.name)
+
+    def _find_equal(self, program: AgenticRAG, scored: int) -> str:
+        """Return a version with this uncompiled program, scored on as many questions of the same test, or empty."""
+        state = f"sha256:{hashlib.sha256(export_files(program)['program.json']).hexdigest()}"
+        for one in self._list_sealed():
+            if (
+                any(file.path == "program.json" and file.digest == state for file in one.files)
+                and one.section("scores").get("utility", {}).get("n", 0) >= scored
+                and _sizes_of(one.section("data")) == _sizes_of(self._describe_data())
+                and one.section("knowledge") == self._describe_knowledge(program)
+            ):
+                return f"{self.project.name}@{one.version}"
+        return ""
+
+    def _describe_data(self) -> dict[str, Any]:
         return {
             name: {
                 "n": len(part),
                 "sha256": digest_questions(part),
-                "questions": sorted({question_digest(q.question) for q in part}),
+                "questions": sorted({question_digest(question.question) for question in part}),
             }
             for name, part in self.parts.items()
         }
 
-    def _knowledge(self, program: AgenticRAG) -> dict[str, Any]:
+    def _describe_knowledge(self, program: AgenticRAG) -> dict[str, Any]:
         library = program.runtime.library
         return {
             "project": os.path.relpath(self.project.folder, self.project.artifacts),
@@ -156,19 +195,75 @@ class Sealing:
             "passages": len(library.passages()),
         }
 
-    @staticmethod
-    def _models(program: AgenticRAG) -> dict[str, Any]:
-        models = program.runtime.models
-        return {**models.names.model_dump(), "embedder": models.embedder.digest}
+
+@dataclass(frozen=True, slots=True)
+class LineageNode:
+    """A version with those compiled from it, oldest first."""
+
+    listed: Listed
+    """The version."""
+    children: tuple[LineageNode, ...]
+    """The versions compiled from it."""
+    lost: str = ""
+    """A parent that is not there any more."""
 
 
-def _counts(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What an older manifest says of its data too: size and digest of each split."""
+def build_lineage(name: str, root: Path | str | None = None) -> list[LineageNode]:
+    """Return the versions of `name` as trees, oldest root first. Raises `VersionError` when it has no version.
+
+    A version whose parent is gone, of another name or ambiguous begins a tree; so does one that cannot be read.
+    """
+    found = [one for one in list_versions(name, root) if one.version]
+    above = {one.version: _find_parent(one, found) for one in found}
+
+    def grow(one: Listed) -> LineageNode:
+        children = tuple(grow(child) for child in found if above[child.version] == one.version)
+        return LineageNode(one, children, (one.parent or "") if above[one.version] is None else "")
+
+    return [grow(one) for one in found if above[one.version] is None]
+
+
+def read_ancestors(ref: str, root: Path | str | None = None) -> list[Manifest]:
+    """Return the manifests of a version and of those it was compiled from, as far as they can be read."""
+    found: dict[Path, Manifest] = {}
+    wanted: str | None = ref
+    with suppress(VersionError, IntegrityError):
+        while wanted:
+            path = reference.resolve(wanted, root).path
+            if path in found:
+                break
+            found[path] = read_manifest(path)
+            wanted, root = found[path].parent, path.parents[2]
+    return list(found.values())
+
+
+def _find_parent(one: Listed, known: Sequence[Listed]) -> str | None:
+    """Return the parent's version folder. Only an older number counts: no hand-made manifest closes a circle."""
+    name, _, wanted = (one.parent or "").partition("@")
+    fitting = [
+        other.version
+        for other in known
+        if name == one.name
+        and wanted in {other.version, f"v{reference.version_number(other.version)}"}
+        and reference.version_number(other.version) < reference.version_number(one.version)
+    ]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _sizes_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return size and digest of each split, which older manifests have too."""
     return {name: (part.get("n"), part.get("sha256")) for name, part in data.items()}
 
 
-def _git(folder: Path) -> dict[str, Any]:
-    """The commit and whether the tree differs from it; empty outside a repository."""
+def _version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # of an extra
+        return ""
+
+
+def _describe_commit(folder: Path) -> dict[str, Any]:
+    """Return the commit and whether the tree differs from it; empty outside a repository."""
     try:
         commit = _ask_git(folder, "rev-parse", "HEAD")
         return {"commit": commit, "dirty": bool(_ask_git(folder, "status", "--porcelain"))}

@@ -1,173 +1,329 @@
-"""What was asked and what came back, kept by content: in memory, and in a file that outlives the process.
-
-Several processes may share the file: what one of them paid for, the others read.
-"""
+"""Replies kept by the content of their requests, in memory and in a SQLite file or a database."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import socket
-import threading
-import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
+from typing import Any, TypeVar
 
+import dspy
 import orjson
+import sqlalchemy as sa
+from pydantic import BaseModel
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from optimize.compiler.refusals import Refusals
-from optimize.compiler.store import LEASE, Made, Store
-from program.errors import RecordError
-from program.loop.decisions import to_jsonable
+import program as program_package
+from optimize.compiler.spending import Caps, Spent
+from program.errors import RecordError, SettingsError
+from program.loop.decisions import to_jsonable, to_prompt_inputs
+from program.loop.rag import AgenticRAG
+from program.loop.state import Find, Request
+from program.models.catalog import LOCAL
+from program.passage import Passage
 
-POLL = 0.05
+PATIENCE, RETRY_EVERY = 60.0, 0.5  # seconds for which a database that is locked or away is tried again, and how often
+TABLE_PREFIX = "ragc_"
+"""Prefix of the tables' names in a database that may hold other things."""
+_PASSING = ("locked", "busy", "unable to open")
+_DAMAGED = ("not a database", "malformed")
+_CONNECTIONS = 32
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What came back, and what it cost when it was performed. A `stopgap` took another's place, and is not kept."""
+    """A reply and its cost when it was made."""
 
     value: Any
     seconds: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float = 0.0
-    stopgap: bool = False
+    stand_in: bool = False
+    """True for the reply of another model than the one asked; such a reply is not kept on disk."""
+
+
+class Store:
+    """Entries and spending on disk: a SQLite file (a path) or a database that several hosts share (a URL).
+
+    Safe from many threads and processes. Raises `RecordError` when it cannot be used, `SettingsError` for a URL that
+    names no database.
+    """
+
+    def __init__(self, place: Path | str) -> None:
+        if isinstance(place, Path):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self._name, prefix, url = str(place), "", sa.URL.create("sqlite", database=str(place))
+            options: dict[str, Any] = {"connect_args": {"timeout": PATIENCE}}
+        else:
+            self._name, prefix, url, options = "", TABLE_PREFIX, _parse_url(place), {"pool_pre_ping": True}
+            self._name = url.render_as_string(hide_password=True)
+        try:
+            self._engine = sa.create_engine(url, pool_size=_CONNECTIONS, **options)
+        except (ImportError, ValueError, ArgumentError) as error:
+            raise database_error(error) from error
+        if not prefix:
+            sa.event.listen(self._engine, "connect", _set_pragmas)
+        tables = sa.MetaData()
+        self._evidence = sa.Table(
+            f"{prefix}evidence", tables,
+            sa.Column("key", sa.LargeBinary().with_variant(sa.VARBINARY(16), "mysql", "mariadb"), primary_key=True),
+            sa.Column("value", sa.LargeBinary(2**24), nullable=False),
+            *(sa.Column(name, sa.Double, nullable=False) for name in ("seconds", "usd")),
+            *(sa.Column(name, sa.Integer, nullable=False) for name in ("tokens_in", "tokens_out")),
+            sqlite_with_rowid=False,
+        )  # fmt: skip
+        self._spent = sa.Table(
+            f"{prefix}spending", tables,
+            sa.Column("study", sa.String(191), primary_key=True),
+            sa.Column("calls", sa.Integer, nullable=False),
+            *(sa.Column(name, sa.Double, nullable=False) for name in ("usd", "seconds")),
+        )  # fmt: skip
+        self._run(lambda c: [c.execute(sa.schema.CreateTable(t, if_not_exists=True)) for t in tables.sorted_tables])
+
+    def read_entries(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
+        """Return the entries of those keys that are there."""
+        c = self._evidence.c
+        wanted = sa.select(c.key, c.value, c.seconds, c.tokens_in, c.tokens_out, c.usd).where(c.key.in_(keys))
+        rows = self._run(lambda connection: connection.execute(wanted).all())
+        return {bytes(key): Entry(orjson.loads(value), *rest) for key, value, *rest in rows}
+
+    def write_entries(self, entries: Mapping[bytes, Entry]) -> None:
+        """Add entries, all or none; entries that are there already stay."""
+        rows = [
+            {
+                "key": key,
+                "value": orjson.dumps(one.value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY),
+                "seconds": one.seconds,
+                "tokens_in": one.tokens_in,
+                "tokens_out": one.tokens_out,
+                "usd": one.usd,
+            }
+            for key, one in sorted(entries.items())  # the same order for all, so that none waits for another
+        ]
+        self._run(lambda connection: connection.execute(self._insert_new(self._evidence), rows))
+
+    def reserve_call(self, study: str, usd: float, caps: Caps) -> bool:
+        """Book a call of at most `usd` US dollars in one statement, unless that would pass a cap."""
+        spent = self._spent
+        change = sa.update(spent).where(spent.c.study == study)
+        if caps.calls is not None:
+            change = change.where(spent.c.calls < caps.calls)
+        if caps.usd is not None:
+            change = change.where(spent.c.usd + usd <= caps.usd)
+        booked = change.values(calls=spent.c.calls + 1, usd=spent.c.usd + usd)
+        return bool(self._run(lambda connection: connection.execute(booked).rowcount))
+
+    def book_spending(self, study: str, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None:
+        """Add to what a study has spent."""
+        spent = self._spent
+        added = sa.update(spent).where(spent.c.study == study).values(
+            calls=spent.c.calls + calls, usd=spent.c.usd + usd, seconds=spent.c.seconds + seconds
+        )  # fmt: skip
+
+        def book(connection: sa.Connection) -> None:
+            connection.execute(self._insert_new(spent), {"study": study, **asdict(Spent())})
+            connection.execute(added)
+
+        self._run(book)
+
+    def read_spending(self, study: str) -> Spent:
+        """Return what a study has spent in all processes."""
+        c = self._spent.c
+        wanted = sa.select(c.calls, c.usd, c.seconds).where(c.study == study)
+        row = self._run(lambda connection: connection.execute(wanted).one_or_none())
+        return Spent(*row) if row is not None else Spent()
+
+    def close(self) -> None:
+        """Close every connection; the next use opens anew."""
+        self._engine.dispose()
+
+    def _insert_new(self, table: sa.Table) -> sa.Insert:
+        if self._engine.dialect.name == "postgresql":
+            from sqlalchemy.dialects import postgresql
+
+            return postgresql.insert(table).on_conflict_do_nothing()
+        return sa.insert(table).prefix_with("OR IGNORE" if self._engine.dialect.name == "sqlite" else "IGNORE")
+
+    def _run(self, action: Callable[[sa.Connection], T]) -> T:
+        """Return the action's result, in a transaction of its own; errors that may pass are tried again."""
+
+        def run_once() -> T:
+            try:
+                with self._engine.begin() as connection:
+                    return action(connection)
+            except DBAPIError:
+                self.close()
+                raise
+
+        try:
+            return try_again(run_once, self._may_pass)
+        except DBAPIError as error:
+            mend = "Free space or mend access to it, then go on with: ragc compile PROJECT --resume"
+            if any(word in str(error.orig) for word in _DAMAGED):
+                mend = "Delete it: its replies are asked for anew. Then begin anew: ragc compile PROJECT"
+            raise RecordError(f"The record of calls {self._name} cannot be used: {error.orig}.", mend) from error
+
+    def _may_pass(self, error: BaseException) -> bool:
+        if not isinstance(error, DBAPIError):
+            return False
+        if self._engine.dialect.name == "sqlite":
+            return any(word in str(error.orig) for word in _PASSING)
+        return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError | IntegrityError)
 
 
 class Record:
-    """Entries by content. `kept` is this process's memory, by any key; the store goes by digests of the content.
+    """Entries by content: `kept` in this process's memory by any key, the store by digests.
 
-    `place` is a file, or the URL of a database; without one everything stays in memory. `performed` counts what had to
-    be done anew, `replayed` what was read from the store, `calls` the texts and decisions asked of a model,
-    `stood_in` the answers of a stand-in; `refusals` are of this process. Safe from many threads. Raises `RecordError`
-    when the store cannot be read or written.
+    `performed` counts the requests made anew, `replayed` those read from the store, `calls` those to a model,
+    `stand_ins` the replies of another model than the one asked; `refused` has the reason why a model refused a prompt.
     """
 
     def __init__(self, place: Path | str | None = None) -> None:
         self.kept: dict[Hashable, Entry] = {}
+        self.refused: dict[bytes, str] = {}
         self.performed = 0
         self.replayed = 0
         self.calls = 0
-        self.stood_in = 0
-        self.refusals = Refusals()
+        self.stand_ins = 0
         self.store = None if place is None else Store(place)
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-        self._begun: set[bytes] = set()
-        self._runs: list[tuple[bytes, bytes]] = []
-        self._flushed = time.monotonic()
-        self._lock = threading.Lock()
-        self._idle = threading.Event()
 
     def read(self, digests: Iterable[bytes]) -> dict[bytes, Entry]:
-        """The entries of those digests that the store holds."""
+        """Return the entries of those digests that the store holds."""
         wanted = list(dict.fromkeys(digests))
-        if self.store is None or not wanted:
-            return {}
-        found = {key: Entry(orjson.loads(value), s, i, o, usd) for key, value, s, i, o, usd in self.store.read(wanted)}
+        found = self.store.read_entries(wanted) if self.store is not None and wanted else {}
         self.replayed += len(found)
         return found
 
     def write(self, entries: Mapping[bytes, Entry]) -> None:
-        """Puts entries into the store, all or none; what it holds already stays."""
-        if self.store is None or not entries:
-            return
-        self.store.write(
-            [
-                {
-                    "key": key,
-                    "value": orjson.dumps(entry.value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY),
-                    "seconds": entry.seconds,
-                    "tokens_in": entry.tokens_in,
-                    "tokens_out": entry.tokens_out,
-                    "usd": entry.usd,
-                }
-                for key, entry in entries.items()
-            ]
-        )
-        self._landed(entries)
-
-    def begin(self, digest: bytes) -> Entry | None:
-        """None when the call is this process's to make; else what another process got for it, once it has.
-
-        However long the call takes, no other makes it: until it is written or given up, this process answers for it.
-        """
-        if self.store is None:
-            return None
-        while not self.store.take(digest, self._owner, _alive):
-            found = self.read([digest])
-            if digest in found:
-                return found[digest]
-            time.sleep(POLL)
-        with self._lock:
-            self._begun.add(digest)
-            if len(self._begun) == 1:
-                self._idle = threading.Event()
-                threading.Thread(target=self._answering, args=(self.store, self._idle), daemon=True).start()
-        return None
-
-    def give_up(self, digest: bytes) -> None:
-        """Says that the call begun failed, so that another process may try."""
-        if self.store is not None:
-            self.store.give_up(digest, self._owner)
-            self._landed([digest])
-
-    def runs(self, keys: Sequence[bytes], after: float = 0.0) -> list[Made]:
-        """The runs kept under those keys, added past a moment; none where they cannot be read: that costs time only."""
-        with contextlib.suppress(RecordError):
-            return [] if self.store is None or not keys else self.store.runs(keys, after)
-        return []
-
-    def keep_run(self, key: bytes, value: bytes) -> None:
-        """Keeps a run, to be written by `flush` or `close`."""
-        self._runs.append((key, value))
-
-    def flush(self, every: float = 0.0) -> None:
-        """Writes the runs kept, if it is so many seconds since the last; one that cannot be written costs time only."""
-        if time.monotonic() - self._flushed < every:
-            return
-        runs, self._runs, self._flushed = self._runs, [], time.monotonic()
-        if self.store is not None and runs:
-            with contextlib.suppress(RecordError):
-                self.store.add_runs(runs)
+        """Put entries into the store, all or none."""
+        if self.store is not None and entries:
+            self.store.write_entries(entries)
 
     def close(self) -> None:
-        """Lets go of the store; the next use opens it anew."""
+        """Close the store; the next use opens it anew."""
         if self.store is not None:
-            self.flush()
             self.store.close()
 
-    def _landed(self, digests: Iterable[bytes]) -> None:
-        with self._lock:
-            self._begun.difference_update(digests)
-            if not self._begun:
-                self._idle.set()
 
-    def _answering(self, store: Store, idle: threading.Event) -> None:
-        """Renews the lease of the calls on their way, until there is none."""
-        while not idle.wait(LEASE / 4):
-            with contextlib.suppress(RecordError):  # the call itself will tell
-                store.renew(self._owner)
+class RequestKeys:
+    """Names of what is asked of a program's models and sources: one in this process, another in the store."""
+
+    def __init__(self, program: AgenticRAG) -> None:
+        self._program = program
+        self._predictors = dict(program.named_predictors())
+        self._sources = {name: program.runtime.library.content_digest(name) for name in program.sources}
+        self._prints: dict[tuple[str, str, int, int], tuple[str, Any, Any]] = {}
+
+    def memory_key(self, request: Request, model: Any) -> Hashable:
+        """Return the name in this process."""
+        if isinstance(request, Find):
+            return ("find", request.query, request.sources, request.depth, request.not_before)
+        return (self._fingerprint(request.predictor, model), *map(_identify, request.inputs.values()))
+
+    def digest(self, request: Request, model: Any) -> bytes | None:
+        """Return the name in the store, or None when the reply may change unseen."""
+        if isinstance(request, Find):
+            places = [self._sources.get(name, "") for name in request.sources]
+            if not all(places):
+                return None
+            content = ["find", request.query, request.sources, places, request.depth, source_digest()]
+            return key_of(content if request.not_before is None else [*content, request.not_before])
+        inputs = {name: to_jsonable(value) for name, value in to_prompt_inputs(request.inputs).items()}
+        return key_of([self._fingerprint(request.predictor, model), inputs])
+
+    def _fingerprint(self, name: str, model: Any) -> str:
+        predictor = self._predictors[name]
+        key = (name, str(model.model), id(predictor.signature), id(predictor.demos))
+        if key not in self._prints:  # signature and demos are kept, so that no other objects take their ids
+            self._prints[key] = fingerprint(self._program, predictor, model), predictor.signature, predictor.demos
+        return self._prints[key][0]
+
+
+def fingerprint(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str:
+    """Return the digest of a predictor's instructions, fields, demonstrations and wording, and of its model.
+
+    An embedded model is told by the code, another by DSPy's version, which writes the prompt.
+    """
+    described = {
+        name: [str(f.annotation), (f.json_schema_extra or {}).get("desc"), (f.json_schema_extra or {}).get("prefix")]
+        for name, f in predictor.signature.fields.items()
+    }
+    worded = {name: [c.get("instructions"), c.get("criteria")] for name, c in predictor.fields.items()}
+    here = str(model.model).startswith(LOCAL)
+    content = [
+        predictor.signature.instructions, described, {name: words for name, words in worded.items() if any(words)},
+        [dict(demo) for demo in predictor.demos], predictor.config, model.model,
+        {name: value for name, value in (model.kwargs or {}).items() if "key" not in name},
+        [source_digest(), program.runtime.models.embedder.digest] if here else [dspy.__version__],
+    ]  # fmt: skip
+    packed = orjson.dumps(content, default=lambda item: item.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(packed, digest_size=16).hexdigest()
 
 
 def key_of(content: Any) -> bytes:
-    """Names a JSON value in the store: 16 bytes."""
+    """Return the 16 bytes by which the store names a JSON value."""
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
-def _alive(owner: str) -> bool:
-    """False when the owner is a process of this machine that is gone."""
-    host, pid = owner.split(":")[:2]
-    if host != socket.gethostname():
-        return True
+@lru_cache(maxsize=1)
+def source_digest() -> str:
+    """Return the digest of the code of `program`, by file name and content."""
+    return _digest_code(Path(inspect.getfile(program_package)).parent)
+
+
+@lru_cache(maxsize=1)
+def compiler_digest() -> str:
+    """Return the digest of the code of `program` and `optimize`."""
+    return source_digest() + _digest_code(Path(__file__).parents[1])
+
+
+def try_again(action: Callable[[], T], may_pass: Callable[[BaseException], bool]) -> T:
+    """Return the action's result; errors that `may_pass` are tried again, up to PATIENCE seconds."""
+    tries = Retrying(
+        retry=retry_if_exception(may_pass), stop=stop_after_delay(PATIENCE), wait=wait_fixed(RETRY_EVERY), reraise=True
+    )
+    return tries(action)
+
+
+def database_error(error: Exception) -> SettingsError:
+    """Return the error for a URL that names no database, or one without its driver."""
+    return SettingsError(
+        f"The database of the study cannot be opened: {error}.",
+        "Correct [study] storage in ragc.toml: an SQLAlchemy URL, its driver installed.",
+    )
+
+
+def _parse_url(url: str) -> sa.URL:
     try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # somebody else's process
-    return True
+        return sa.make_url(url)
+    except ArgumentError as error:
+        raise database_error(error) from error
+
+
+def _identify(value: Any) -> Hashable:
+    if isinstance(value, Passage):
+        return (value.id, value.text)
+    if isinstance(value, list | tuple):
+        return tuple(_identify(item) for item in value)
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    return value  # type: ignore[no-any-return]
+
+
+def _digest_code(root: Path) -> str:
+    found = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"sha256:{found.hexdigest()}"
+
+
+def _set_pragmas(connection: Any, _: Any) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")

@@ -1,309 +1,439 @@
-"""A program's runs answered from a record: thresholds and knobs are applied to evidence found once.
+"""A program run on questions from a record of its evidence.
 
 A decision is recorded as its probabilities, a search as its pool of scored candidates, a text as itself. Another
 threshold, fusion weight or round cap is then arithmetic; only a branch that was never taken is performed, once.
-Questions run abreast, so that what several of them lack is performed together.
 """
 
 from __future__ import annotations
 
+import contextvars
+import time
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from typing import Any
 
-from optimize.compiler.calls import Calls, Packing
-from optimize.compiler.consultation import Consulted, Consulting, Put, consultation, one_by_one
-from optimize.compiler.content import Contents
-from optimize.compiler.keptruns import KeptRuns
-from optimize.compiler.paths import NONE, Parameters, Path, Paths
-from optimize.compiler.readings import Readings, Watched
-from optimize.compiler.record import Entry, Record
-from optimize.compiler.refusals import Refused
-from optimize.compiler.spending import KEPT_EVERY, Spending
+import dspy
+
+from optimize.compiler.record import Entry, Record, RequestKeys
+from optimize.compiler.spending import Spending
+from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
-from program.loop.decisions import clients_of, decode, is_decision, is_embedded
+from program.errors import RagcError
+from program.knowledge.library import Library
+from program.loop.decisions import ask_client, clients_of, decode, is_decision, is_direct, is_embedded, to_prompt_inputs
+from program.loop.evidence import Pool
+from program.loop.policy import Tuning
 from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, Steps
+from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, Steps, search_arguments
 from program.loop.steps import steps
+from program.models.catalog import LOCAL, is_settled, price_call
+from program.models.embedded.writer import WriterEngine
+from program.models.language.adapter import use_adapter
+from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
+from program.models.language.spending import ModelSpending as Spent
+from program.models.language.spending import track_spending as spending_of
+from program.models.language.transport import CallFailed
+from program.passage import Passage
+
+ATTEMPTS = 4
+PARALLEL_CALLS = 8
+"""Calls under way at once to a model that is not of this process."""
+REFUSING = (400, 413, 422)
+"""HTTP statuses by which a provider refuses this very prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A search, or a request to one model."""
+
+    request: Request
+    model: Any = None
 
 
 @dataclass(slots=True)
 class _Run:
-    """One question on its way: the loop, what it waits for, and what it has cost."""
+    """A question under way: its loop, the pending requests and, of each, the replies so far, one a model."""
 
     question: str
-    watched: Watched
-    loop: Steps
     path: list[str]
+    loop: Steps
     requests: list[Request] = field(default_factory=list)
-    consulting: Consulting | None = None
-    puts: list[Put] = field(default_factory=list)
-    known: dict[int, tuple[Ask, Any]] = field(default_factory=dict)
+    said: list[list[Entry]] = field(default_factory=list)
     answer: Answer | None = None
-    calls: int = 0
-    decisions: int = 0
-    searches: int = 0
-    passed_on: int = 0
-    agreed: int = 0
-    dear: int = 0
-    spared: int = 0
-    fit: bool = True
-    refused: bool = False
     entries: list[Entry] = field(default_factory=list)
     asked: list[tuple[Ask, Reply]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+class _Frozen:
+    """A program as the loop reads it, its knobs read once."""
+
+    def __init__(self, program: AgenticRAG, vouches: bool) -> None:
+        self.judges_at_once = program.judges_at_once
+        self.sources = program.sources
+        self.strategies = program.strategies
+        self.links = program.links
+        self.vouches = vouches
+        self.threshold = program.threshold
+        self._tuning = program.tuning()
+
+    def tuning(self) -> Tuning:
+        """Return the knobs."""
+        return self._tuning
 
 
 class Replay:
-    """Answers questions as `program` would, from the record where it can.
+    """Answers questions as `program` would, from a record where it can.
 
-    Reads the program's thresholds and knobs anew for each question, so a search may turn them between
-    questions; its instructions and demonstrations may be exchanged for others. Without `vouches` the
-    confidence of unchecked drafts is not asked for. A replay that `keeps` has its runs in the record, too: the code of
-    its program must be this project's. Raises `BudgetStop` when a call that is needed would pass a cap.
+    Reads thresholds and knobs anew for each batch of questions. Without `vouches` the confidence of unchecked drafts is
+    not asked for. Raises `BudgetStop` when a call that is needed would pass a cap.
     """
 
     def __init__(
-        self,
-        program: AgenticRAG,
-        record: Record,
-        spending: Spending | None = None,
-        vouches: bool = True,
-        keeps: bool = False,
+        self, program: AgenticRAG, record: Record, spending: Spending | None = None, vouches: bool = True
     ) -> None:
         self.program = program
         self.record = record
-        self._packing = Packing(program.runtime.library)
-        self._calls = Calls(program, record, spending or Spending(), self._packing)
-        self._contents = Contents(program)
-        predictors = dict(program.named_predictors())
-        deciders = {name: predictor for name, predictor in predictors.items() if is_decision(predictor)}
-        self._deciders = frozenset(deciders)
-        self._cascaded = {name for name, p in deciders.items() if len(clients_of(program, p, {})) > 1}
-        self._foresees, self._vouches = False, vouches and program.vouches
-        self._rewrites = program.runtime.models.rewrite is not None
+        self._vouches = vouches and program.vouches
+        self._keys = RequestKeys(program)
+        self._packing = PoolPacking(program.runtime.library)
+        self._performer = Performer(program, record, spending or Spending(), self._packing)
+        self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
+        self._tiers: dict[tuple[str, bool], tuple[Any, ...]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
-        self._parameters = Parameters(program, deciders)
-        self._paths = Paths(self._parameters)
-        told = [self._vouches, self._foresees]
-        self._kept = KeptRuns(program, record, self._parameters, told) if keeps else None
 
     def __call__(self, question: str) -> Answer:
-        """The answer, with what it cost when it was performed."""
-        return self.answers([question])[0]
+        """Return the answer, with its cost when it was performed."""
+        return self.answer_all([question])[0]
 
-    def known(self, questions: Sequence[str]) -> list[int]:
-        """The number of the run that answers each question under the parameters as they are; NONE: it must be made.
+    def answer_all(self, questions: Sequence[str]) -> list[Answer]:
+        """Return the answers, in order; what several of them lack is performed together."""
+        return [run.answer for run in self._run_all(questions) if run.answer is not None]
 
-        Of one number the answer is always the same.
-        """
-        return self._paths.known(questions)
-
-    def answer(self, number: int) -> Answer:
-        """What the run of that number came to."""
-        return self._paths.answer(number)
-
-    def answers(self, questions: Sequence[str]) -> list[Answer]:
-        """The answers, in order."""
-        found = self._look_up(questions)
-        runs = self._run([question for question, number in found.items() if number == NONE])
-        made = {run.question: run.answer for run in runs}
-        return [made.get(q) or self._paths.answer(found[q]) for q in questions]
-
-    def asked(self, questions: Sequence[str]) -> list[list[tuple[Ask, Reply]]]:
-        """Every question put to a predictor on the way to each answer, with its reply."""
-        self._look_up(questions)
-        return [run.asked for run in self._run(questions)]
+    def trace_all(self, questions: Sequence[str]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
+        """Return each answer with every request to a predictor on the way to it and its reply."""
+        return [(run.answer, run.asked) for run in self._run_all(questions) if run.answer is not None]
 
     def reply(self, request: Request) -> Reply:
-        """The reply to one request. Raises `StepFailed` when it cannot be had."""
-        (found,) = self.replies([request])
+        """Return the reply to one request. Raises `StepFailed` when it cannot be had."""
+        (found,) = self.reply_all([request])
         if found is None:
             raise next(iter(self._failed.values()))
         return found
 
-    def replies(self, requests: Sequence[Request]) -> list[Reply | None]:
-        """The replies, each request by itself, None for one that cannot be had; what the record lacks is performed
-        together."""
-        found: list[Reply | None] = [None] * len(requests)
-        asking = {n: one_by_one(self.program, request) for n, request in enumerate(requests)}
-        puts = {n: next(consulting) for n, consulting in asking.items()}
-        while puts:
-            self._obtain([put for some in puts.values() for put in some])
-            for n, some in list(puts.items()):
-                entries = [self.record.kept.get(self._contents.key(put)) for put in some]
-                try:
-                    puts[n] = asking[n].send([e for e in entries if e is not None]) if None not in entries else []
-                except StopIteration as stop:
-                    puts[n], found[n] = [], self._decoded(requests[n], stop.value.said[0][-1])
-            puts = {n: some for n, some in puts.items() if some}
-        return found
+    def reply_all(self, requests: Sequence[Request]) -> list[Reply | None]:
+        """Return the replies, None for one that cannot be had."""
+        said: list[list[Entry]] = [[] for _ in requests]
+        failed: set[int] = set()
+        while True:
+            found = [None if n in failed else self._look_up(r, said[n]) for n, r in enumerate(requests)]
+            lacking = [one for one in found if one is not None]
+            if not lacking:
+                break
+            self._obtain(dict(lacking))
+            failed |= {n for n, one in enumerate(found) if one is not None and one[0] in self._failed}
+        return [None if n in failed else self._decode(r, said[n][-1].value) for n, r in enumerate(requests)]
 
-    def _look_up(self, questions: Sequence[str]) -> dict[str, int]:
-        """As `known`, with what the record holds of runs."""
-        found = dict(zip(questions, self._paths.known(questions), strict=True))
-        unknown = [question for question, number in found.items() if number == NONE]
-        if unknown and self._kept and (kept := self._kept.read(unknown)):
-            self._paths.take(kept)
-            found = dict(zip(questions, self._paths.known(questions), strict=True))
-        return found
-
-    def _run(self, questions: Sequence[str]) -> list[_Run]:
-        row = self._parameters.row()
-        runs = [self._started(question, row) for question in questions]
-        while waiting := [run for run in runs if run.answer is None]:
-            self._obtain([put for run in waiting for put in run.puts])
-            for run in waiting:
-                self._advance(run)
-        self.record.flush(every=KEPT_EVERY)
+    def _run_all(self, questions: Sequence[str]) -> list[_Run]:
+        program = _Frozen(self.program, self._vouches)
+        rounds = self.program.runtime.budget.max_rounds
+        runs = []
+        for question in questions:
+            path: list[str] = []
+            runs.append(_Run(question, path, steps(question, program, rounds, path=path)))
+            self._proceed(runs[-1], None)
+        self._failed = {}
+        while lacking := dict(call for run in runs if run.answer is None for call in self._advance(run)):
+            self._obtain(lacking)
         return runs
 
-    def _started(self, question: str, row: Sequence[float]) -> _Run:
-        path: list[str] = []
-        watched = Watched(self.program, Readings(self._parameters, row), self._vouches)
-        for name in self._parameters.unnoted:
-            watched.readings.value(name)
-        rounds = self.program.runtime.budget.max_rounds
-        loop = steps(question, watched.seen(), rounds, path=path)
-        run = _Run(question, watched, loop, path)
-        self._failed = {}
-        self._consult(run, next(loop))
-        self._advance(run)
-        return run
+    def _advance(self, run: _Run) -> list[tuple[Hashable, Call]]:
+        """Run the loop as far as the record goes, and return the calls it lacks."""
+        while run.answer is None:
+            pairs = zip(run.requests, run.said, strict=True)
+            lacking = [call for request, said in pairs if (call := self._look_up(request, said)) is not None]
+            failures = [self._failed[key] for key, _ in lacking if key in self._failed]
+            if lacking and not failures:
+                return lacking
+            self._proceed(run, failures[0] if failures else self._tell_replies(run))
+        return []
 
-    def _consult(self, run: _Run, requests: list[Request]) -> None:
-        known = {at: value for at, (_, value) in run.known.items()}
-        run.requests, run.consulting, run.puts = requests, consultation(self.program, requests, known), []
-
-    def _advance(self, run: _Run) -> None:
-        """As far as the record goes; a request that failed is told to the loop, as a driver would."""
-        while run.answer is None and run.consulting is not None:
-            keys = [self._contents.key(put) for put in run.puts]
-            entries = [entry for key in keys if (entry := self.record.kept.get(key)) is not None]
-            failures = [self._failed[key] for key in keys if key in self._failed]
-            if len(entries) < len(keys) and not failures:
-                return
-            try:
-                if failures:
-                    self._note_failed(run, failures[0])
-                    self._consult(run, run.loop.throw(failures[0]))
-                else:
-                    self._send(run, run.consulting, entries)
-            except StopIteration as stop:
-                run.answer = self._finished(run, stop.value)
-                if run.fit:
-                    self._remember(run, run.answer)
-
-    def _note_failed(self, run: _Run, failure: StepFailed) -> None:
-        """What failed may be had another time, and the run is not remembered. What was refused for good would be again,
-        whenever the same is put to the same model: all that this hangs on is noted."""
-        if not isinstance(failure, Refused):
-            run.fit = False
-            return
-        run.refused = True
-        asks = [request for request in run.requests if isinstance(request, Ask)]
-        for ask in [*asks, *(ask for put in run.puts for ask in put.asks)]:
-            run.watched.readings.value(ask.predictor)
-            if ask.predictor in self._cascaded:
-                run.watched.readings.value(_doubt(ask.predictor))
-
-    def _remember(self, run: _Run, answer: Answer) -> None:
-        read = run.watched.readings
-        path = Path(run.question, read.low, read.high, read.choices, answer)
-        own = not run.refused and not any(entry.stopgap for entry in run.entries)
-        if self._paths.add(path) and self._kept and own:
-            self._kept.keep(path)
-
-    def _send(self, run: _Run, consulting: Consulting, entries: list[Entry]) -> None:
-        """Tells the consultation, and once that is over the loop."""
+    def _proceed(self, run: _Run, told: list[Reply] | StepFailed | None) -> None:
+        """Tell the loop the replies, or the failure of one; without either begin it."""
         try:
-            run.puts = consulting.send(entries) if run.puts else next(consulting)
+            run.requests = run.loop.throw(told) if isinstance(told, StepFailed) else run.loop.send(told)  # type: ignore[arg-type]
+            run.said = [[] for _ in run.requests]
         except StopIteration as stop:
-            replies = self._replies(run, stop.value)
-            self._consult(run, run.loop.send(replies))
+            run.answer = self._finish(run, stop.value)
 
-    def _replies(self, run: _Run, consulted: Consulted) -> list[Reply]:
-        """The replies as the loop sees them: what brought them, and what it looks at of them, is noted."""
-        run.known |= {id(ask): (ask, value) for ask, value in consulted.ahead}
-        run.dear, run.spared = run.dear + consulted.dear, run.spared + consulted.spared
-        for put, entry in consulted.took:
-            run.entries.append(entry)
-            if isinstance(put.request, Find):
-                run.searches += 1
-            else:
-                run.calls += not (put.request.predictor in self._deciders and is_embedded(put.model))
-                for ask in put.asks:
-                    run.watched.readings.value(ask.predictor)
-        return [self._reply(run, *pair) for pair in zip(run.requests, consulted.said, strict=True)]
+    def _look_up(self, request: Request, said: list[Entry]) -> tuple[Hashable, Call] | None:
+        """Add what the record holds to the replies of a request; return the call whose reply is lacking."""
+        models = self._models(request)
+        while len(said) < len(models) and not (said and self._is_settled(request, said[-1].value)):
+            key = self._keys.memory_key(request, models[len(said)])
+            entry = self.record.kept.get(key)
+            if entry is None:
+                return key, Call(request, models[len(said)])
+            said.append(entry)
+        return None
 
-    def _reply(self, run: _Run, request: Request, said: Sequence[Any]) -> Reply:
+    def _models(self, request: Request) -> tuple[Any, ...]:
         if isinstance(request, Find):
-            return said[-1]
-        reply = said[-1]
-        if request.predictor in self._deciders:
-            run.decisions += 1
-            each = [run.watched.decided(request.predictor, one) for one in said]
-            reply = each[-1]
-            if request.predictor in self._cascaded:
-                run.watched.readings.value(_doubt(request.predictor))
-            if len(each) > 1:  # a cascade passed it on
-                first, second = ([d.value for d in one.values()] for one in each)
-                run.passed_on += 1
-                run.agreed += first == second
-        elif self._rewrites and request.predictor == DRAFT:  # as a served run counts it
-            dear = bool(request.inputs["strict"])
-            run.dear, run.spared = run.dear + dear, run.spared + 1 - 2 * dear
-        run.asked.append((request, self._decoded(request, said[-1])))
-        return reply
+            return (None,)
+        key = request.predictor, bool(request.inputs.get("strict"))
+        if key not in self._tiers:
+            self._tiers[key] = clients_of(self.program, self.program.predictor(request.predictor), request.inputs)
+        return self._tiers[key]
+
+    def _is_settled(self, request: Request, said: Any) -> bool:
+        return isinstance(request, Find) or is_settled(said, self.program.doubt.of(request.predictor))
+
+    def _tell_replies(self, run: _Run) -> list[Reply]:
+        replies = []
+        for request, said in zip(run.requests, run.said, strict=True):
+            run.entries += said
+            reply = self._decode(request, said[-1].value)
+            if isinstance(request, Ask):
+                self._count(run, request, said)
+                run.asked.append((request, reply))
+            else:
+                run.counts["searches"] += 1
+            replies.append(reply)
+        return replies
+
+    def _count(self, run: _Run, ask: Ask, said: Sequence[Entry]) -> None:
+        models, counts = self._models(ask), run.counts
+        decision = ask.predictor in self._deciders
+        counts["decisions"] += decision
+        counts["calls"] += sum(not (decision and is_embedded(model)) for model in models[: len(said)])
+        if decision and len(models) > 1:
+            counts["dear"] += len(said) > 1
+            counts["spared"] += len(said) == 1
+            if len(said) > 1:
+                first, second = ([d.value for d in self._decode(ask, one.value).values()] for one in said)
+                counts["asked"] += 1
+                counts["agreed"] += first == second
+        elif ask.predictor == DRAFT and self.program.runtime.models.rewrite is not None:
+            dear = bool(ask.inputs["strict"])  # a first draft spares the second model, a strict one takes that back
+            counts["dear"] += dear
+            counts["spared"] += 1 - 2 * dear
 
     @staticmethod
-    def _finished(run: _Run, answer: Answer) -> Answer:
-        spent = run.entries
-        usage = Usage(
-            calls=run.calls,
-            decisions=run.decisions,
-            searches=run.searches,
-            tokens_in=sum(e.tokens_in for e in spent),
-            tokens_out=sum(e.tokens_out for e in spent),
-            usd=sum(e.usd for e in spent),
-            seconds=sum(e.seconds for e in spent),
-            asked=run.passed_on,
-            agreed=run.agreed,
-            dear=run.dear,
-            spared=run.spared,
-        )
-        return replace(answer, usage=usage, trace=replace(answer.trace, path=tuple(run.path)))
+    def _finish(run: _Run, answer: Answer) -> Answer:
+        totals = {
+            name: sum(getattr(one, name) for one in run.entries)
+            for name in ("tokens_in", "tokens_out", "usd", "seconds")
+        }
+        return replace(answer, usage=Usage(**run.counts, **totals), trace=replace(answer.trace, path=tuple(run.path)))
 
-    def _obtain(self, puts: Sequence[Put]) -> None:
-        """Puts what these come to into memory: read from the file, else performed; or notes how it failed."""
+    def _obtain(self, wanted: Mapping[Hashable, Call]) -> None:
+        """Bring replies into memory: read from the store, else performed; or note how they failed."""
         self._failed = {}
-        if wanted := {key: put for put in puts if (key := self._contents.key(put)) not in self.record.kept}:
-            self._fetch(wanted)
-
-    def _fetch(self, wanted: Mapping[Hashable, Put]) -> None:
-        digests = {key: self._contents.digest(put) for key, put in wanted.items()}
-        held = self.record.read(d for d in digests.values() if d is not None)
+        digests = {key: self._keys.digest(call.request, call.model) for key, call in wanted.items()}
+        held = self.record.read(digest for digest in digests.values() if digest is not None)
         lacking = []
-        for key, put in wanted.items():
+        for key, call in wanted.items():
             entry = held.get(digests[key] or b"")
             if entry is None:
                 lacking.append(key)
-            elif isinstance(put.request, Find):
-                self.record.kept[key] = replace(entry, value=self._packing.unpacked(entry.value))
+            elif isinstance(call.request, Find):
+                self.record.kept[key] = replace(entry, value=self._packing.unpack(entry.value))
             else:
                 self.record.kept[key] = entry
-        performed = self._calls.perform([(wanted[key], digests[key]) for key in lacking])
+        performed = self._performer.perform([(wanted[key], digests[key]) for key in lacking])
         for key, found in zip(lacking, performed, strict=True):
             if isinstance(found, Entry):
                 self.record.kept[key] = found
             else:
                 self._failed[key] = found
 
-    def _decoded(self, request: Request, said: Any) -> Reply:
+    def _decode(self, request: Request, said: Any) -> Reply:
         if isinstance(request, Ask) and request.predictor in self._deciders:
             return decode(said, self.program.predictor(request.predictor).fields)
         return said
 
 
-def _doubt(predictor: str) -> str:
-    """The knob that says when a cascade's first model is in doubt about a predictor."""
-    return f"doubt.{predictor.rpartition('.')[2]}"
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A program (through a replay), and questions of which its demonstrations hold none."""
+
+    replay: Replay
+    questions: Sequence[LabelledQuestion]
+
+
+class Performer:
+    """Performs the calls that a record lacks, counted and capped; a failed one is tried again, then told."""
+
+    def __init__(self, program: AgenticRAG, record: Record, spending: Spending, packing: PoolPacking) -> None:
+        self._program = program
+        self._packing = packing
+        self._record = record
+        self._spending = spending
+
+    def perform(self, calls: Sequence[tuple[Call, bytes | None]]) -> list[Entry | StepFailed]:
+        """Return the replies, in order. Raises `BudgetStop` before the call that would pass a cap."""
+        results: dict[int, Entry | StepFailed] = {}
+        groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for at, (call, _) in enumerate(calls):
+            name = "" if isinstance(call.request, Find) else call.request.predictor
+            groups[name, id(call.model)].append(at)
+        for places in groups.values():
+            self._spending.check()
+            results |= zip(places, self._perform_group([calls[at] for at in places]), strict=True)
+        self._record.performed += len(calls)
+        return [results[at] for at in range(len(calls))]
+
+    def _perform_group(self, calls: Sequence[tuple[Call, bytes | None]]) -> list[Entry | StepFailed]:
+        """Perform calls of one kind to one model."""
+        first = calls[0][0]
+        if isinstance(first.request, Find):
+            return self._keep(calls, self._search([c.request for c, _ in calls if isinstance(c.request, Find)]))
+        asks = [call.request for call, _ in calls if isinstance(call.request, Ask)]
+        here = str(first.model.model).startswith(LOCAL)
+        if here and is_direct(first.model) and is_decision(self._program.predictor(first.request.predictor)):
+            return self._keep(calls, self._decide(first.model, asks))
+        if here:
+            return [self._make(ask, first.model, digest) for ask, (_, digest) in zip(asks, calls, strict=True)]
+        pool = ThreadPoolExecutor(PARALLEL_CALLS)
+        try:
+            made = [
+                pool.submit(contextvars.copy_context().run, self._make, ask, first.model, digest)
+                for ask, (_, digest) in zip(asks, calls, strict=True)
+            ]
+            return [one.result() for one in made]
+        finally:
+            pool.shutdown(cancel_futures=True)  # after a stop, calls under way are waited for, and none is begun
+
+    def _keep(
+        self, calls: Sequence[tuple[Call, bytes | None]], found: Sequence[Entry | StepFailed]
+    ) -> list[Entry | StepFailed]:
+        new = {}
+        for (call, digest), entry in zip(calls, found, strict=True):
+            if digest is not None and isinstance(entry, Entry):
+                is_pool = isinstance(call.request, Find)
+                new[digest] = replace(entry, value=self._packing.pack(entry.value)) if is_pool else entry
+        self._record.write(new)
+        return list(found)
+
+    def _search(self, finds: Sequence[Find]) -> list[Entry | StepFailed]:
+        library = self._program.runtime.library
+        library.embedder.encode([find.query for find in finds])  # in one batch; each search finds its vector kept
+        found: list[Entry | StepFailed] = []
+        for find in finds:
+            self._spending.check()
+            started = time.perf_counter()
+            try:
+                pool = library.candidates(*search_arguments(find))
+            except RagcError as error:
+                found.append(StepFailed(f"search: {error.what[:200]}"))
+                continue
+            found.append(Entry(Pool(pool), time.perf_counter() - started))
+        return found
+
+    def _decide(self, model: Any, asks: Sequence[Ask]) -> list[Entry | StepFailed]:
+        started = time.perf_counter()
+        try:
+            evidence = ask_client(self._program, model, asks)
+        except RagcError as error:
+            return [StepFailed(f"{asks[0].predictor}: {error.what[:200]}")] * len(asks)
+        seconds = (time.perf_counter() - started) / len(asks)
+        return [Entry(found, seconds) for found in evidence]
+
+    def _make(self, ask: Ask, model: Any, digest: bytes | None) -> Entry | StepFailed:
+        """Ask one model, again where that fails; the reply is kept at once."""
+        if digest is not None and digest in self._record.refused:
+            return StepFailed(self._record.refused[digest])
+        here = str(model.model).startswith(LOCAL)
+        counts_itself = hasattr(model, "endpoint")  # an endpoint asks the cap before each request that a call comes to
+        expected = 0.0 if counts_itself else self._highest_price(ask, model)
+        failure, refusals = "", 0
+        for _ in range(ATTEMPTS):
+            if not counts_itself:
+                self._spending.before_call(expected, here)
+            self._record.calls += 1
+            started, spent, usd = time.perf_counter(), Spent(), 0.0
+            try:
+                with spending_of(cap=self._spending) as spent, use_adapter(model), dspy.track_usage() as tracker:
+                    value = self._ask(ask, model, tracker)
+                entry = _entry_of(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
+                usd = entry.usd
+            except Exception as error:
+                failure = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
+                refusals += _is_refusal(error)
+                continue
+            finally:
+                if not counts_itself:
+                    self._spending.after_call(expected, usd or spent.usd, here=here)
+            if spent.notes:  # another model stood in, or a default was taken
+                self._record.stand_ins += 1
+                return replace(entry, stand_in=True)
+            if digest is not None:
+                self._record.write({digest: entry})
+            return entry
+        why = f"{ask.predictor}: {failure[:200]}"
+        if digest is not None and refusals == ATTEMPTS:
+            self._record.refused[digest] = why
+        return StepFailed(why)
+
+    def _ask(self, ask: Ask, model: Any, tracker: Any) -> Any:
+        """Return a text's fields, or a decision's evidence."""
+        predictor = self._program.predictor(ask.predictor)
+        if is_decision(predictor):
+            return ask_client(self._program, model, [ask])[0]
+        inputs = to_prompt_inputs(ask.inputs)
+        if isinstance(engine := getattr(model, "engine", None), WriterEngine):
+            value, words_in, words_out = engine.write(predictor.signature, inputs)
+            tracker.add_usage(model.model, {"prompt_tokens": words_in, "completion_tokens": words_out})
+            return value
+        return dict(predictor(lm=model, **inputs))
+
+    def _highest_price(self, ask: Ask, model: Any) -> float:
+        """Return the most a call can cost in US dollars: a token for every two bytes, and the longest reply."""
+        if self._spending.caps.usd is None or str(model.model).startswith(LOCAL):
+            return 0.0
+        longest = int((model.kwargs or {}).get("max_tokens") or MAX_REPLY_TOKENS)
+        return price_call(model, estimate_prompt_tokens(to_prompt_inputs(ask.inputs).values(), 1), longest)
+
+
+def _entry_of(value: Any, model: Any, seconds: float, spent: Spent, usage: Mapping[str, Any]) -> Entry:
+    if hasattr(model, "endpoint"):
+        return Entry(value, seconds, spent.tokens_in, spent.tokens_out, spent.usd)
+    tokens_in = sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in usage.values())
+    tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in usage.values())
+    return Entry(value, seconds, tokens_in, tokens_out, price_call(model, tokens_in, tokens_out))
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Return True for a provider's word that it will not answer this prompt."""
+    while error is not None and not isinstance(error, CallFailed):
+        error = error.__cause__
+    return error is not None and (error.cut or error.status in REFUSING)
+
+
+class PoolPacking:
+    """Pools of candidates as the store keeps them: of an indexed passage its id, scores and way, of another all."""
+
+    def __init__(self, library: Library) -> None:
+        self._indexed = {passage.id: passage for passage in library.passages()}
+
+    def pack(self, pool: Sequence[Passage]) -> list[Any]:
+        """Return a pool as JSON values."""
+        return [self._pack_passage(passage) for passage in pool]
+
+    def unpack(self, value: Sequence[Any]) -> Pool:
+        """Return the pool of JSON values."""
+        return Pool(
+            Passage(**{**one, "as_of": one["as_of"] and date.fromisoformat(one["as_of"])})
+            if isinstance(one, dict)
+            else self._indexed[one[0]].rescored(*one[1:])
+            for one in value
+        )
+
+    def _pack_passage(self, passage: Passage) -> Any:
+        known = self._indexed.get(passage.id)
+        if known is not None and known.text == passage.text:
+            return [passage.id, passage.score, passage.method, dict(passage.scores), passage.reason]
+        return {one.name: getattr(passage, one.name) for one in fields(passage)}

@@ -1,170 +1,178 @@
-"""What a compile may spend, and has spent: checked before each call, so that a cap is never passed."""
+"""The caps on what a compile may spend, checked before each call."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
-from optimize.compiler.store import Store
 from program.errors import BudgetStop
 
-CANDIDATES_SHARE, REACH_SHARE, SEARCH_SHARE, CHOICE_SHARE = 0.105, 0.32, 0.4, 0.75
-"""Of each cap, what may be gone when candidates are found, when the settings to begin with were tried, when the search
-ends, and when the choice is made; the rest is for the test."""
-OTHERS = 30.0  # seconds without a change after which calls of other processes are waited for no more
-PAUSE = 0.05
-KEPT_EVERY = 0.5  # seconds between two times that what is free is put on disk
+CANDIDATES_SHARE, FIRST_SHARE, SWEEP_SHARE, SEARCH_SHARE, CHOICE_SHARE = 0.1, 0.25, 0.33, 0.45, 0.75
+"""Shares of each cap that may be gone after a stage: candidates found, first settings tried, sweeps, search, choice."""
+
+MOST_TRIALS, MOST_CALLS, MOST_SEED, LEAST_SECONDS = 1_000_000, 10**9, 2**31 - 1, 1
+"""Limits of what may be asked of a compile."""
+KEPT_EVERY = 0.5
+"""Seconds between two times that free calls and seconds are booked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Calls, US dollars (of calls under way the most they may cost) and seconds of a study."""
+
+    calls: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The hard caps of a compile; None is no cap. `calls` are requests to a model that writes or is paid."""
+    """Hard caps of a compile; None is no cap. Calls are requests to a model that writes or is paid."""
 
     calls: int | None = None
     usd: float | None = None
     seconds: float | None = None
 
-    def reduced(self, share: float) -> Caps:
-        """The same caps with only that share of each."""
-        return Caps(
-            None if self.calls is None else int(self.calls * share),
-            None if self.usd is None else self.usd * share,
-            None if self.seconds is None else self.seconds * share,
-        )
+    def reduce_to(self, share: float) -> Caps:
+        """Return that share of each cap."""
+        calls, usd, seconds = ((None if cap is None else cap * share) for cap in (self.calls, self.usd, self.seconds))
+        return Caps(None if calls is None else int(calls), usd, seconds)
 
-    def or_else(self, noted: Mapping[str, Any]) -> Caps:
-        """The same, with what was noted where there is no cap here."""
-        here = asdict(self)
-        return Caps(**{name: noted.get(name) if cap is None else cap for name, cap in here.items()})
+    def fill_from(self, noted: Mapping[str, Any]) -> Caps:
+        """Return these caps, with the noted ones where there is none."""
+        return Caps(**{name: noted.get(name) if cap is None else cap for name, cap in asdict(self).items()})
 
 
-@dataclass(slots=True)
+class Ledger(Protocol):
+    """Where the spending of studies is booked."""
+
+    def reserve_call(self, study: str, usd: float, caps: Caps) -> bool: ...
+
+    def book_spending(self, study: str, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None: ...
+
+    def read_spending(self, study: str) -> Spent: ...
+
+
+class MemoryLedger:
+    """A ledger of one process, for what is spent before there is a study."""
+
+    def __init__(self) -> None:
+        self._spent = Spent()
+
+    def reserve_call(self, study: str, usd: float, caps: Caps) -> bool:
+        """Book a call of at most `usd` US dollars, unless that would pass a cap."""
+        full = caps.calls is not None and self._spent.calls >= caps.calls
+        if full or (caps.usd is not None and self._spent.usd + usd > caps.usd):
+            return False
+        self.book_spending(study, 1, usd)
+        return True
+
+    def book_spending(self, study: str, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None:
+        """Add to what was spent."""
+        was = self._spent
+        self._spent = Spent(was.calls + calls, was.usd + usd, was.seconds + seconds)
+
+    def read_spending(self, study: str) -> Spent:
+        """Return what was spent."""
+        return self._spent
+
+
 class Spending:
-    """Calls, dollars and seconds so far. Safe from many threads.
+    """Calls, US dollars and seconds of a compile, checked against caps before each call. Safe from many threads.
 
-    From `join` on they are those of a study: what it spent before counts, and what its other processes spend. `tripped`
-    is the cap that was reached last.
+    `join_study` books them for a study: what it spent before counts, and what its other processes spend. `tripped`
+    names the cap that was reached last.
     """
 
-    caps: Caps = field(default_factory=Caps)
-    calls: int = 0
-    usd: float = 0.0
-    tripped: str = ""
-    started: float = field(default_factory=time.monotonic)
-    _reserved: float = 0.0
-    _underway: int = 0
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-    _store: Store | None = None
-    _study: str = ""
-    _leads: bool = False
-    _before: float = 0.0  # seconds that the study took before this process joined it
-    _timed: float = 0.0  # of this process's seconds, those that the study knows of
-    _kept: float = 0.0
-    _unbooked: int = 0
+    def __init__(self, caps: Caps = Caps()) -> None:
+        self.caps = caps
+        self.calls = 0
+        self.usd = 0.0
+        self.tripped = ""
+        self._ledger: Ledger = MemoryLedger()
+        self._study = ""
+        self._leads = False
+        self._started = time.monotonic()
+        self._before = 0.0  # seconds of the study before this process joined it
+        self._booked_seconds = 0.0
+        self._booked_at = 0.0
+        self._unbooked = 0
+        self._under_way = 0
+        self._changed = threading.Condition()
 
     @property
     def seconds(self) -> float:
-        return self._before + time.monotonic() - self.started
+        return self._before + time.monotonic() - self._started
 
     @property
     def money(self) -> bool:
         """True when money is capped."""
         return self.caps.usd is not None
 
-    def join(self, store: Store, study: str, leads: bool) -> None:
-        """Spends with the study from now on, what was spent here before included. One process `leads`: its seconds are
-        those that the study takes."""
-        self._store, self._study, self._leads = store, study, leads
-        self._before = store.spent(study).seconds
-        if self.calls:
-            store.book(study, self.calls, self.usd)
-        self.keep()
+    def join_study(self, ledger: Ledger, study: str, leads: bool) -> None:
+        """Book for a study from now on, with what was spent here before; one process `leads` and books its seconds."""
+        before = self._ledger.read_spending(self._study)
+        self._ledger, self._study, self._leads = ledger, study, leads
+        self._before = ledger.read_spending(study).seconds
+        ledger.book_spending(study, before.calls, before.usd)
+        self.book()
 
-    def keep(self, every: float = 0.0) -> None:
-        """Adds to the study what it does not know of yet, and learns what its other processes have spent.
-
-        Not again within `every` seconds: what is paid for, and all that is capped, the study knows at once anyway.
-        """
-        if self._store is None or time.monotonic() - self._kept < every:
+    def book(self, every: float = 0.0) -> None:
+        """Book what the study does not know of yet, not again within `every` seconds, and read its total."""
+        if time.monotonic() - self._booked_at < every:
             return
         with self._changed:
-            self._kept = time.monotonic()
-            own = time.monotonic() - self.started
-            self._store.book(self._study, self._unbooked, 0.0, own - self._timed if self._leads else 0.0)
-            self._unbooked, self._timed = 0, own
-            total = self._store.spent(self._study)
-            self.calls, self.usd = total.calls, total.usd
+            self._booked_at = time.monotonic()
+            own = time.monotonic() - self._started
+            seconds = own - self._booked_seconds if self._leads else 0.0
+            self._ledger.book_spending(self._study, self._unbooked, 0.0, seconds)
+            self._unbooked, self._booked_seconds = 0, own
+            self._read_total()
 
     def check(self) -> None:
-        """Raises `BudgetStop` when the time is up."""
+        """Raise `BudgetStop` when the time is up."""
         if self.caps.seconds is not None and self.seconds >= self.caps.seconds:
             raise self._stop("seconds")
 
     def before_call(self, usd: float = 0.0, here: bool = False) -> None:
-        """Counts a call that will cost at most `usd`. Raises `BudgetStop` when that would pass a cap.
+        """Count a call that costs at most `usd`; one to a model in this process (`here`) is free.
 
-        One of a model in this process (`here`) is free: unless calls are capped it is booked with the next `keep`.
+        Waits for calls under way, which may cost less than reserved. Raises `BudgetStop` when it would pass a cap.
         """
         while True:
             self.check()
             with self._changed:
-                if self._fits(usd, here):
-                    self.calls += 1
-                    self._underway += 1
-                    self._reserved += usd
-                    return
-                if self._underway:
-                    self._changed.wait()  # calls on their way may cost less than they might
+                if here and self.caps.calls is None:
+                    self._unbooked += 1
+                elif not self._ledger.reserve_call(self._study, usd, self.caps):
+                    total = self._ledger.read_spending(self._study)
+                    if self.caps.calls is not None and total.calls >= self.caps.calls:
+                        raise self._stop("calls")
+                    if not self._under_way:
+                        raise self._stop("usd")
+                    self._changed.wait()
                     continue
-            time.sleep(PAUSE)
-
-    def add(self, calls: int, usd: float) -> None:
-        """Counts what this process's second one has spent."""
-        with self._changed:
-            self.calls += calls
-            self.usd += usd
-            self._unbooked += calls
+                self._under_way += 1
+                self.calls += 1
+                return
 
     def after_call(self, expected: float, usd: float, sent: bool = True, here: bool = False) -> None:
-        """Puts what a call did cost in the place of what it might have; one that was not sent counts no more."""
+        """Book the cost of a call in place of what it might have cost; one that was not sent counts no more."""
         with self._changed:
+            self._under_way -= 1
             self.calls -= not sent
-            self._underway -= 1
-            self._reserved = self._reserved - expected if self._underway else 0.0
             self.usd += usd
-            if self._store is not None and self._booked(here):
-                self._store.book(self._study, 0 if sent else -1, usd - expected, landed=1)
+            if expected or usd or not sent:
+                self._ledger.book_spending(self._study, 0 if sent else -1, usd - expected)
             self._changed.notify_all()
+
+    def _read_total(self) -> None:
+        total = self._ledger.read_spending(self._study)
+        self.calls, self.usd = total.calls, total.usd
 
     def _stop(self, cap: str) -> BudgetStop:
         self.tripped = cap
         return BudgetStop(cap)
-
-    def _booked(self, here: bool) -> bool:
-        return not here or self.caps.calls is not None
-
-    def _fits(self, usd: float, here: bool) -> bool:
-        """Whether a call may begin; false when others on their way may yet leave room. Raises `BudgetStop`."""
-        if self._store is None:
-            if self.caps.calls is not None and self.calls >= self.caps.calls:
-                raise self._stop("calls")
-            if self.caps.usd is None or self.usd + self._reserved + usd <= self.caps.usd:
-                return True
-            if not self._underway:
-                raise self._stop("usd")
-            return False
-        if not self._booked(here):
-            self._unbooked += 1
-            return True
-        if self._store.reserve(self._study, usd, self.caps.calls, self.caps.usd):
-            return True
-        total = self._store.spent(self._study)
-        if self.caps.calls is not None and total.calls >= self.caps.calls:
-            raise self._stop("calls")
-        waits = self._underway or (total.underway and abs(time.time() - total.at) < OTHERS)
-        if self.caps.usd is not None and total.usd + usd > self.caps.usd and not waits:
-            raise self._stop("usd")
-        return False

@@ -1,239 +1,224 @@
-"""One search over everything a program can turn, against labelled questions, by replay."""
+"""Optuna studies on disk: their notes and finished trials, in a journal file or a database."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
-import os
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
 
-import numpy as np
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.exceptions import DuplicatedStudyError, ExperimentalWarning, StorageInternalError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from optimize.compiler.front import Candidate, best, frontier, prices, spread, turning
-from optimize.compiler.journal import Journal, host
-from optimize.compiler.proposals import Proposals, within
-from optimize.compiler.scores import Scores
-from optimize.compiler.scoring import Arm, Scoring
-from optimize.compiler.spending import Spending
-from optimize.compiler.trials import Light, Trial, best_first, distributions, thawed
-from program.errors import BudgetStop
-from program.loop.policy import Setting, find_dimensions
-from program.settings import UtilitySettings
+from optimize.compiler.record import database_error, try_again
+from program.errors import RecordError, StudyError
+from program.project import Project
 
-IMPORTANT_FROM = 20  # complete trials under which nothing can be said of importances
-SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-"""A trial is judged on growing parts of the questions, the most uncertain first."""
-NEAR = 3  # of the finalists, how many at least are the best at the project's own price, wherever they lie
+OBJECTIVES = {"utility": "maximize", "model calls a question": "minimize"}
+SUFFIX = ".journal"
+IDENTITY, FINISHED, CAPS, TRIALS, PLANNED, SWEPT = "identity", "finished", "caps", "trials", "planned", "swept"
+"""Notes of a study: its conditions, the version sealed, caps, settings wanted, what is searched, knobs swept."""
+LOCK_SECONDS = 5
+"""Seconds after which the lock of a process that was killed is taken from it."""
+WAIT, PAUSE = 1800.0, 0.1
+"""Seconds for which a worker waits for a note of the compile, and between two looks."""
+_NUMBER = re.compile(r"-(\d+)$")
+
+T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Live:
-    """What a search has to show while it runs: `done` steps of its stage, `of` so many (0: not known before).
+class Study:
+    """A study on disk: its notes, and its finished trials in order."""
 
-    `best` and `baseline`, the most that the program as it was could come to, are `Scores.worth`.
-    """
-
-    stage: str = ""
-    study: str = ""
-    done: int = 0
-    of: int = 0
-    baseline: float | None = None
-    best: float | None = None
-    calls: int = 0
-    started: float = field(default_factory=time.monotonic)
+    def __init__(self, name: str, storage: BaseStorage) -> None:
+        self.name = name
+        self._storage = storage
+        self.optuna: optuna.Study = _patiently(lambda: optuna.load_study(study_name=name, storage=storage))
 
     @property
-    def seconds_left(self) -> float | None:
-        """Seconds to the end of the stage at the pace so far."""
-        gone = time.monotonic() - self.started
-        return gone / self.done * (self.of - self.done) if self.done and self.of else None
-
-
-Watch = Callable[[Live], None]
-
-
-class Search:
-    """The trials of one study, proposed and judged by this process and by any other that joins.
-
-    What is proposed depends on the trials finished before, the seed and the worker's number alone: a search that
-    was killed goes on as if it had not been. `starts` are judged first: all in full but the first, "as it is", which is
-    judged after them, as any other setting is.
-    """
-
-    def __init__(
-        self,
-        arms: Sequence[Arm],
-        weights: UtilitySettings,
-        seed: int,
-        starts: Sequence[Setting],
-        journal: Journal,
-        worker: int = 0,
-    ) -> None:
-        self._arms = arms
-        self._scoring = Scoring(arms, weights)
-        self._own = weights.call
-        self._name = f"{host()}:{os.getpid()}:{worker}"
-        self._helps = bool(worker)
-        self._journal = journal
-        found = find_dimensions(arms[0].replay.program)
-        self._distributions = distributions(found)
-        self._starts = [within(found, start) for start in starts]
-        self._proposals = Proposals(found, self._starts, self._own, seed, worker)
-        self._order: list[int] = []
-        self._trials: dict[int, Trial] = {}
-        self._front: list[Candidate] = []
-        self._fronted: set[int] = set()
-        optuna.logging.set_verbosity(logging.ERROR)
+    def key(self) -> str:
+        """Name of the study for good: another may have its name once its file is gone."""
+        return f"{self.name}-{self.notes['id']}"
 
     @property
-    def trials(self) -> list[Trial]:
-        """Every trial of the study, in the order they were finished."""
-        return self._thawed(self._journal.trials())
+    def notes(self) -> Mapping[str, Any]:
+        """Notes of the study as a whole."""
+        return _patiently(lambda: self._storage.get_study_user_attrs(self.optuna._study_id))
 
     @property
-    def as_it_is(self) -> Setting:
-        """The first start: the program before any search."""
-        return self._starts[0]
+    def finished(self) -> str:
+        """The version sealed from this study, or empty."""
+        return str(self.notes.get(FINISHED, ""))
 
-    @property
-    def fitted(self) -> Setting:
-        """The second start: with labelled demonstrations, and the thresholds that module-level labels fit."""
-        return self._starts[1]
+    def note(self, key: str, value: Any) -> None:
+        """Note a JSON value of the study as a whole."""
+        _patiently(lambda: self.optuna.set_user_attr(key, value))
 
-    @property
-    def broken(self) -> Mapping[str, str]:
-        """Questions that could not be graded, and why; they count in no trial."""
-        return self._scoring.broken
+    def wait_for(self, key: str, check: Callable[[], None]) -> Any:
+        """Return a note once it is there; `check` is called meanwhile. Raises `StudyError` when it does not come."""
+        end = time.monotonic() + WAIT
+        while (noted := self.notes.get(key)) is None:
+            check()
+            if time.monotonic() > end or self.finished:
+                raise StudyError(
+                    f"The compile that began {self.name} has not said what is searched.",
+                    "Go on with it first: ragc compile PROJECT --resume",
+                )
+            time.sleep(PAUSE)
+        return noted
 
-    def run(self, target: int, watch: Watch, live: Live, spending: Spending) -> str:
-        """Tries settings until the study has `target` trials past its starts; the cap that stopped it, or nothing."""
-        live.of, live.started = target + len(self._starts), time.monotonic()
+    def trials(self) -> list[FrozenTrial]:
+        """Return every finished trial, oldest first."""
+        return _patiently(lambda: self.optuna.get_trials(deepcopy=False))
+
+    def frontier(self) -> set[int]:
+        """Return the numbers of the trials that no other beats in both objectives."""
+        return {trial.number for trial in _patiently(lambda: self.optuna.best_trials)}
+
+    def add(self, trial: FrozenTrial) -> None:
+        """Put a finished trial on disk. Raises `RecordError` when it cannot be written."""
+        _patiently(lambda: self.optuna.add_trial(trial))
+
+    def expect(self, identity: Mapping[str, Any]) -> None:
+        """Raise `StudyError`, with the differences, when the study was made under other conditions."""
+        found = _differences("", self.notes.get(IDENTITY, {}), json.loads(json.dumps(identity)))
+        if found:
+            shown = "; ".join(found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
+            raise StudyError(
+                f"The study {self.name} was made under other conditions: {shown}.",
+                "Restore them to go on with it, or start anew: ragc compile PROJECT",
+            )
+
+
+def create_study(project: Project, identity: Mapping[str, Any], notes: Mapping[str, Any]) -> Study:
+    """Return a new study under the project's next free name; its identity is noted last, which makes it whole."""
+    n = max((_number_of(name) for name in list_studies(project)), default=0)
+    while True:
+        n += 1
+        name = f"{project.name}-{n}"
         try:
-            while len(frozen := self._journal.trials()) < live.of:
-                spending.check()
-                if self._helps and self._journal.finished:
-                    break  # sealed: nobody would read what is tried now
-                trials = self._thawed(frozen)
-                if live.best is None:  # of a study that goes on
-                    live.best = max((trial.worth for trial in trials if not trial.pruned), default=None)
-                start, setting = self._proposals.next(trials, frozen, self._frontier(trials))
-                found = self._judged(setting, trials, start)
-                self._journal.add(found.frozen(self._distributions, self._name))
-                live.done, live.calls = len(frozen) + 1, spending.calls
-                if live.baseline is None:
-                    live.baseline = next((t.worth for t in (*trials, found) if t.start == 0), None)
-                if not found.pruned:
-                    live.best = max(found.worth, live.best if live.best is not None else found.worth)
-                watch(live)
-        except BudgetStop as stop:
-            return stop.tripped
-        finally:
-            spending.keep()
-        return ""
+            storage = _open_storage(project, name, new=True)
+            _patiently(lambda: optuna.create_study(study_name=name, storage=storage, directions=[*OBJECTIVES.values()]))  # noqa: B023
+        except (DuplicatedStudyError, FileExistsError):
+            continue  # another compile took the name this very moment
+        study = Study(name, storage)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            _patiently(lambda: study.optuna.set_metric_names([*OBJECTIVES]))  # noqa: B023
+        for key, value in {"id": uuid4().hex[:8], **notes, IDENTITY: dict(identity)}.items():
+            study.note(key, value)
+        return study
 
-    def abreast(self, spending: Spending) -> AbstractContextManager[None]:
-        """Inside, settings are scored by two processes."""
-        return self._scoring.abreast(spending)
 
-    def added(self) -> int:
-        """How many of the study's trials this worker made."""
-        return sum(t.user_attrs["worker"] == self._name for t in self._journal.trials())
+def open_study(project: Project, name: str = "") -> Study:
+    """Return the study of that name, or the project's last whole one. Raises `StudyError` when there is none."""
+    known = list_studies(project)
+    if name and name not in known:
+        mend = f"Known: {', '.join(known[-5:])}." if known else "Start one: ragc compile PROJECT"
+        raise StudyError(f"{project.name} has no study {name!r}.", mend)
+    for wanted in [name] if name else reversed(known):
+        with contextlib.suppress(KeyError):  # killed before its first line was whole
+            study = Study(wanted, _open_storage(project, wanted))
+            if IDENTITY in study.notes:
+                return study
+    if not known:
+        raise StudyError(f"{project.name} has no study to go on with.", "Start one: ragc compile PROJECT")
+    raise StudyError(f"The study {name or known[-1]} holds nothing.", "Start anew: ragc compile PROJECT")
 
-    def complete(self) -> list[Trial]:
-        """The trials judged on every question, best first, no setting twice."""
-        best: dict[tuple[tuple[str, float], ...], Trial] = {}
-        for trial in sorted((t for t in self.trials if not t.pruned), key=lambda t: (-t.worth, t.number)):
-            best.setdefault(tuple(sorted(trial.setting.items())), trial)
-        return list(best.values())
 
-    def finalists(self, most: int) -> list[Trial]:
-        """Those along the frontier, and the best at the project's own price: `most` in all, best first.
+def list_studies(project: Project) -> list[str]:
+    """Return the names of the project's studies, oldest first."""
+    if url := project.settings.study.storage:
+        found = _patiently(lambda: optuna.get_all_study_names(_open_database(url)))
+    else:
+        found = [path.name.removesuffix(SUFFIX) for path in _folder_of(project).glob(f"*{SUFFIX}")]
+    return sorted((name for name in found if _NUMBER.sub("", name) == project.name != name), key=_number_of)
 
-        No two do the same on the training questions; fewer where a cap is reached on what was not kept of them.
-        """
-        complete = self.complete()
-        trials = {id(trial.setting): trial for trial in complete}
-        front = spread(frontier([trial.candidate for trial in complete], self._own), self._own, most - NEAR)
-        chosen: dict[bytes, Trial] = {}
-        with suppress(BudgetStop):
-            for trial in [*(trials[id(one.setting)] for one in front), *best_first(complete, self._own, self._own)]:
-                if len(chosen) < most:
-                    chosen.setdefault(self.scores(trial.setting).outcome, trial)
-        return sorted(chosen.values(), key=lambda t: (-t.worth, t.number))
 
-    def importances(self) -> dict[str, float]:
-        """Each parameter's share of the spread in utility (PED-ANOVA, Watanabe et al. 2023); empty for few trials."""
-        complete = [t for t in self._journal.trials() if t.state == TrialState.COMPLETE]
-        if len(complete) < IMPORTANT_FROM:
-            return {}
-        study = optuna.create_study(direction="maximize")
-        study.add_trials([Light(trial, self._distributions) for trial in complete])
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        found: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator)
-        return found
+def _number_of(name: str) -> int:
+    found = _NUMBER.search(name)
+    return int(found[1]) if found else 0
 
-    def scores(self, setting: Setting) -> Scores:
-        """Every training question under a setting."""
-        return self._scoring(setting)
 
-    def known(self, setting: Setting) -> Scores:
-        """The training questions of which it is known what they come to under a setting; nothing is performed."""
-        return self._scoring.known(setting)
+def _folder_of(project: Project) -> Path:
+    return project.private / "studies"
 
-    def _thawed(self, frozen: Sequence[FrozenTrial]) -> list[Trial]:
-        """Optuna's finished trials as ours; a trial once finished never changes."""
-        for trial in frozen:
-            if trial.number not in self._trials:
-                self._trials[trial.number] = thawed(trial)
-        return [self._trials[trial.number] for trial in frozen]
 
-    def _judged(self, setting: Setting, trials: Sequence[Trial], start: int | None) -> Trial:
-        """The setting on growing parts of the questions, given up when it can be best at no price of a call any more,
-        from nothing to that of the economy point."""
-        number = len(trials)
-        if start:
-            found = self._scoring(setting)
-            return Trial(number, setting, found.worth, found.calls, len(found.utility), start=start, usd=found.dollars)
-        order = self._by_uncertainty()
-        front = self._frontier(trials)
-        bounds = [(price, best(front, price, self._own).at(price, self._own)) for price in self._bends(front)]
-        scores = Scores.none(len(order))
-        seen = 0
-        for share in SHARES:
-            if seen == len(order):
-                break
-            upto = max(seen + 1, round(share * len(order)))
-            scores = scores.joined(self._scoring(setting, order[seen:upto]))
-            seen = upto
-            if seen < len(order) and all(self._scoring.most(scores, price) <= had for price, had in bounds):
-                worth = self._scoring.most(scores, self._own)
-                return Trial(number, setting, worth, scores.calls, seen, True, start, scores.dollars)
-        return Trial(number, setting, scores.worth, scores.calls, seen, False, start, scores.dollars)
+def _open_storage(project: Project, name: str, new: bool = False) -> BaseStorage:
+    optuna.logging.set_verbosity(logging.ERROR)
+    if url := project.settings.study.storage:
+        return _open_database(url)
+    path = _folder_of(project) / f"{name}{SUFFIX}"
+    lock = JournalFileOpenLock(str(path), grace_period=LOCK_SECONDS)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if new:
+            path.touch(exist_ok=False)
+        else:
+            _cut_last_line(path, lock)
+        return JournalStorage(JournalFileBackend(str(path), lock))
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise _storage_error(error) from error
 
-    def _frontier(self, trials: Sequence[Trial]) -> Sequence[Candidate]:
-        """The frontier of the trials judged in full: what is beaten once never comes back."""
-        new = [trial for trial in trials if trial.number not in self._fronted]
-        if added := [trial.candidate for trial in new if not trial.pruned]:
-            self._front = frontier([*self._front, *added], self._own, money=False)
-        self._fronted.update(trial.number for trial in new)
-        return self._front
 
-    def _bends(self, front: Sequence[Candidate]) -> list[float]:
-        """Prices between which neither the best of a front nor what a setting can come to bends: a bound that holds at
-        all of these holds at every price between."""
-        dearest = prices(front, self._own)["economy"]
-        inside = [price for price in (*turning(front, self._own), *self._scoring.bends) if 0 < price < dearest]
-        return [0.0, *inside, dearest]
+def _cut_last_line(path: Path, lock: JournalFileOpenLock) -> None:
+    """Take away a last line that a full disk or a killed process left unfinished."""
+    lock.acquire()
+    try:
+        content = path.read_bytes()
+        if not content.endswith(b"\n"):
+            with path.open("r+b") as file:
+                file.truncate(content.rfind(b"\n") + 1)
+    finally:
+        lock.release()
 
-    def _by_uncertainty(self) -> list[int]:
-        """The questions, those on which the starts that were judged in full disagree or lose most in front."""
-        if not self._order:
-            table = np.array([self._scoring(s).utility for s in self._starts[1:]])
-            lost = self._scoring.ceiling(self._own) - table.max(axis=0)
-            doubt = np.nan_to_num(table.std(axis=0) + lost)
-            self._order = np.argsort(-doubt, kind="stable").tolist()
-        return self._order
+
+def _open_database(url: str) -> RDBStorage:
+    try:
+        return _patiently(lambda: RDBStorage(url, engine_kwargs={"pool_pre_ping": True}))
+    except (ImportError, ValueError, ArgumentError) as error:
+        raise database_error(error) from error
+
+
+def _patiently(action: Callable[[], T]) -> T:
+    """Return the action's result, tried again while the database is away. Raises `RecordError` in the end."""
+    try:
+        return try_again(action, lambda error: isinstance(error, StorageInternalError | DBAPIError))
+    except (StorageInternalError, DBAPIError, OSError) as error:
+        raise _storage_error(error) from error
+
+
+def _storage_error(error: Exception) -> RecordError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return RecordError(
+        f"The trials cannot be kept: {reason}.",
+        "Free space or mend access to them, then go on with: ragc compile PROJECT --resume",
+    )
+
+
+def _differences(name: str, there: Any, here: Any) -> list[str]:
+    """Return what differs between two JSON values, each by its dotted name."""
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        return [
+            found
+            for key in sorted({*there, *here})
+            for found in _differences(f"{name}.{key}".lstrip("."), there.get(key), here.get(key))
+        ]
+    if there == here:
+        return []
+    if there is None or here is None:
+        return [f"{name} is only {'here' if there is None else 'there'}"]
+    was, now = (text if len(text := str(value)) <= 40 else f"{text[:24]}..." for value in (there, here))
+    return [f"{name} was {was}, is {now}"]

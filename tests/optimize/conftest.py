@@ -8,11 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from optimize.compiler.abreast import backwards, in_two, nothing_ahead
-from optimize.compiler.journal import create
-from optimize.compiler.preparation import open_project, prepare
+from optimize.compiler.compile import demonstrate
+from optimize.compiler.plan import begin_study, open_compile, plan_search
+from optimize.compiler.record import Record
+from optimize.compiler.search import Live, Session
 from optimize.compiler.spending import Caps, Spending
-from optimize.compiler.starts import starts
 from program import load
 from program.models.language.gateway import shared_gateway
 from program.project import Project
@@ -132,16 +132,11 @@ def rag(compiled):
     return load("shop@v2", artifacts=compiled / "artifacts")
 
 
-def opened(project):
-    return open_project(project, 0, "", Spending(), lambda stage: None, lambda done, of: None)
-
-
-def prepared(folder, two=False, worker=False, advance=lambda done, of: None, journal=None, caps=Caps()):
-    """A project ready to be searched: alone, in two processes, or as a worker goes about it."""
+def planned(folder):
+    """A project whose search is planned: the session, the project opened, its study, plan and demonstrations."""
     project = Project.open(folder)
-    ready = opened(project)
-    ready.spending.caps = caps
-    ahead = backwards if worker else in_two(ready.first, ready.record, ready.spending) if two else nothing_ahead
-    journal = journal or create(project, ready.identity(), {"id": f"{two} {worker}", "trials": 1})
-    prepare(ready, journal, starts, lambda stage: None, advance, worker, ahead)
-    return ready
+    session = Session(Record(project.private / "record.sqlite"), Spending(), Live(), lambda live: None)
+    opened = open_compile(session, project, 0, "", None)
+    study = begin_study(session, opened, None, 1, Caps())
+    demonstrations = demonstrate(session, opened)
+    return session, opened, study, plan_search(session, opened, study, demonstrations, Caps()), demonstrations

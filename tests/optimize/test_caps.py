@@ -6,16 +6,15 @@ from types import SimpleNamespace
 import pytest
 
 from optimize.compiler import spending
-from optimize.compiler.calls import ABREAST
-from optimize.compiler.compile import compile_project, work
-from optimize.compiler.journal import last
-from optimize.compiler.preparation import Preparation
+from optimize.compiler.compile import compile_project, join_study
+from optimize.compiler.replay import PARALLEL_CALLS
 from optimize.compiler.spending import SEARCH_SHARE
-from program.errors import BudgetError, StudyError
+from optimize.compiler.study import open_study
+from program.errors import BudgetError
 from program.models.language.gateway import shared_gateway
 from program.project import Project
 
-CALLS, SECONDS = 90, 600.0
+CALLS, SECONDS = 60, 600.0
 
 
 def compile_(folder, **options):
@@ -26,7 +25,7 @@ def interrupted(folder, **options):
     """A compile that is stopped in its search."""
 
     def stop(live):
-        if live.stage == "searching" and live.done:
+        if live.stage == "trying the first settings" and live.done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -81,7 +80,7 @@ def test_what_an_outage_left_unknown_of_the_settings_tried_keeps_none_from_being
         if live.stage == "testing":
             raise KeyboardInterrupt
 
-    model.fails = lambda n: stage[0] == "searching" and n % 3 == 0
+    model.fails = lambda n: stage[0] in {"trying the first settings", "searching"} and n % 3 == 0
     with pytest.raises(KeyboardInterrupt):
         compile_(paid_shop, max_calls=CALLS, trials=30, watch=stop)
     shared_gateway.cache_clear()
@@ -94,15 +93,15 @@ def test_what_an_outage_left_unknown_of_the_settings_tried_keeps_none_from_being
 def test_the_number_of_settings_that_a_resumed_compile_is_given_is_its_workers_too(paid_shop):
     interrupted(paid_shop)
     interrupted(paid_shop, resume=True, trials=9)
-    assert last(Project.open(paid_shop)).attributes["trials"] == 9
+    assert open_study(Project.open(paid_shop)).notes["trials"] == 9
 
 
 def test_a_worker_spends_what_the_search_has_left_and_no_more(paid_shop, model):
     interrupted(paid_shop, max_calls=CALLS)
-    work(Project.open(paid_shop), "")
+    join_study(Project.open(paid_shop), "")
     assert len(model.calls) <= SEARCH_SHARE * CALLS
     paid = len(model.calls)
-    work(Project.open(paid_shop), "")
+    join_study(Project.open(paid_shop), "")
     assert len(model.calls) == paid
     compile_(paid_shop, resume=True)
     assert len(model.calls) <= CALLS
@@ -113,13 +112,13 @@ def test_the_time_of_all_resumptions_counts_and_no_call_begins_after_it(paid_sho
         monotonic=lambda: time.monotonic() + 10 * len(model.calls), time=time.time, sleep=time.sleep
     )
     monkeypatch.setattr(spending, "time", clock)  # on which a call takes ten seconds
-    interrupted(paid_shop, max_seconds=900)
+    interrupted(paid_shop, max_seconds=500)
     paid = len(model.calls)
     model.calls.clear()
     done = compile_(paid_shop, resume=True)
     assert done.stopped_by == "seconds"
     assert 10 * paid < done.seconds
-    assert 10 * (paid + len(model.calls)) <= 900 + 10 * ABREAST  # those on their way when the time was up
+    assert 10 * (paid + len(model.calls)) <= 500 + 10 * PARALLEL_CALLS  # those on their way when the time was up
 
 
 def test_a_cap_that_is_reached_in_the_test_is_told(paid_shop, monkeypatch):
@@ -134,21 +133,6 @@ def test_a_cap_that_is_reached_in_the_test_is_told(paid_shop, monkeypatch):
     assert not done.evaluation.grades
 
 
-def test_nothing_is_sealed_where_no_setting_could_be_tried(paid_shop, model):
-    known = []
-
-    def stop(live):
-        if live.stage == "searching":
-            known.append(len(model.calls))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        compile_(paid_shop, watch=stop)
-    with pytest.raises(BudgetError, match="before the first setting"):
-        compile_(paid_shop, resume=True, max_calls=known[0] + 1)
-    assert not (paid_shop / "artifacts/shop/versions").exists()
-
-
 def test_nothing_is_paid_for_where_no_version_could_be_sealed(paid_shop, model):
     (paid_shop / "artifacts").write_text("a file in the place of the folder")
     with pytest.raises(OSError, match="artifacts"):
@@ -157,19 +141,11 @@ def test_nothing_is_paid_for_where_no_version_could_be_sealed(paid_shop, model):
 
 
 def test_time_that_is_up_while_the_knowledge_is_indexed_is_told(paid_shop, model, monkeypatch):
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000, time=time.time, sleep=time.sleep)
-    monkeypatch.setattr(spending, "time", clock)
+    gone = later(monkeypatch)
+
+    def pass_(live):
+        gone[0] = 1000.0
+
     with pytest.raises(BudgetError, match="cap on seconds"):
-        compile_(paid_shop, max_seconds=900)
+        compile_(paid_shop, max_seconds=900, watch=pass_)
     assert not model.calls
-
-
-def test_a_compile_that_is_stopped_before_it_spends_with_its_study_leaves_none_to_go_on_with(paid_shop, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Preparation, "begin", stop)
-        compile_(paid_shop, max_calls=CALLS)
-    with pytest.raises(StudyError, match="holds nothing"):
-        compile_(paid_shop, resume=True)

@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 from optimize.cli import compile as compile_
 from optimize.cli.main import app
 from optimize.compiler.compile import compile_project
-from optimize.compiler.study import Live
+from optimize.compiler.search import Live
 from program.project import Project
 
 STAGES = ["indexing the knowledge", "checking the labels", "searching"]
 
 
 def compiled(folder: Path, stderr: int) -> None:
-    command = [sys.executable, "-m", "optimize.cli.main", "compile", str(folder), "--trials", "4", "--processes", "1"]
+    command = [sys.executable, "-m", "optimize.cli.main", "compile", str(folder), "--trials", "4"]
     done = subprocess.run(
         command,
         stdout=subprocess.DEVNULL,
@@ -117,14 +117,13 @@ def test_the_choice_tells_how_many_settings_it_has_scored(own_shop):
             assert live.seconds_left is None  # nobody knows how many there will be
             counts.append(live.done)
 
-    compile_project(Project.open(own_shop), trials=4, processes=1, watch=watch)
+    compile_project(Project.open(own_shop), trials=4, watch=watch)
     assert counts[0] == 0 and counts == sorted(counts)
     assert counts[-1] > 1
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("stage", ["making demonstrations", "choosing candidates", "fitting thresholds"])
-def test_what_is_prepared_tells_how_far_it_is_and_never_goes_back(own_shop, stage, processes):
+@pytest.mark.parametrize("stage", ["making demonstrations", "choosing candidates", "sweeping one knob at a time"])
+def test_what_is_prepared_tells_how_far_it_is_and_never_goes_back(own_shop, stage):
     counts = []
 
     def watch(live):
@@ -134,7 +133,7 @@ def test_what_is_prepared_tells_how_far_it_is_and_never_goes_back(own_shop, stag
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compile_project(Project.open(own_shop), trials=4, processes=processes, watch=watch)
+        compile_project(Project.open(own_shop), trials=4, watch=watch)
     (_, *shown) = counts
     assert shown == sorted(set(shown)) and len(shown) > 1
     ((of,), most) = {of for _, of in shown}, shown[-1][0]
@@ -155,7 +154,6 @@ HUGE = "9" * 20
         ("--max-usd", "inf"),
         ("--max-usd", "nan"),
         ("--max-seconds", "inf"),
-        ("--processes", "3"),
     ],
 )
 def test_a_number_beyond_all_use_is_refused_and_nothing_begun(own_shop, option, value):

@@ -1,45 +1,63 @@
-"""The record: entries by content, in a file that several processes share and that outlives them."""
+"""The record: replies by content, in a file or a database, and the caps on what a study may spend."""
 
+import os
+import random
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
 
-from optimize.compiler.record import Entry, Record
-from program.errors import RecordError
+from optimize.compiler.record import TABLE_PREFIX, Entry, Record, Store
+from optimize.compiler.spending import Caps, Spending, Spent
+from program.errors import BudgetStop, RecordError, SettingsError
 
-KEY = b"0123456789abcdef"
-
-
-def in_another_process(script, *arguments):
-    return subprocess.run([sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True)
-
-
-def test_entries_are_read_by_another_process(tmp_path):
-    Record(tmp_path / "record.sqlite").write({KEY: Entry({"yes": 0.25}, 1.5, 10, 2, 0.001)})
-    script = (
-        "import sys; from pathlib import Path; from optimize.record import Record\n"
-        f"print(Record(Path(sys.argv[1])).read([{KEY!r}]))"
-    )
-    done = in_another_process(script, tmp_path / "record.sqlite")
-    assert "value={'yes': 0.25}, seconds=1.5, tokens_in=10, tokens_out=2, usd=0.001" in done.stdout
+KEY, OTHER = b"0123456789abcdef", b"\x00\xff" * 8
+SERVER = os.environ.get("RAGC_TEST_DATABASE", "")  # the URL of a database server, to try one
+PLACES = ["file", "database", *(["server"] if SERVER else [])]
 
 
-def test_without_a_path_nothing_is_written():
+@pytest.fixture(params=PLACES)
+def place(request, tmp_path):
+    if request.param == "file":
+        return tmp_path / "record.sqlite"
+    if request.param == "database":
+        return f"sqlite:///{tmp_path}/studies.db"
+    with sa.create_engine(SERVER).begin() as server:
+        for name in ("evidence", "spending"):
+            server.execute(sa.text(f"DROP TABLE IF EXISTS {TABLE_PREFIX}{name}"))
+    return SERVER
+
+
+def test_what_one_process_writes_another_reads_to_the_bit(place):
+    kept = {KEY: Entry({"yes": 0.1 + 0.2}, 1.5, 10, 2, 0.001), OTHER: Entry([None, "ö", 3])}
+    Record(place).write(kept)
+    assert Record(place).read([OTHER, KEY, b"?" * 16]) == kept
+
+
+def test_what_is_held_already_stays(place):
+    record = Record(place)
+    record.write({KEY: Entry("first")})
+    record.write({KEY: Entry("second"), OTHER: Entry("new")})
+    assert {key: entry.value for key, entry in record.read([KEY, OTHER]).items()} == {KEY: "first", OTHER: "new"}
+
+
+def test_many_keys_are_read_at_once(place):
+    record = Record(place)
+    entries = {b"%016d" % n: Entry(n) for n in range(1203)}
+    record.write(entries)
+    assert record.read(entries) == entries
+
+
+def test_without_a_place_nothing_is_written():
     record = Record()
     record.write({KEY: Entry(1)})
     assert record.read([KEY]) == {}
-
-
-def test_a_call_begun_by_a_process_that_died_is_taken_over_at_once(tmp_path):
-    script = (
-        "import sys; from pathlib import Path; from optimize.record import Record\n"
-        f"assert Record(Path(sys.argv[1])).begin({KEY!r}) is None"
-    )
-    assert in_another_process(script, tmp_path / "record.sqlite").returncode == 0
-    assert Record(tmp_path / "record.sqlite").begin(KEY) is None
 
 
 def test_a_file_that_is_locked_for_a_while_is_waited_for(tmp_path):
@@ -60,7 +78,7 @@ def test_a_full_disk_is_told_and_what_was_kept_before_is_there(tmp_path):
     record.write({KEY: Entry("before")})
     record.close()
     script = (
-        "import resource, sys; from pathlib import Path; from optimize.record import Entry, Record\n"
+        "import resource, sys; from pathlib import Path; from optimize.compiler.record import Entry, Record\n"
         "from program.errors import RecordError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n"
         "record = Record(Path(sys.argv[1]))\n"
@@ -68,12 +86,14 @@ def test_a_full_disk_is_told_and_what_was_kept_before_is_there(tmp_path):
         "    for n in range(100): record.write({b'%016d' % n: Entry('x' * 5000)})\n"
         "except RecordError as error: print(error)"
     )
-    done = in_another_process(script, tmp_path / "record.sqlite")
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "record.sqlite")], capture_output=True, text=True, check=False
+    )
     assert "cannot be used" in done.stdout and "--resume" in done.stdout
     after = Record(tmp_path / "record.sqlite")
     assert after.read([KEY])[KEY].value == "before"
-    after.write({b"1" * 16: Entry("after")})
-    assert after.read([b"1" * 16])
+    after.write({OTHER: Entry("after")})
+    assert after.read([OTHER])
 
 
 def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):
@@ -81,3 +101,66 @@ def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):
     with pytest.raises(RecordError, match="cannot be used") as told:
         Record(tmp_path / "record.sqlite")
     assert told.value.mend.startswith("Delete it")
+
+
+def test_a_url_without_its_driver_is_told():
+    with pytest.raises(SettingsError, match="study"):
+        Store("nonsense://x")
+
+
+def test_what_a_study_has_spent_is_one_sum_whoever_spent_it(place):
+    ours, theirs = Store(place), Store(place)
+    assert ours.read_spending("s") == Spent()
+    ours.book_spending("s")
+    assert ours.reserve_call("s", 0.5, Caps()) and theirs.reserve_call("s", 0.25, Caps())
+    ours.book_spending("s", usd=-0.25)
+    theirs.book_spending("s", calls=3, seconds=2.0)
+    assert theirs.read_spending("s") == Spent(5, 0.5, 2.0)
+    assert ours.read_spending("another") == Spent()
+
+
+@pytest.mark.parametrize(("calls", "usd", "fit"), [(7, None, 7), (None, 1.0, 10), (30, 0.55, 5), (0, None, 0)])
+def test_of_many_that_reserve_at_once_no_more_pass_than_the_cap_allows(place, calls, usd, fit):
+    several = [Store(place) for _ in range(3)]
+    several[0].book_spending("s")
+    with ThreadPoolExecutor(6) as threads:
+        passed = list(threads.map(lambda n: several[n % 3].reserve_call("s", 0.1, Caps(calls, usd)), range(24)))
+    assert sum(passed) == several[0].read_spending("s").calls == pytest.approx(fit, abs=usd == 1.0)
+
+
+@given(st.integers(1, 30), st.floats(0.01, 1.0), st.integers(0, 9))
+def test_no_cap_is_passed_when_many_spend_at_once(calls, usd, seed):
+    spending = Spending(Caps(calls, usd, None))
+    stopped = []
+
+    def spend(number):
+        drawn = random.Random(seed * 100 + number)
+        try:
+            for _ in range(20):
+                most = drawn.uniform(0, 0.1)
+                spending.before_call(most)
+                spending.after_call(most, drawn.uniform(0, most))
+        except BudgetStop as stop:
+            stopped.append(stop.tripped)
+
+    threads = [threading.Thread(target=spend, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert spending.calls <= calls
+    assert spending.usd <= usd + 1e-9
+    assert set(stopped) <= {"calls", "usd"} and (stopped or spending.calls == 80)
+
+
+def test_the_time_is_up_before_a_call_not_after():
+    with pytest.raises(BudgetStop, match="seconds"):
+        Spending(Caps(seconds=0.0)).before_call()
+
+
+def test_a_call_on_its_way_may_leave_room_for_the_next():
+    spending = Spending(Caps(usd=1.0))
+    spending.before_call(0.9)
+    threading.Timer(0.1, spending.after_call, (0.9, 0.1)).start()
+    spending.before_call(0.9)
+    assert spending.calls == 2

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimize.compiler.replay import Record, Replay
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
 from program.loop.policy import apply_setting, find_dimensions, read_setting
 from program.loop.state import Ask, read_look_ups
 

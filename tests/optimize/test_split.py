@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from optimize.cli.main import app
 from optimize.compiler.compile import compile_project
-from optimize.compiler.lineage import forebears
+from optimize.compiler.publish import read_ancestors
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import (
     LEARNT_FROM,
@@ -174,7 +174,7 @@ def test_what_a_version_learnt_from_is_in_no_test_of_it_or_its_children(own_shop
     root = own_shop / "artifacts"
     first = compile_project(undivided(own_shop), trials=2)
     again = compile_project(undivided(own_shop, *NEW), trials=2, seed=5, origin=first.reference)
-    child, parent = forebears(again.reference, root)[:2]
+    child, parent = read_ancestors(again.reference, root)[:2]
     assert child.parent.partition("@")[2].startswith(parent.version)
     assert digests(parent, *LEARNT_FROM)
     assert not digests(child, "test") & digests(parent, *LEARNT_FROM)

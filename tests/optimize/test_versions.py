@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from optimize.cli.main import app
-from optimize.compiler.lineage import lineage
+from optimize.compiler.publish import build_lineage
 from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version
 from optimize.registry.diff import diff_versions, word_edits
@@ -109,7 +109,7 @@ def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
     publish(two, parent="helpdesk@v2")
     publish(two, parent="helpdesk@v99")
     promote_version("helpdesk@v4", "production", reason="it is better", root=two)
-    first, orphan = lineage("helpdesk", two)
+    first, orphan = build_lineage("helpdesk", two)
     assert [c.listed.version[:2] for c in first.children] == ["v2", "v3"]
     assert [c.listed.aliases for c in first.children[0].children] == [("production",)]
     assert (orphan.listed.version[:2], orphan.lost) == ("v5", "helpdesk@v99")

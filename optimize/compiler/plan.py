@@ -1,0 +1,249 @@
+"""A compile's project opened, and its search planned: candidates, questions and the settings to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import chain, zip_longest
+from typing import Any
+
+from optimize.compiler.candidates import Candidates, find_candidates
+from optimize.compiler.demonstrations import Demonstration
+from optimize.compiler.instructions import Proposer
+from optimize.compiler.publish import read_ancestors
+from optimize.compiler.record import Entry, compiler_digest, fingerprint, key_of
+from optimize.compiler.replay import Arm
+from optimize.compiler.scoring import group_topics, split_topics
+from optimize.compiler.search import Session
+from optimize.compiler.spending import (
+    CANDIDATES_SHARE,
+    CHOICE_SHARE,
+    FIRST_SHARE,
+    Caps,
+)
+from optimize.compiler.study import CAPS, PLANNED, TRIALS, Study, create_study
+from optimize.compiler.thresholds import observe_routing
+from optimize.labelled.check import find_empty_split, require_sound_labels
+from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
+from optimize.labelled.split import find_previous_splits as places
+from optimize.labelled.split import sample_stratified, split_questions
+from optimize.registry.versions import hold_lock
+from program.errors import BudgetStop, DataError, StudyError
+from program.knowledge.index.build import index_project
+from program.loop.decisions import clients_of
+from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
+from program.loop.rag import AgenticRAG
+from program.project import Project
+from program.serve.artifact import ROLES, require_keys
+from program.serve.opening import load, open_program
+
+SEARCHED = 120
+"""Questions of train on which settings are tried at most; a compile's time grows with them."""
+LEAST_TOPICS = 2
+"""Topics kept under any cap: with fewer no fold can be left out."""
+DEFAULT_TRIALS = 60
+"""Settings that a search proposes by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A project with its labels checked and divided."""
+
+    project: Project
+    parts: Mapping[str, Sequence[LabelledQuestion]]
+    seed: int
+    origin: str
+    """The version compiled from, or empty."""
+    first: AgenticRAG
+    """The program before any compile."""
+    parent: AgenticRAG
+    """The version compiled from, or `first`."""
+    base: AgenticRAG
+    """`first` with all that `parent` learned."""
+    doubts: Sequence[str] = ()
+    """Shortcuts in the labels."""
+
+    def identify(self) -> dict[str, Any]:
+        """Return all that a study's trials depend on."""
+        library, settings = self.first.runtime.library, self.project.settings
+        return {
+            "program": compiler_digest(),
+            "preset": settings.loop.preset,
+            "start": read_setting(self.base),
+            "predictors": {
+                name: [fingerprint(self.base, predictor, model) for model in clients_of(self.base, predictor, {})]
+                for name, predictor in self.base.named_predictors()
+            },
+            "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
+            "questions": {name: digest_questions(part) for name, part in self.parts.items()},
+            "knowledge": {name: library.content_digest(name) for name in self.first.sources},
+            "models": {**settings.models.model_dump(), "embedder": self.first.runtime.models.embedder.digest},
+            "prices": {name: [m.usd_in, m.usd_out] for name, m in settings.provider.model.items()},
+            "utility": settings.utility.model_dump(),
+            "rounds": settings.budget.max_rounds,
+            "seed": self.seed,
+            "from": self.origin,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a study searches: candidates, the questions settings are tried on, and the settings to begin with."""
+
+    candidates: Candidates
+    arms: Sequence[Arm]
+    firsts: Sequence[Setting]
+
+
+def open_compile(
+    session: Session, project: Project, seed: int, origin: str, study: Study | None, leads: bool = True
+) -> Opened:
+    """Return the project, indexed, its labels checked and divided.
+
+    No question that the version `origin` or its ancestors learnt from comes into the test. The process that `leads`
+    checks the labels and books the study's seconds. Raises `ModelError` when a key is missing for a model that the
+    project names, `DataError` for labels that contradict the knowledge or leave nothing to learn from.
+    """
+    for role in (*ROLES, "propose"):  # a stand-in would answer, and what is compiled would be for that
+        require_keys(project, role, project.name)
+    if study is not None and session.record.store is not None:
+        session.spending.join_study(session.record.store, study.key, leads)
+    session.begin_stage("indexing the knowledge")
+    index_project(project, session.advance)
+    session.begin_stage("checking the labels")
+    questions = read_labelled(project.labelled, project.folder)
+    first = open_program(project)
+    before = places(read_ancestors(origin, project.artifacts)) if origin else None
+    parts = split_questions(questions, before=before)
+    doubts: list[str] = []
+    if leads:
+        report = require_sound_labels(project, questions, parts)
+        doubts = [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
+    if lacks := find_empty_split(parts):
+        what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
+        raise DataError(what, mend)
+    parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
+    return Opened(project, parts, seed, origin, first, parent, inherit(first, parent), doubts)
+
+
+def begin_study(session: Session, opened: Opened, begun: Study | None, trials: int | None, caps: Caps) -> Study:
+    """Return the study to go on with, or a new one, its caps and the number of trials noted."""
+    identity = opened.identify()
+    if begun is not None:
+        begun.expect(identity)
+        begun.note(TRIALS, trials or begun.notes[TRIALS])
+        begun.note(CAPS, asdict(caps))
+        session.live.study = begun.name
+        return begun
+    with hold_lock(opened.project.artifacts, opened.project.name):
+        pass  # nothing is paid for where no version could be sealed
+    study = create_study(opened.project, identity, {TRIALS: trials or DEFAULT_TRIALS, CAPS: asdict(caps)})
+    session.live.study = study.name
+    if session.record.store is not None:
+        session.spending.join_study(session.record.store, study.key, leads=True)
+    return study
+
+
+def plan_search(
+    session: Session, opened: Opened, study: Study, demonstrations: Sequence[Demonstration], caps: Caps
+) -> Plan:
+    """Return what the study searches: as it was noted, else found now and noted.
+
+    The first settings are the program as it is, with the labelled demonstrations, with the router's thresholds fitted
+    to its labels, and the published designs of `PRESETS` on top of that.
+    """
+    if study.notes.get(PLANNED):
+        return read_plan(session, opened, study)
+    session.begin_stage("choosing candidates")
+    arms = make_arms(session, opened, None)
+    session.spending.caps = caps.reduce_to(CANDIDATES_SHARE)
+    model = opened.base.runtime.models.propose
+    candidates = find_candidates(
+        first=opened.first,
+        base=opened.base,
+        demonstrations=demonstrations,
+        arms=arms,
+        proposer=Proposer(model, session.record, session.spending, opened.seed) if model is not None else None,
+        progress=session.advance,
+    )
+    session.spending.caps = caps.reduce_to(CHOICE_SHARE)
+    session.begin_stage("fitting thresholds")
+    as_it_is = read_setting(arms[0].replay.program)
+    begun = {**as_it_is, **candidates.begun}
+    fitted = {**begun, **observe_routing(arms, begun).fit(begun)}
+    unset = {f"policy.{name}": knob.default for name, knob in opened.base.policy.named_parameters()}
+    designs = [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]
+    firsts = [as_it_is, begun, fitted, *designs]
+    if caps != Caps():
+        session.spending.caps = caps.reduce_to(FIRST_SHARE)
+        arms = limit_to_reach(arms, firsts)
+    asked = [question.id for arm in arms for question in arm.questions]
+    digest = key_of(["plan", study.key])
+    session.record.write({digest: Entry({"candidates": candidates.dump(), "questions": asked, "firsts": firsts})})
+    session.record.kept[digest] = Entry(None)
+    study.note(PLANNED, digest.hex())
+    return Plan(candidates, arms, firsts)
+
+
+def inherit(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
+    """Return the first program with its parent's instructions, demonstrations, thresholds and knobs."""
+    base = copy_program(first)
+    apply_setting(base, read_setting(parent))
+    for name, learned in parent.named_predictors():
+        predictor = base.predictor(name)
+        predictor.signature = predictor.signature.with_instructions(learned.signature.instructions)
+        predictor.demos = list(learned.demos)
+    return base
+
+
+def copy_program(program: AgenticRAG) -> AgenticRAG:
+    """Return a program of its own over the same library and models."""
+    return program.deepcopy()  # type: ignore[no-any-return]
+
+
+def limit_to_reach(arms: Sequence[Arm], firsts: Sequence[Setting]) -> list[Arm]:
+    """Return the arms with the topics on which a cap lets all first settings but "as it is" be run, two at least.
+
+    Better every setting on some of the questions than a few on all: their scores are compared.
+    """
+    topics = [[(arm, [arm.questions[n] for n in places]) for places in group_topics(arm.questions)] for arm in arms]
+    turns = [topic for topic in chain.from_iterable(zip_longest(*topics)) if topic is not None]
+    reached = 0
+    with suppress(BudgetStop):
+        for arm, questions in turns:
+            for setting in firsts[1:]:
+                apply_setting(arm.replay.program, setting)
+                arm.replay.answer_all([question.question for question in questions])
+            reached += 1
+    kept = {q.id for _, questions in turns[: max(reached, LEAST_TOPICS)] for q in questions}
+    limited = [Arm(arm.replay, [question for question in arm.questions if question.id in kept]) for arm in arms]
+    return [arm for arm in limited if arm.questions]
+
+
+def make_arms(session: Session, opened: Opened, asked: Collection[str] | None) -> list[Arm]:
+    """Return train in folds by topic, each with a program of its own; of the questions those `asked`."""
+    questions = sample_stratified(opened.parts["train"], SEARCHED)
+    if asked is not None:
+        questions = [question for question in questions if question.id in asked]
+    folds = split_topics([question.cluster for question in questions])
+    return [Arm(session.replay(copy_program(opened.base)), [questions[n] for n in fold]) for fold in folds]
+
+
+def read_plan(session: Session, opened: Opened, study: Study) -> Plan:
+    """Return the plan that was noted. Raises `StudyError` when the record does not hold it any more."""
+    digest = bytes.fromhex(study.notes[PLANNED])
+    noted = session.record.read([digest]).get(digest)
+    if noted is None:
+        raise StudyError(
+            f"What {study.name} searches is not in the record.",
+            "Restore the record that was there when it began, or start anew: ragc compile PROJECT",
+        )
+    candidates, asked = Candidates.load(noted.value["candidates"]), set(noted.value["questions"])
+    arms = [
+        Arm(arm.replay, kept)
+        for arm in make_arms(session, opened, None)
+        if (kept := [question for question in arm.questions if question.id in asked])
+    ]
+    candidates.equip_arms(arms)
+    return Plan(candidates, arms, noted.value["firsts"])

@@ -1,0 +1,317 @@
+"""One multi-objective Optuna study over every knob of a program: utility against model calls.
+
+A trial is written once it is finished, in one piece, so that a process killed at any moment leaves no half of one. The
+next setting depends on the finished trials, the seed and the worker alone: a search that was killed goes on as if it
+had not been.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.trial import FrozenTrial, TrialState
+
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
+from optimize.compiler.scoring import Scores, Scoring
+from optimize.compiler.spending import KEPT_EVERY, Spending
+from optimize.compiler.study import OBJECTIVES, Study
+from program.loop.policy import Dimension, Setting
+from program.loop.policy import find_dimensions as find_space
+from program.loop.rag import AgenticRAG
+
+SHARES = (0.15, 0.4, 1.0)
+"""Parts of the questions after which a trial may be given up."""
+PRUNED_BELOW = 0.1
+"""p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up."""
+GRAIN = 20
+"""Parts of a range: proposals are rounded, as settings a hair apart would open branches of their own."""
+IMPORTANT_FROM = 20
+"""Complete trials under which nothing is said of importances."""
+FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"
+"""What brought a setting about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A setting with its mean utility (routing credit included), model calls and US dollars a question."""
+
+    number: int
+    setting: Setting
+    worth: float
+    calls: float
+    usd: float
+    origin: str
+    """FIRST, SWEEP or STUDY."""
+    first: int | None = None
+    """Place among the settings the search begins with."""
+    pruned: bool = False
+    """True when it was given up on a part of the questions, of which its figures are then."""
+
+    @classmethod
+    def of(cls, frozen: FrozenTrial) -> Trial:
+        """Return Optuna's trial as ours."""
+        notes = frozen.user_attrs
+        pruned = frozen.state == TrialState.PRUNED
+        worth, calls, usd = notes["figures"]
+        setting = plain_params(frozen.params)
+        return cls(frozen.number, setting, worth, calls, usd, notes["origin"], notes.get("first"), pruned)
+
+
+@dataclass(slots=True)
+class Live:
+    """Progress of a compile, for whoever watches it."""
+
+    stage: str = ""
+    """Name of the stage."""
+    study: str = ""
+    """Name of the study, once there is one."""
+    done: int = 0
+    """Steps of the stage that are done."""
+    of: int = 0
+    """Steps of the stage in all; 0 where that is not known."""
+    baseline: float | None = None
+    """Utility, with routing credit, of the program as it was."""
+    best: float | None = None
+    """The highest so far."""
+    calls: int = 0
+    """Model calls so far."""
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds to the end of the stage at the pace so far."""
+        gone = time.monotonic() - self.started
+        return gone / self.done * (self.of - self.done) if self.done and self.of else None
+
+
+Watch = Callable[[Live], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What every stage of a compile works with: the record, what is spent, and whom to tell of progress."""
+
+    record: Record
+    spending: Spending
+    live: Live
+    watch: Watch
+
+    def begin_stage(self, name: str) -> None:
+        """Begin a stage."""
+        self.live.stage, self.live.done, self.live.of, self.live.started = name, 0, 0, time.monotonic()
+        self.spending.book()
+        self.tell()
+
+    def advance(self, done: int, of: int) -> None:
+        """Say how far a stage is. Raises `BudgetStop` when the time is up."""
+        self.live.done, self.live.of = done, of
+        self.tell()
+        self.spending.check()
+
+    def tell(self) -> None:
+        """Tell the watcher."""
+        self.spending.book(every=KEPT_EVERY)
+        self.live.calls = self.spending.calls
+        self.watch(self.live)
+
+    def replay(self, program: AgenticRAG) -> Replay:
+        """Return the program's runs, but for confidence, through the record and under the caps."""
+        return Replay(program, self.record, self.spending, vouches=False)
+
+
+class Search:
+    """The trials of a study, proposed and scored by this process and by any other that joins.
+
+    First the `firsts` are tried in full, then proposals of Optuna's TPE for the knobs in `searched`, all others as in
+    the best of the firsts. Proposals that a Wilcoxon test finds worse than the best, and that cost no fewer calls, are
+    given up.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        scoring: Scoring,
+        firsts: Sequence[Setting],
+        price: float,
+        seed: int,
+        worker: int = 0,
+    ) -> None:
+        self.study = study
+        self.scoring = scoring
+        self.price = price
+        self.space = find_space(scoring.arms[0].replay.program)
+        self.firsts = [(FIRST, self._fit_ranges(setting)) for setting in firsts]
+        self._searched = [dimension.name for dimension in self.space]
+        self._distributions = {d.name: _distribution(d) for d in self.space}
+        self._seed = seed
+        self._worker = worker
+        self._name = f"{socket.gethostname()}:{os.getpid()}:{worker}"
+        self._memory: optuna.Study | None = None
+        self._remembered = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            self._pruner = optuna.pruners.WilcoxonPruner(p_threshold=PRUNED_BELOW)
+        self._order = np.random.default_rng(seed).permutation(len(scoring.questions)).tolist()
+        optuna.logging.set_verbosity(logging.ERROR)
+
+    def follow_sweeps(self, swept: Mapping[str, Any]) -> None:
+        """Begin with the setting that was swept, too, and propose values of the knobs that had an effect alone."""
+        self.firsts.append((SWEEP, self._fit_ranges(swept["setting"])))
+        self._searched = list(swept["effective"]) or self._searched
+
+    def run(self, target: int, session: Session) -> None:
+        """Try settings until the study has `target` trials. Raises `BudgetStop` when a cap is reached."""
+        live, live.of = session.live, target
+        while len(trials := self.trials()) < target and not (self._worker and self.study.finished):
+            session.spending.check()
+            first, origin, setting = self._next(trials)
+            frozen = self._try(setting, origin, first, trials)
+            self.study.add(frozen)
+            trials.append(Trial.of(frozen))
+            live.done = len(trials)
+            live.baseline = next((one.worth for one in trials if one.first == 0), None)
+            live.best = max((one.worth for one in trials if not one.pruned), default=None)
+            session.tell()
+
+    def trials(self) -> list[Trial]:
+        """Return every finished trial of the study, oldest first."""
+        return [Trial.of(frozen) for frozen in self.study.trials()]
+
+    def count_own(self) -> int:
+        """Return how many trials this process added."""
+        return sum(trial.user_attrs["worker"] == self._name for trial in self.study.trials())
+
+    def rank(self, origins: Sequence[str] = (FIRST, SWEEP, STUDY)) -> list[Trial]:
+        """Return the trials scored on every question, best first, no setting twice."""
+        complete = [one for one in self.trials() if not one.pruned and one.origin in origins]
+        best: dict[str, Trial] = {}
+        for trial in sorted(complete, key=lambda one: (-one.worth, one.number)):
+            best.setdefault(json.dumps(trial.setting, sort_keys=True), trial)
+        return list(best.values())
+
+    def finalists(self, most: int) -> list[Trial]:
+        """Return the best by utility and the study's frontier, best first; no two with the same scores."""
+        ranked = self.rank()
+        front = self.study.frontier()
+        frontier = [trial for trial in ranked if trial.number in front]
+        leaders = [next((one for one in ranked if one.origin == origin), None) for origin in (STUDY, SWEEP, FIRST)]
+        chosen: dict[bytes, Trial] = {}
+        for trial in [*(one for one in leaders if one is not None), frontier[-1], *frontier, *ranked]:
+            if len(chosen) < most:
+                scores = self.scoring(trial.setting).rows()[[0, 2]]
+                chosen.setdefault(np.round(scores, 9).tobytes(), trial)
+        return sorted(chosen.values(), key=lambda trial: (-trial.worth, trial.number))
+
+    def importances(self) -> dict[str, float]:
+        """Return each knob's share of the spread in utility (PED-ANOVA, Watanabe et al. 2023); none for few trials."""
+        if sum(frozen.state == TrialState.COMPLETE for frozen in self.study.trials()) < IMPORTANT_FROM:
+            return {}
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        found: dict[str, float] = optuna.importance.get_param_importances(
+            self.study.optuna, evaluator=evaluator, target=lambda frozen: frozen.values[0]
+        )
+        return found
+
+    def _next(self, trials: Sequence[Trial]) -> tuple[int | None, str, Setting]:
+        """Return the next setting, where it comes from, and its place among the firsts."""
+        tried = {trial.first for trial in trials}
+        if open_ := [n for n in range(len(self.firsts)) if n not in tried]:
+            first = open_[self._worker % len(open_)]  # workers begin at different ones
+            return first, *self.firsts[first]
+        base = max((one for one in trials if one.first is not None), key=lambda one: (one.worth, -one.number)).setting
+        space = {name: self._distributions[name] for name in self._searched}
+        seed = (self._seed * 1_000_003 + self._worker * 7_919 + len(trials)) % 2**32
+        if self._memory is None:
+            self._memory = optuna.create_study(directions=[*OBJECTIVES.values()])
+        for one in trials[self._remembered :]:
+            params = {name: one.setting[name] for name in space}
+            values = [one.worth, one.calls]
+            self._memory.add_trial(optuna.create_trial(values=values, params=params, distributions=space))
+        self._remembered = len(trials)
+        self._memory.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
+        asked = self._memory.ask(space)
+        self._memory.tell(asked, state=TrialState.FAIL)  # it is added once it is on disk
+        found = plain_params(asked.params)
+        return None, STUDY, {**base, **{d.name: _coarsen(d, found[d.name]) for d in self.space if d.name in found}}
+
+    def _fit_ranges(self, setting: Setting) -> Setting:
+        """Return the setting with each value in its range."""
+        return {d.name: _round_to_range(d, setting[d.name]) for d in self.space}
+
+    def _try(self, setting: Setting, origin: str, first: int | None, trials: Sequence[Trial]) -> FrozenTrial:
+        """Return the finished trial of a setting, scored on growing parts of the questions."""
+        best = max((one for one in trials if not one.pruned), key=lambda one: (one.worth, -one.number), default=None)
+        for share in SHARES if first is None and best is not None else (1.0,):
+            seen = self._order[: max(1, round(share * len(self._order)))]
+            scores = self.scoring(setting, seen).take(seen)
+            if pruned := best is not None and share < 1.0 and self._is_hopeless(scores, best, seen):
+                break
+        figures = [scores.worth, scores.mean_calls, scores.mean_usd]
+        notes = {"figures": figures, "origin": origin, "worker": self._name, "judged_on": len(seen)}
+        return optuna.create_trial(
+            state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
+            params=setting,
+            distributions=self._distributions,
+            values=None if pruned else figures[:2],
+            user_attrs=notes if first is None else {**notes, "first": first},
+        )
+
+    def _is_hopeless(self, scores: Scores, best: Trial, seen: Sequence[int]) -> bool:
+        """Return True when a setting is worse than the best on these questions and costs no fewer calls."""
+        before = self.scoring(best.setting).take(seen)
+        if scores.mean_calls < before.mean_calls:
+            return False
+        study = optuna.create_study(direction="maximize")
+        study.add_trial(optuna.create_trial(value=best.worth, intermediate_values=_by_question(before, seen)))
+        running = optuna.create_trial(state=TrialState.RUNNING, intermediate_values=_by_question(scores, seen))
+        return bool(self._pruner.prune(study, running))
+
+
+def plain_params(params: Mapping[str, Any]) -> Setting:
+    """Return Optuna's parameters as a setting."""
+    return {name: value if isinstance(value, int) else float(value) for name, value in params.items()}
+
+
+def _by_question(scores: Scores, places: Sequence[int]) -> dict[int, float]:
+    pairs = zip(places, scores.utility.tolist(), strict=True)
+    return {place: utility for place, utility in pairs if np.isfinite(utility)}
+
+
+def _distribution(d: Dimension) -> BaseDistribution:
+    if d.nominal:
+        return CategoricalDistribution(range(int(d.high) + 1))
+    if d.integral:
+        return IntDistribution(int(d.low), int(d.high), log=d.log)
+    return FloatDistribution(d.low, d.high, log=d.log, step=d.step)
+
+
+def _round_to_range(d: Dimension, value: float) -> float:
+    """Return the value in the range of a knob, on its steps."""
+    value = min(max(value, d.low), d.high)
+    if d.integral:
+        return round(value)
+    if d.step:
+        value = round(d.low + d.step * round((value - d.low) / d.step), 10)
+    return float(min(max(value, d.low), d.high))
+
+
+def _coarsen(d: Dimension, value: float) -> float:
+    """Return the value on a grid of GRAIN parts of the range."""
+    if d.integral or d.step:
+        return _round_to_range(d, value)
+    low, high, at = (np.log(v) for v in (d.low, d.high, value)) if d.log else (d.low, d.high, value)
+    snapped = low + (high - low) / GRAIN * round(float((at - low) / (high - low) * GRAIN))
+    return _round_to_range(d, round(float(np.exp(snapped)) if d.log else float(snapped), 6))

@@ -1,0 +1,288 @@
+"""The search: studies on disk, first settings, sweeps of one knob at a time, and trials given up in time."""
+
+import sqlite3
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import optuna
+import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+
+from optimize.compiler import record
+from optimize.compiler.replay import Arm
+from optimize.compiler.scoring import Scoring
+from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
+from optimize.compiler.spending import Spending
+from optimize.compiler.study import create_study, list_studies, open_study
+from optimize.compiler.thresholds import sweep
+from optimize.labelled.dataset import LabelledQuestion
+from program.answer import Answer, Usage
+from program.errors import SettingsError, StudyError
+from program.loop.policy import find_dimensions, read_setting
+from program.project import Project
+from program.settings import UtilitySettings
+from tests.optimize.conftest import planned
+
+WEIGHTS = UtilitySettings()
+KNOBS = ("policy.k", "policy.sentences", "policy.answer_above")
+
+
+def in_database(shop):
+    settings = shop / "ragc.toml"
+    settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{shop}/studies.db"\n')
+    return Project.open(shop)
+
+
+def trial(value):
+    return optuna.create_trial(
+        params={"a": 0.5}, distributions={"a": optuna.distributions.FloatDistribution(0, 1)}, values=[value, 1.0]
+    )
+
+
+@pytest.mark.parametrize("where", ["a journal file", "a database"])
+def test_trials_are_there_for_whoever_opens_the_study(own_shop, where):
+    project = Project.open(own_shop) if where == "a journal file" else in_database(own_shop)
+    study = create_study(project, {"seed": 3}, {"trials": 2})
+    study.add(trial(0.25))
+    again = open_study(project, study.name)
+    again.add(trial(0.75))
+    assert [t.values[0] for t in study.trials()] == [0.25, 0.75]
+    assert again.frontier() == {1}
+    assert (again.notes["identity"], again.notes["trials"]) == ({"seed": 3}, 2)
+    again.note("finished", "shop@v2")
+    assert open_study(project).finished == "shop@v2"
+    assert study.optuna.metric_names == ["utility", "model calls a question"]
+    assert [way.name for way in study.optuna.directions] == ["MAXIMIZE", "MINIMIZE"]
+
+
+def test_each_study_has_a_name_of_its_own_and_the_last_is_opened_by_default(own_shop):
+    project = Project.open(own_shop)
+    with pytest.raises(StudyError, match="Start one"):
+        open_study(project)
+    made = [create_study(project, {}, {}).name for _ in range(3)]
+    assert made == list_studies(project) == ["shop-1", "shop-2", "shop-3"]
+    assert open_study(project).name == "shop-3"
+    with pytest.raises(StudyError, match=r"Known: shop-1, shop-2, shop-3"):
+        open_study(project, "shop-9")
+
+
+def test_a_study_that_was_killed_before_it_was_whole_is_passed_over(own_shop):
+    project = Project.open(own_shop)
+    create_study(project, {}, {})
+    folder = project.private / "studies"
+    (folder / "shop-2.journal").write_text('{"op_code": 0')
+    assert open_study(project).name == "shop-1"
+    with pytest.raises(StudyError, match="shop-2 holds nothing"):
+        open_study(project, "shop-2")
+
+
+def test_a_line_that_a_kill_left_unfinished_is_cut_off(own_shop):
+    project = Project.open(own_shop)
+    study = create_study(project, {}, {})
+    study.add(trial(0.5))
+    file = project.private / "studies" / f"{study.name}.journal"
+    file.write_bytes(file.read_bytes() + b'{"op_code": 4, "wor')
+    again = open_study(project)
+    again.add(trial(0.75))
+    assert [t.values[0] for t in open_study(project).trials()] == [0.5, 0.75]
+
+
+def test_a_cascade_is_the_same_models_when_it_is_read_again(own_shop):
+    identity = {"models": {"decide": ("local/minilm", "openai/x"), "write": "local/extract"}}
+    made = create_study(Project.open(own_shop), identity, {})
+    made.expect(identity)
+    with pytest.raises(StudyError, match=r"models\.decide"):
+        made.expect({"models": {**identity["models"], "decide": ("local/minilm", "openai/y")}})
+
+
+def test_a_storage_that_cannot_be_opened_is_told(own_shop):
+    settings = own_shop / "ragc.toml"
+    settings.write_text(settings.read_text() + '\n[study]\nstorage = "nonsense://x"\n')
+    with pytest.raises(SettingsError, match="study"):
+        create_study(Project.open(own_shop), {}, {})
+
+
+def test_a_database_that_is_away_for_a_moment_is_tried_again(own_shop, monkeypatch):
+    study = create_study(in_database(own_shop), {}, {})
+    away = threading.Event()
+
+    def refuse(*_):
+        if not away.is_set():
+            away.set()
+            raise OperationalError("select", {}, sqlite3.OperationalError("database is locked"))
+
+    monkeypatch.setattr(record, "RETRY_EVERY", 0.05)
+    import sqlalchemy as sa
+
+    event.listen(sa.Engine, "before_cursor_execute", refuse)
+    try:
+        study.add(trial(0.5))
+    finally:
+        event.remove(sa.Engine, "before_cursor_execute", refuse)
+    assert away.is_set() and len(study.trials()) == 1
+
+
+class Table:
+    """A replay whose answers are written down: `tell` says what a setting comes to on a question."""
+
+    def __init__(self, program, tell):
+        self.program = program
+        self.asked = 0
+        self._tell = tell
+
+    def answer_all(self, questions):
+        self.asked += len(questions)
+        return [self._tell(read_setting(self.program), int(question)) for question in questions]
+
+
+def answered(right, calls=1):
+    return Answer("right" if right else "wrong", "answered", usage=Usage(calls))
+
+
+def labelled(n):
+    return LabelledQuestion(id=f"q{n}", question=str(n), topic=f"t{n // 2}", outcome="answered", facts=("right",))
+
+
+def searched(rag, folder, tell, firsts, trials, count=24, swept=None):
+    """A search of so many proposals past its first settings; and the table it asked."""
+    (folder / "ragc.toml").write_text('name = "table"\n[knowledge.one]\npath = "one"\nabout = "one"\n')
+    table = Table(rag.deepcopy(), tell)
+    scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], WEIGHTS)
+    before = read_setting(table.program)
+    study = create_study(Project.open(folder), {}, {})
+    search = Search(study, scoring, [{**before, **first} for first in firsts], WEIGHTS.call, 0)
+    session = Session(None, Spending(), Live(), lambda live: None)
+    search.run(len(firsts), session)
+    if swept is not None:
+        search.follow_sweeps({"setting": {**before, **swept}, "effective": KNOBS})
+    search.run(len(search.firsts) + trials, session)
+    return search, table
+
+
+def test_first_settings_are_tried_in_full_and_then_proposals_of_the_knobs_that_matter(rag, tmp_path):
+    def tell(setting, n):
+        return answered(n < 2 * setting["policy.sentences"])
+
+    search, _ = searched(rag, tmp_path, tell, [{}, {"policy.sentences": 5}], 6, swept={"policy.sentences": 6})
+    trials = search.trials()
+    assert [one.origin for one in trials] == [FIRST, FIRST, SWEEP, *[STUDY] * 6]
+    base = trials[2].setting
+    assert all({n for n, v in one.setting.items() if v != base[n]} <= set(KNOBS) for one in trials[3:])
+    assert search.rank()[0].setting["policy.sentences"] == 6
+    assert not any(one.pruned for one in trials[:3])
+
+
+def test_a_search_that_stopped_goes_on_as_if_it_had_not(rag, tmp_path):
+    def tell(setting, n):
+        return answered(n < 2 * setting["policy.sentences"] + setting["policy.k"], 1 + setting["policy.k"] // 6)
+
+    whole, _ = searched(rag, tmp_path, tell, [{}, {"policy.k": 3}], 8, swept={})
+    (tmp_path / "again").mkdir()
+    half, table = searched(rag, tmp_path / "again", tell, [{}, {"policy.k": 3}], 3, swept={})
+    firsts = [setting for origin, setting in half.firsts if origin == FIRST]
+    resumed = Search(half.study, Scoring([Arm(table, half.scoring.questions)], WEIGHTS), firsts, WEIGHTS.call, 0)
+    resumed.follow_sweeps({"setting": half.firsts[-1][1], "effective": KNOBS})
+    resumed.run(len(whole.trials()), Session(None, Spending(), Live(), lambda live: None))
+    assert [one.setting for one in resumed.trials()] == [one.setting for one in whole.trials()]
+
+
+def test_a_trial_that_is_surely_worse_and_no_cheaper_is_given_up_and_a_cheaper_one_is_not(rag, tmp_path):
+    def tell(setting, n):
+        bad = setting["policy.k"] != 5
+        return answered(not bad or n % 8 == 0, calls=1 if bad and setting["policy.sentences"] == 1 else 2)
+
+    search, _ = searched(rag, tmp_path, tell, [{"policy.k": 5}], 16, count=60, swept={})
+    tried = [one for one in search.trials() if one.origin == STUDY and one.setting["policy.k"] != 5]
+    assert any(one.pruned for one in tried)
+    assert not any(one.pruned for one in tried if one.setting["policy.sentences"] == 1)
+    assert len({one.setting["policy.k"] for one in search.rank()}) < len({one.setting["policy.k"] for one in tried})
+
+
+def test_finalists_are_the_frontier_and_the_best_of_each_stage_no_two_alike(rag, tmp_path):
+    def tell(setting, n):
+        return answered(n < 4 * setting["policy.sentences"], calls=setting["policy.sentences"])
+
+    firsts = [{"policy.sentences": n} for n in (1, 3, 6)]
+    search, _ = searched(rag, tmp_path, tell, firsts, 0)
+    assert {one.setting["policy.sentences"] for one in search.finalists(6)} == {1, 3, 6}
+    assert len(search.finalists(2)) == 2
+
+
+def swept(rag, tell, count=24, names=KNOBS):
+    table = Table(rag.deepcopy(), tell)
+    scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], WEIGHTS)
+    knobs = [dimension for dimension in find_dimensions(table.program) if dimension.name in names]
+    before = read_setting(table.program)
+    return sweep(scoring, knobs, before), before
+
+
+def test_a_sweep_finds_the_best_value_of_each_knob_that_matters_and_leaves_the_others(rag):
+    def tell(setting, n):
+        right = abs(setting["policy.answer_above"] - 0.35) < 0.01 if n % 2 else setting["policy.sentences"] > 4
+        return answered(right or n % 8 == 0)
+
+    found, before = swept(rag, tell)
+    assert found.setting["policy.answer_above"] == pytest.approx(0.35)
+    assert found.setting["policy.sentences"] > 4
+    assert found.setting["policy.k"] == before["policy.k"]
+    assert set(found.effective) == {"policy.answer_above", "policy.sentences"}
+    assert set(found.gains) == set(found.effective) and min(found.gains.values()) > 0
+
+
+def test_a_value_that_wins_on_one_topic_alone_is_not_taken(rag):
+    def tell(setting, n):
+        return answered(n % 2 == 0 or (setting["policy.k"] > 5 and n == 3))
+
+    found, before = swept(rag, tell)
+    assert found.setting == before
+    assert not found.gains
+
+
+def test_of_a_knob_without_effect_a_part_of_the_questions_is_asked(rag):
+    table = Table(rag.deepcopy(), lambda setting, n: answered(n % 2 == 0))
+    scoring = Scoring([Arm(table, [labelled(n) for n in range(90)])], WEIGHTS)
+    (knob,) = (dimension for dimension in find_dimensions(table.program) if dimension.name == "policy.k")
+    sweep(scoring, [knob], read_setting(table.program))
+    assert table.asked < 90 * 3
+
+
+def test_a_question_whose_grading_raises_counts_in_no_score(rag, monkeypatch):
+    from optimize.compiler import scoring as module
+
+    judge = module.judge_answer
+
+    def broken(question, outcome, text):
+        if question.id == "q1":
+            raise ZeroDivisionError("nothing")
+        return judge(question, outcome, text)
+
+    monkeypatch.setattr(module, "judge_answer", broken)
+    table = Table(rag.deepcopy(), lambda setting, n: answered(True))
+    scoring = Scoring([Arm(table, [labelled(n) for n in range(3)])], WEIGHTS)
+    scores = scoring(read_setting(table.program))
+    assert np.isnan(scores.utility[1]) and np.isfinite(scores.utility[[0, 2]]).all()
+    assert list(scoring.broken) == ["q1"]
+
+
+def test_settings_that_open_no_branch_perform_nothing(own_shop):
+    session, _, _, plan, _ = planned(own_shop)
+    scoring = Scoring(plan.arms, WEIGHTS)
+    first = [scoring(setting) for setting in plan.firsts]
+    performed = session.record.performed
+    again = Scoring(plan.arms, WEIGHTS)
+    unread = {"judge.relevance:relevant": 0.77, "judge.sufficiency:sufficient": 0.66}
+    plain = plan.firsts[3]
+    assert plain["policy.judge"] == 0
+    rows = [again(setting).rows() for setting in [*plan.firsts, {**plain, **unread}]]
+    assert session.record.performed == performed
+    for one, other in zip([*first, first[3]], rows, strict=True):
+        assert np.array_equal(one.rows(), other, equal_nan=True)
+
+
+def test_knobs_of_few_trials_have_no_importance(rag, tmp_path):
+    search, _ = searched(rag, tmp_path, lambda setting, n: answered(True), [{}], 2, swept={})
+    assert search.importances() == {}
+    assert isinstance(search.finalists(3)[0].setting, dict)
+    assert SimpleNamespace(trials=len(search.trials())).trials == 4
