@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import partial
+from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import partial, reduce
+from operator import attrgetter
 from typing import Any, get_args
 
 import dspy
@@ -23,31 +24,23 @@ LEVEL = ">"
 INSTRUCTIONS, DEMONSTRATIONS = "#instructions", "#demonstrations"
 
 
+@dataclass(eq=False)
 class Knob(Parameter):
     """A number with a default, a range and a meaning, saved with the program's state.
 
     An integer default makes an integer knob. The range is closed and holds the value that changes nothing.
     """
 
-    def __init__(
-        self,
-        default: float,
-        low: float,
-        high: float,
-        *,
-        step: float | None = None,
-        log: bool = False,
-        meaning: str,
-    ) -> None:
-        if not low <= default <= high:
-            raise ValueError(f"default {default} is outside [{low}, {high}]")
-        self.default = default
-        self.low = low
-        self.high = high
-        self.step = step
-        self.log = log
-        self.meaning = meaning
-        self.value = default
+    default: float
+    low: float
+    high: float
+    _: KW_ONLY
+    step: float | None = None
+    log: bool = False
+    meaning: str
+
+    def __post_init__(self) -> None:
+        self.set(self.default)
 
     @property
     def integral(self) -> bool:
@@ -77,12 +70,10 @@ class Knob(Parameter):
 
 
 def _knob(default: float, low: float, high: float, **rest: Any) -> Any:
-    """Declare a field of `Tuning` and the knob of `Policy` that gives its value; see `Knob`."""
     return field(metadata={KNOB: {"default": default, "low": low, "high": high, **rest}})
 
 
 def _switch(default: int, meaning: str) -> Any:
-    """Declare a knob that is off (0) or on (1)."""
     return _knob(default, 0, 1, meaning=meaning)
 
 
@@ -145,35 +136,21 @@ class Policy(dspy.Module):
 PLAIN: Mapping[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0}
 """Plain RAG: search once, write from whatever came back."""
 
+_WHOLE: Mapping[str, float] = {"decompose": 0, "ground": 0, "filter": 0}  # judged and written as a whole
+_PARTS: Mapping[str, float] = {"each_part": 1, "fresh_above": 0.5, "consistent": 1, "min_gain": 0.1}
+
 PRESETS: Mapping[str, Mapping[str, float]] = {
     "plain": PLAIN,
     # One strategy after another until the evidence as a whole is good enough; then, or in the end, write.
-    "strategy-router": {"decompose": 0, "ground": 0, "filter": 0, "one_strategy": 1, "recency": 0.4, "max_rounds": 2},
+    "strategy-router": {**_WHOLE, "one_strategy": 1, "recency": 0.4, "max_rounds": 2},
     # The chosen bases only, all in doubt; rewrite and search again; ask back when that does not help.
-    "knowledge-router": {
-        "decompose": 0,
-        "ground": 0,
-        "filter": 0,
-        "only_chosen_bases": 1,
-        "cross_below": 0.4,
-        "clarify_above": 0.3,
-        "max_rounds": 3,
-    },
+    "knowledge-router": {**_WHOLE, "only_chosen_bases": 1, "cross_below": 0.4, "clarify_above": 0.3, "max_rounds": 3},
     # A fast path; else parts, the passages that help, the missing looked up, and the answer checked by claims.
     "judge-and-ground": {"fast_above": 0.5, "search_claims": 1, "max_rounds": 3},
     # Retrieve or answer, round by round, the next query from what was found; the last round answers.
-    "decide": {"decompose": 0, "ground": 0, "filter": 0, "max_rounds": 4},
+    "decide": {**_WHOLE, "max_rounds": 4},
     # A plan of parts, each judged by itself; evidence complete, current and consistent; gains must go on.
-    "plan": {
-        "ground": 0,
-        "fast_above": 0.5,
-        "each_part": 1,
-        "fresh_above": 0.5,
-        "consistent": 1,
-        "recency": 0.4,
-        "min_gain": 0.1,
-        "max_rounds": 4,
-    },
+    "plan": {**_PARTS, "ground": 0, "fast_above": 0.5, "recency": 0.4, "max_rounds": 4},
     # All of it that needs no labels to be trusted; `ragc compile` decides about the rest.
     "full": {"fast_above": 0.8, "recency": 0.4},
 }
@@ -206,10 +183,7 @@ def offer_strategies(cards: Iterable[SourceCard]) -> tuple[Strategy, ...]:
 def order_strategies(
     strategies: Sequence[Strategy], likely: Mapping[str, float], timely: bool, recency: float
 ) -> tuple[Strategy, ...]:
-    """Sort by the probability of the likeliest source.
-
-    A timely question lifts the fresh strategy by `recency`.
-    """
+    """Sort by the likeliest source; a timely question lifts the fresh one by `recency`."""
 
     def promise(strategy: Strategy) -> float:
         lift = recency if timely and strategy.name == FRESH else 0.0
@@ -240,7 +214,7 @@ class Dimension:
 class Candidates:
     """Signatures (which differ in their instructions) and sets of demonstrations that a predictor may be given.
 
-    A search puts one on a predictor, as its `candidates`. It is never saved: what is chosen becomes the predictor's.
+    A search puts one on a predictor as its `candidates`; only what is chosen is saved, as the predictor's own.
     """
 
     signatures: Sequence[Any]
@@ -309,9 +283,7 @@ class ProgramParameters:
 
     def _add_decisions(self, name: str, predictor: dspy.Predict) -> None:
         for output, one in predictor.signature.output_fields.items():
-            kind: Any = decision_type(one)
-            if kind is None:
-                continue
+            kind: Any = decision_type(one) or object
             if issubclass(kind, Noul):
                 self._add_field(Dimension(f"{name}:{output}", LEAST, MOST), predictor, (output, "threshold"), 0.5)
             elif issubclass(kind, Choice):
@@ -322,24 +294,17 @@ class ProgramParameters:
             elif issubclass(kind, Score):
                 # Each cut stays between its two levels, so that they are in order whatever is tried.
                 for n in range(len(kind.criteria()) - 1):
-                    self._add_cut(
-                        Dimension(f"{name}:{output}{LEVEL}{n + 1}", n + LEAST, n + MOST), predictor, output, n
-                    )
+                    found = Dimension(f"{name}:{output}{LEVEL}{n + 1}", n + LEAST, n + MOST)
+                    self._add_cut(found, predictor, output, n)
 
     def _add_field(self, dimension: Dimension, predictor: dspy.Predict, path: tuple[str, ...], default: float) -> None:
-        """Add a number in the nested `fields` of a predictor."""
+        *nested, last = path
 
         def read() -> float:
-            found: Any = predictor.fields
-            for key in path[:-1]:
-                found = found.get(key, {})
-            return float(found.get(path[-1], default))
+            return float(reduce(lambda at, key: at.get(key, {}), nested, predictor.fields).get(last, default))
 
         def write(value: float) -> None:
-            found: Any = predictor.fields
-            for key in path[:-1]:
-                found = found.setdefault(key, {})
-            found[path[-1]] = float(value)
+            reduce(lambda at, key: at.setdefault(key, {}), nested, predictor.fields)[last] = float(value)
 
         self._add(dimension, read, write)
 
@@ -354,11 +319,8 @@ class ProgramParameters:
     def _add_candidates(self, name: str, predictor: dspy.Predict) -> None:
         for one in predictor.candidates.dimensions(name) if getattr(predictor, "candidates", None) else ():
             chosen = "signature" if one.name.endswith(INSTRUCTIONS) else "shown"
-            self._add(one, partial(_read_chosen, predictor, chosen), partial(_set_chosen, predictor, chosen))
-
-
-def _read_chosen(predictor: dspy.Predict, chosen: str) -> float:
-    return int(getattr(predictor.candidates, chosen))
+            read = partial(attrgetter(f"candidates.{chosen}"), predictor)
+            self._add(one, read, partial(_set_chosen, predictor, chosen))
 
 
 def _set_chosen(predictor: dspy.Predict, chosen: str, value: float) -> None:
