@@ -51,26 +51,16 @@ def decode(evidence: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]])
 
 
 def is_undecided(decision: Any) -> bool:
-    """Tell whether a model's reply could not be read, so that it is no score.
-
-    DSPy's own decisions, which come while an optimizer watches, have no such mark.
-    """
+    """Tell whether a model's reply could not be read, so that it is no score."""
+    # DSPy's own decisions, which come while an optimizer watches, have no such mark.
     return getattr(decision, "undecided", False) is True
 
 
 def read_chances(chances: Sequence[Any], count: int, threshold: float) -> list[Decision]:
-    """Return a decision for each of `count` numbered things.
-
-    Those that the list of `Chance` leaves out are undecided; numbers past `count` are ignored.
-    """
+    """Return a decision for each of `count` numbered things; those left out are undecided."""
     read = [Chance.model_validate(chance) for chance in chances]  # a record has them in JSON values
     found = {chance.n: chance.probability for chance in read}
     return [_read_decision(found.get(n), {"threshold": threshold}) for n in range(1, count + 1)]
-
-
-def mean_level(found: Sequence[float]) -> float:
-    """Return the value of a Score: the mean of its levels by their probabilities."""
-    return sum(level * p for level, p in enumerate(found)) / sum(found)
 
 
 def to_jsonable(value: Any) -> Any:
@@ -98,10 +88,7 @@ class RunnableProgram(Program, Protocol):
 
 
 def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping[str, Any] | None = None) -> Any:
-    """Return the model that answers a predictor.
-
-    A predictor's own model comes before the program's for that kind of output.
-    """
+    """Return the model that answers a predictor: its own, else the program's for that kind of output."""
     models = program.runtime.models
     if predictor.lm:
         return predictor.lm
@@ -114,7 +101,11 @@ def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping
 
 def clients_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the models that may be asked: one, or both of a cascade."""
-    client = client_of(program, predictor, inputs)
+    return list_tiers(client_of(program, predictor, inputs))
+
+
+def list_tiers(client: Any) -> tuple[Any, ...]:
+    """Return a client, or both of a cascade."""
     return (client.first, client.second) if hasattr(client, "second") else (client,)
 
 
@@ -172,11 +163,8 @@ class RequestCache:
 
     def kept(self, predictors: Mapping[str, dspy.Predict]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
         """Return the state and questions of every predictor asked as it is now."""
-        return [
-            (request.state, request.questions)
-            for name, request in sorted(self._kept.items())
-            if request.fits(predictors[name])
-        ]
+        found = [self._kept[name] for name in sorted(self._kept) if self._kept[name].fits(predictors[name])]
+        return [(request.state, request.questions) for request in found]
 
     def ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         """Return the client's evidence for these inputs."""
@@ -190,25 +178,20 @@ class RequestCache:
         self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]
     ) -> list[Evidence]:
         """Return the client's evidence for each input, in one batch where it can."""
-        if not inputs:
-            return []
         return self._request(name, predictor, client, inputs[0]).ask(client, inputs)
 
     def _request(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> _Request:
-        request = self._kept.get(name)
-        if request is None or not request.fits(predictor):
-            request = self._kept[name] = _Request(predictor, client, inputs)
-        return request
+        if name not in self._kept or not self._kept[name].fits(predictor):
+            self._kept[name] = _Request(predictor, client, inputs)
+        return self._kept[name]
 
 
 class _Request:
     """What DSPy sends for a predictor, its inputs aside."""
 
     def __init__(self, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> None:
-        self._signature = predictor.signature
         self._demos = predictor.demos
-        self._length = len(predictor.demos)
-        self._wording = _question_wording(predictor)
+        self._made_of = _parts_of(predictor)
         listener = _Listener(client)
         with dspy.context(trace=None):
             predictor(lm=listener, **inputs)
@@ -216,23 +199,18 @@ class _Request:
         self.questions = listener.questions
 
     def fits(self, predictor: dspy.Predict) -> bool:
-        return (
-            predictor.demos is self._demos
-            and len(predictor.demos) == self._length
-            and predictor.signature is self._signature
-            and _question_wording(predictor) == self._wording
-        )
+        return predictor.demos is self._demos and _parts_of(predictor) == self._made_of
 
     def ask(self, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Evidence]:
-        sent = [_as_sent(one) for one in inputs]
-        if (batch := getattr(client, "batch", None)) is not None:
-            found = batch(self.state, self.questions, sent)
+        sent = [{name: to_jsonable(value) for name, value in one.items()} for one in inputs]
+        if hasattr(client, "batch"):
+            found = client.batch(self.state, self.questions, sent)
         else:
             found = [client(state={**self.state, "inputs": one}, questions=self.questions) for one in sent]
         return [_read_answers(answers, self.questions) for answers in found]
 
     async def aask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
-        state = {**self.state, "inputs": _as_sent(inputs)}
+        state = {**self.state, "inputs": {name: to_jsonable(value) for name, value in inputs.items()}}
         return _read_answers(await client.acall(state=state, questions=self.questions), self.questions)
 
 
@@ -242,9 +220,8 @@ class _Listener:
     supports_decision_requests = True
 
     def __init__(self, client: Any) -> None:
-        self.model = client.model
+        self.model, self.cache = client.model, False
         self.callbacks: list[Any] = []
-        self.cache = False
         self.kwargs: dict[str, Any] = {}
         self.state: dict[str, Any] = {}
         self.questions: dict[str, Any] = {}
@@ -262,16 +239,12 @@ def _any_answer(question: Mapping[str, Any]) -> dict[str, Any]:
     return {"probabilities": dict.fromkeys(labels, 1 / levels), "confidence": 0}
 
 
-def _question_wording(predictor: dspy.Predict) -> list[Any]:
-    return [(name, c.get("instructions"), c.get("criteria")) for name, c in predictor.fields.items()]
-
-
-def _as_sent(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: to_jsonable(value) for name, value in inputs.items()}
+def _parts_of(predictor: dspy.Predict) -> tuple[Any, ...]:
+    wording = [(name, c.get("instructions"), c.get("criteria")) for name, c in predictor.fields.items()]
+    return len(predictor.demos), predictor.signature, wording
 
 
 def _read_answers(answers: Mapping[str, Mapping[str, Any]], questions: Mapping[str, Any]) -> Evidence:
-    """Return the probabilities in what a decision client replied to questions."""
     return {
         name: None
         if "undecided" in answer
@@ -283,7 +256,6 @@ def _read_answers(answers: Mapping[str, Mapping[str, Any]], questions: Mapping[s
 
 
 def _read_prediction(prediction: dspy.Prediction) -> Evidence:
-    """Return the probabilities behind a prediction of DSPy's."""
     return {
         name: _order_levels(value.probabilities)
         if isinstance(value, Score)
@@ -322,7 +294,7 @@ def _read_decision(found: Any, config: Mapping[str, Any]) -> Decision:
     if found is None:
         return UNDECIDED
     if isinstance(found, list):
-        value = mean_level(found)
+        value = sum(level * p for level, p in enumerate(found)) / sum(found)
         cuts = config.get("cuts") or [n + 0.5 for n in range(len(found) - 1)]
         return Decision(value, max(found), dict(enumerate(found)), sum(value >= cut for cut in cuts))
     return Decision(found >= config.get("threshold", 0.5), found)

@@ -19,7 +19,7 @@ from dspy.utils.exceptions import LMError
 
 from program.answer import Answer
 from program.errors import ModelError
-from program.loop.decisions import RunnableProgram, ask_client
+from program.loop.decisions import RunnableProgram, ask_client, list_tiers
 from program.loop.grounding import known_addresses
 from program.loop.metering import Driver, Event, PreparedRequest, Tell, Token, is_draft
 from program.loop.state import Ask, Find, Reply, Request, search_arguments
@@ -46,10 +46,7 @@ def run(question: str, program: RunnableProgram) -> Answer:
 
 
 async def arun(question: str, program: RunnableProgram, tell: Tell | None = None) -> Answer:
-    """Return the answer, the requests of a step performed in parallel.
-
-    `tell` hears of progress and tokens.
-    """
+    """Return the answer, the requests of a step performed in parallel; `tell` hears of progress and tokens."""
     driver = Driver(question, program, tell)
     try:
         requests = driver.start_loop()
@@ -68,10 +65,7 @@ async def arun(question: str, program: RunnableProgram, tell: Tell | None = None
 
 
 async def stream(question: str, program: RunnableProgram) -> AsyncIterator[Event]:
-    """Yield progress and tokens as they come, the answer last.
-
-    Abandoned, it stops the work and leaves no task behind.
-    """
+    """Yield progress and tokens as they come, the answer last; abandoned, it stops the work."""
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     task = asyncio.create_task(arun(question, program, events.put_nowait))
     task.add_done_callback(lambda _: events.put_nowait(None))
@@ -90,14 +84,12 @@ def _perform_request(driver: Driver, request: Request) -> Reply:
     program = driver.program
     with driver.spending(call) as spent:
         if isinstance(request, Find):
-            search = partial(
-                program.runtime.library.candidates, *search_arguments(request), failed=driver.note_degraded
-            )
+            candidates = program.runtime.library.candidates
+            search = partial(candidates, *search_arguments(request), failed=driver.note_degraded)
             return driver.note_reply(call, _run_within(call.limit, search), spent, {})
         if call.direct:
-            return driver.note_decision(
-                call, _run_within(call.limit, partial(_ask_tiers, program, call, request)), spent
-            )
+            said = _run_within(call.limit, partial(_ask_tiers, program, call, request))
+            return driver.note_decision(call, said, spent)
         reply = None
         with use_adapter(call.client), dspy.track_usage() as tracker:
             try:
@@ -133,7 +125,7 @@ async def _aperform_request(driver: Driver, request: Request) -> Reply:
 def _ask_tiers(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[Mapping[str, Any]]:
     """Return what each client that was asked says: the second of a cascade only where the first is in doubt."""
     said: list[Mapping[str, Any]] = []
-    for client in call.clients:
+    for client in list_tiers(call.client):
         said += ask_client(program, client, [ask])
         if is_settled(said[-1], program.doubt_of(ask.predictor)):
             break
@@ -141,9 +133,9 @@ def _ask_tiers(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> lis
 
 
 async def _aask_tiers(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[Mapping[str, Any]]:
-    """Decide as `_decide`: a language model is awaited, an embedded one works in another thread."""
+    """Ask likewise: a language model is awaited, an embedded one works in another thread."""
     said: list[Mapping[str, Any]] = []
-    for client in call.clients:
+    for client in list_tiers(call.client):
         if hasattr(client, "awaits"):
             said.append(await program.requests.aask(ask.predictor, call.predictor, client, call.inputs))
         else:
@@ -177,10 +169,7 @@ async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], link
 
 
 def _run_within(seconds: float | None, work: Callable[[], Any]) -> Any:
-    """Return what blocking work returns or raises, or raise `TimeoutError`; work that hangs is left to its thread.
-
-    Without a limit the work is done in this thread.
-    """
+    """Return what work returns, in this thread without a limit; what hangs is left to its own: `TimeoutError`."""
     if seconds is None:
         return work()
     if seconds <= 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
-from itertools import combinations
+from itertools import combinations, zip_longest
 
 from program.knowledge.index.fusion import WEIGHT, fuse, rank_positions
 from program.loop.policy import Tuning
@@ -44,32 +44,27 @@ class Pool(list[Passage]):
 
     def __init__(self, passages: Iterable[Passage]) -> None:
         super().__init__(passages)
-        self._known: dict[Hashable, list[Passage]] = {}
+        self.known: dict[Hashable, list[Passage]] = {}
 
-    def recall(self, key: Hashable, make: Callable[[], list[Passage]]) -> list[Passage]:
-        """Return what was made under that key before, else what `make` gives now."""
-        if key not in self._known:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            self._known[key] = make()
-        return self._known[key]
+
+def _recall(pool: Sequence[Passage], key: Hashable, make: Callable[[], list[Passage]]) -> list[Passage]:
+    """Return what was made of a remembering pool under that key before, else what `make` gives now."""
+    known = pool.known if isinstance(pool, Pool) else {}
+    if key not in known:
+        if len(known) >= REMEMBERED:
+            known.clear()
+        known[key] = make()
+    return known[key]
 
 
 def preview_pool(pool: Sequence[Passage]) -> list[Passage]:
-    """Return the best passages of the first look, as the classifier sees them.
-
-    They are the same under every knob, so that what was learned about routing holds whatever else is turned.
-    """
-    if isinstance(pool, Pool):
-        return pool.recall("preview", lambda: fuse(pool, WEIGHT, PREVIEW))
-    return fuse(pool, WEIGHT, PREVIEW)
+    """Return the best passages of the first look, as the classifier sees them under every knob."""
+    return _recall(pool, "preview", lambda: fuse(pool, WEIGHT, PREVIEW))
 
 
 def filter_by_source(pool: Sequence[Passage], sources: Sequence[str]) -> Sequence[Passage]:
     """Return the passages of those sources."""
-    if isinstance(pool, Pool):
-        return pool.recall(tuple(sources), lambda: Pool(p for p in pool if p.source in sources))
-    return [passage for passage in pool if passage.source in sources]
+    return _recall(pool, tuple(sources), lambda: Pool(p for p in pool if p.source in sources))
 
 
 def rank_pool(
@@ -86,20 +81,16 @@ def rank_pool(
     the passage was superseded and `informal_penalty` when it is not official, and gains `base_prior` times the
     probability that its base is wanted; `timely` lets the newest gain `recency`.
     """
-    if not isinstance(pool, Pool):
-        return _rank_scores(pool, tuning, prior, timely, part)
     known = tuple(prior.items()) if tuning.base_prior else ()
     recency = tuning.recency if timely else 0.0
     weights = (tuning.dense_weight, tuning.graph_weight, tuning.base_prior, recency)
     knobs = (tuning.k, *weights, tuning.stale_penalty, tuning.informal_penalty, tuning.document_weight)
-    return pool.recall((*knobs, part, known), lambda: _rank_scores(pool, tuning, prior, timely, part))
+    return _recall(pool, (*knobs, part, known), lambda: _rank_scores(pool, tuning, prior, timely, part))
 
 
 def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
     """Merge the passages of several queries, each one's best first in turn."""
-    lists = [list(passages) for passages in ranked]
-    longest = max((len(passages) for passages in lists), default=0)
-    return drop_repeats([passages[n] for n in range(longest) for passages in lists if n < len(passages)])
+    return drop_repeats([passage for turn in zip_longest(*ranked) for passage in turn if passage is not None])
 
 
 def read_need(question: str) -> Need:
@@ -131,23 +122,15 @@ def merge_searches(state: State) -> None:
 
 
 def keep_unjudged(state: State, most: int) -> None:
-    """Keep the best of what was found.
-
-    What look-ups written from others found stands beside it and takes no room from it.
-    """
-    own = [found for (_, query), found in state.ranked.items() if query not in state.followed]
-    kept = interleave(own)[:most]
+    """Keep the best of what was found; what look-ups written from others found takes no room from it."""
+    kept = interleave(found for (_, query), found in state.ranked.items() if query not in state.followed)[:most]
     known = {passage.id for passage in kept}
     more = interleave(found for (_, query), found in state.ranked.items() if query in state.followed)
     state.kept = interleave([kept, [passage for passage in more if passage.id not in known][:MOST_FOLLOWED]])
 
 
 def keep_helpful(state: State, threshold: float) -> None:
-    """Keep what the judge let through, and note what may contradict each other.
-
-    With `filter` these are the passages whose probability of helping is past the threshold, at least and at most so
-    many; else the first of all.
-    """
+    """Keep what helps past the threshold (with `filter` off, the best), and note what may contradict."""
     tuning, relevant = state.tuning, state.relevant
     state.kept = state.current[: tuning.keep_at_most]
     if tuning.filter:
@@ -173,52 +156,37 @@ def measure_freshness(state: State) -> float:
 
 
 def find_cutoff(state: State) -> date | None:
-    """Return the date from which evidence would settle what is open.
-
-    That is as new as what is in dispute, or newer than what is out of date.
-    """
-    since = _newest_date([conflict.followed for conflict in state.conflicts])
-    if since is None:
-        stale = _newest_date([p for p in state.kept if is_stale(p, state.need, state.newest)])
-        since = stale + timedelta(days=1) if stale else None
-    return since
+    """Return the date of the newest in dispute, or the day after the newest that is out of date."""
+    stale = _newest_date([p for p in state.kept if is_stale(p, state.need, state.newest)])
+    disputed = _newest_date([conflict.followed for conflict in state.conflicts])
+    return disputed or (stale + timedelta(days=1) if stale else None)
 
 
 def is_stale(passage: Passage, need: Need, newest: date | None) -> bool:
     """Tell whether a passage is out of date for what the question needs.
 
-    It was superseded, is older than the year asked about, or too old for a timely question.
     `newest` is the date of the newest passage found: the knowledge's own present. An undated passage is not stale.
     """
     if need.year is not None:
         return passage.as_of is not None and passage.as_of.year < need.year
     if passage.superseded_by:
         return True
-    if not need.timely or passage.as_of is None or newest is None:
-        return False
-    return newest - passage.as_of >= OLD
+    return bool(need.timely and passage.as_of and newest and newest - passage.as_of >= OLD)
 
 
 def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
-    """Return pairs with common words and different numbers, most alike first.
-
-    A heuristic that costs no model call. It sees contradictions in numbers only, and proposes at most three.
-    """
+    """Return at most three pairs with common words and different numbers, most alike first."""
     stated = [(passage, _numbered_sentences(passage.text)) for passage in passages]
-    found = []
-    for (a, of_a), (b, of_b) in combinations(stated, 2):
-        alike = max((_measure_overlap(one, other) for one in of_a for other in of_b), default=0.0)
-        if alike >= ALIKE:
-            found.append((alike, order_conflict(a, b)))
+    found = [
+        (max((_measure_overlap(one, other) for one in of_a for other in of_b), default=0.0), a, b)
+        for (a, of_a), (b, of_b) in combinations(stated, 2)
+    ]
     found.sort(key=lambda pair: -pair[0])
-    return [conflict for _, conflict in found[:MOST_SUSPECTS]]
+    return [order_conflict(a, b) for alike, a, b in found[:MOST_SUSPECTS] if alike >= ALIKE]
 
 
 def order_conflict(a: Passage, b: Passage) -> Conflict:
-    """Return the pair with the passage to follow first.
-
-    What is not superseded comes first, then the more official, then the newer.
-    """
+    """Return the pair; what is not superseded is followed, then the more official, then the newer."""
 
     def weight(passage: Passage) -> tuple[bool, int, date, float]:
         return not passage.superseded_by, passage.authority, passage.as_of or date.min, passage.score
@@ -241,23 +209,24 @@ def _rank_scores(
         ranked = [(at, score + tuning.recency * youth[at]) for at, score in ranked]
     elif not (tuning.stale_penalty or tuning.informal_penalty or (tuning.base_prior and prior)):
         return [pool[at].rescored(score) for at, score in ranked[: tuning.k]]
-    likely, stale, informal = tuning.base_prior, tuning.stale_penalty, tuning.informal_penalty
 
     def adjust(passage: Passage, score: float) -> float:
-        gain = likely * prior.get(passage.source, 0.0)
-        loss = (stale if passage.superseded_by else 0.0, informal if passage.authority <= INFORMAL else 0.0)
-        return score + (gain - loss[0] - loss[1])
+        gain = tuning.base_prior * prior.get(passage.source, 0.0)
+        stale = tuning.stale_penalty if passage.superseded_by else 0.0
+        return score + (gain - stale - (tuning.informal_penalty if passage.authority <= INFORMAL else 0.0))
 
-    adjusted = [(at, adjust(pool[at], score)) for at, score in ranked]
-    adjusted.sort(key=lambda pair: (-pair[1], pool[pair[0]].id))
-    return [pool[at].rescored(score) for at, score in adjusted[: tuning.k]]
+    ranked = _sort_positions(pool, [(at, adjust(pool[at], score)) for at, score in ranked])
+    return [pool[at].rescored(score) for at, score in ranked[: tuning.k]]
+
+
+def _sort_positions(pool: Sequence[Passage], scored: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    return sorted(scored, key=lambda pair: (-pair[1], pool[pair[0]].id))
 
 
 def _rank_by_part(pool: Sequence[Passage], part: str) -> list[tuple[int, float]]:
     """Return positions with their share of the best score of that part, best first."""
     best = max((passage.scores[part] for passage in pool), default=0.0) or 1.0
-    shares = [(at, max(passage.scores[part] / best, 0.0)) for at, passage in enumerate(pool)]
-    return sorted(shares, key=lambda pair: (-pair[1], pool[pair[0]].id))
+    return _sort_positions(pool, ((at, max(p.scores[part] / best, 0.0)) for at, p in enumerate(pool)))
 
 
 def _share_by_document(
@@ -268,18 +237,14 @@ def _share_by_document(
     documents = {at: pool[at].id.partition("#")[0] for at, _ in ranked}
     for at, score in ranked:  # best first
         best.setdefault(documents[at], score)
-    shared = [(at, (1 - weight) * score + weight * best[documents[at]]) for at, score in ranked]
-    return sorted(shared, key=lambda pair: (-pair[1], pool[pair[0]].id))
+    return _sort_positions(pool, ((at, (1 - weight) * score + weight * best[documents[at]]) for at, score in ranked))
 
 
 def _measure_youth(passages: Sequence[Passage]) -> list[float]:
     """Return for each passage 0 (oldest or undated) to 1 (newest), by days."""
-    days = [p.as_of.toordinal() for p in passages if p.as_of is not None]
-    if not days:
-        return [0.0] * len(passages)
-    low, span = min(days), max(max(days) - min(days), 1)
-    alone = max(days) == min(days)
-    return [0.0 if p.as_of is None else 1.0 if alone else (p.as_of.toordinal() - low) / span for p in passages]
+    days = [p.as_of.toordinal() for p in passages if p.as_of is not None] or [0]
+    low, span = min(days), max(days) - min(days)
+    return [0.0 if p.as_of is None else (p.as_of.toordinal() - low) / span if span else 1.0 for p in passages]
 
 
 def _newest_date(passages: Iterable[Passage]) -> date | None:

@@ -14,7 +14,6 @@ from program.models.language.fence import find_addresses, remove_links
 from program.passage import Passage
 from program.signatures import CitedClaim, Statement
 
-MOST_CLAIMS = 2  # looked up again, of those without support
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 FOUND_NOTHING = "I could not find this in the knowledge I have"
 _MARK = re.compile(r"\[(\d{1,3})\]")
@@ -39,14 +38,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A drafted text and what became of its claims."""
+    """A drafted text, its claims, those that their cited passages support, and the decision on the whole."""
 
     text: str
     stated: tuple[Claim, ...] = ()
     upheld: tuple[Claim, ...] = ()
-    """The claims that their cited passages support; one that cites nothing is not upheld."""
     responsive: Any = None
-    """The decision on the whole draft, where it came with that on its claims."""
 
     @property
     def unsupported(self) -> list[str]:
@@ -95,17 +92,9 @@ def conclude_answer(
 
 def ask_draft(state: State, strict: bool) -> Ask:
     """Return the request for a text from the kept passages."""
-    looked_up = state.queries or [state.question]
-    return Ask(
-        DRAFT,
-        {
-            "question": state.question,
-            "sub_queries": tuple(state.queries),
-            "passages": state.kept,
-            "sentences": state.tuning.sentences * len(looked_up),
-            "strict": strict,
-        },
-    )
+    inputs = {"question": state.question, "sub_queries": tuple(state.queries), "passages": state.kept}
+    sentences = state.tuning.sentences * max(len(state.queries), 1)
+    return Ask(DRAFT, {**inputs, "sentences": sentences, "strict": strict})
 
 
 def make_answer(
@@ -117,16 +106,13 @@ def make_answer(
     stopped_by: StoppedBy = StoppedBy.DONE,
     supported: float = 1.0,
 ) -> Answer:
-    """Return the answer of a question; the marks of its text point into `passages`.
-
-    Whoever wrote the text, here it loses the links, images and tags that a passage may have planted.
-    """
+    """Return the answer; its marks point into `passages`, and it loses links, images and tags planted in them."""
     known = known_addresses(passages, state.program.links)
-    text, citations = cite_passages(remove_links(text, known), passages)
+    text, cited = cite_passages(remove_links(text, known), passages)
     return Answer(
         text=text,
         outcome=outcome,
-        citations=tuple(replace(citation, title=remove_links(citation.title, known)) for citation in citations),
+        citations=tuple(replace(one, title=remove_links(one.title, known)) for one in cited),
         confidence=min(1.0, max(0.0, confidence)),
         stopped_by=stopped_by,
         route=state.plan.route,
@@ -143,8 +129,7 @@ def make_abstention(state: State, missing: str, confidence: float, stopped_by: S
     """Return an answer that says what is missing and names the nearest passage."""
     state.path.append("abstain")
     nearest = (state.kept or state.found)[:1]
-    missing = missing.strip(" .?")
-    text = f"{FOUND_NOTHING}: {missing}." if missing else f"{FOUND_NOTHING}."
+    text = f"{FOUND_NOTHING}: {missing.strip(' .?')}".removesuffix(": ") + "."
     if nearest:
         text += f" The nearest that I found is “{nearest[0].title}”. [1]"
     return make_answer(state, text, Outcome.ABSTAIN, confidence, nearest, stopped_by)
@@ -170,20 +155,15 @@ def state_claims(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[
 
 
 def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation, ...]]:
-    """Renumber an answer's marks in order of use, and list their citations.
-
-    A mark that points at no passage is taken out: an answer cites only what the writer was given.
-    """
+    """Renumber an answer's marks in order of use, list their citations, and take out marks of no passage."""
     order: dict[int, int] = {}
 
     def renumber(match: re.Match[str]) -> str:
         return f"[{order.setdefault(int(match[1]), len(order) + 1)}]"
 
     text = _MARK.sub(renumber, _drop_unknown_marks(answer, len(passages))).strip()
-    marks = tuple(
-        Citation(new, p.source, p.id, p.title, p.reason) for old, new in order.items() for p in (passages[old - 1],)
-    )
-    return text, marks
+    cited = [(n, passages[old - 1]) for old, n in order.items()]
+    return text, tuple(Citation(n, p.source, p.id, p.title, p.reason) for n, p in cited)
 
 
 def _write_text(state: State, strict: bool) -> _Drafting:
@@ -201,7 +181,7 @@ def _check_claims(state: State, text: str) -> _Drafting:
     if checked and state.at_once:
         (reply,) = yield [_ask_at_once(state, stated, checked)]
         state.at_once = reply is not None
-        if reply is not None:
+        if state.at_once:
             threshold = state.program.threshold("grounder.support", "supported")
             supported = read_chances(reply["supported"], len(checked), threshold)
             threshold = state.program.threshold("grounder.responsive", "responsive")
@@ -220,8 +200,7 @@ def _estimate_confidence(
     """Return how probably an unchecked draft is right; None when that is too little to say it.
 
     The draft of a routed question is put to it once, if that costs no call or the draft may be withheld for it. Else
-    judged evidence says it itself, and where nothing was judged it is half of what the evidence was taken for, which is
-    no calibrated figure.
+    it is what the evidence was judged at, or half of what unjudged evidence was taken for.
     """
     tuning, done = state.tuning, stopped_by is StoppedBy.DONE
     otherwise = state.verdict.sufficiency * (UNVOUCHED if done and not (tuning.judge and state.rounds) else 1.0)

@@ -16,21 +16,18 @@ from program.passage import Passage
 
 @dataclass(frozen=True, slots=True)
 class _Judgement:
-    """What a judge said of the kept passages together."""
+    """What a judge said of the kept passages, of each look-up judged by itself, and unasked of what is missing."""
 
     sufficient: Any
     parts: list[tuple[str, Any]]
-    """Each look-up that is judged by itself, with the decision whether its evidence suffices."""
     conflicts: list[Conflict]
     hints: list[Mapping[str, Any]] | None = None
-    """What is missing, where the judge said so unasked."""
 
 
 def judge_evidence(state: State) -> Part:
     """Judge the new passages, then those kept, and learn what is missing.
 
-    A judgement that cannot be read is none: nothing is concluded from it. Raises `StepFailed` when that leaves every
-    passage, or the whole, unjudged.
+    Nothing is concluded from a judgement that cannot be read; where that is all there is, it raises `StepFailed`.
     """
     tuning = state.tuning
     if not tuning.judge:
@@ -51,11 +48,10 @@ def judge_evidence(state: State) -> Part:
         if hints is None:
             asked = open_parts or [state.question]
             hints = yield [Ask("judge.missing", {"question": q, "passages": [*state.kept]}) for q in asked]
-        missing = [text for hint in hints if (text := hint["missing"].strip())]
-        queries = [text for hint in hints if (text := hint["next_query"].strip())]
-        verdict = replace(
-            verdict, missing="; ".join(dict.fromkeys(missing)), next_queries=tuple(dict.fromkeys(queries))
+        missing, queries = (
+            dict.fromkeys(text for hint in hints if (text := hint[name].strip())) for name in ("missing", "next_query")
         )
+        verdict = replace(verdict, missing="; ".join(missing), next_queries=tuple(queries))
     state.verdict = verdict
     lacking = " and ".join(f"“{part.strip(' .?')}”" for part in open_parts)
     state.missing = verdict.missing if verdict.sufficient else verdict.missing or lacking or state.missing
@@ -86,18 +82,13 @@ def _judge_at_once(state: State) -> Generator[list[Request], list[Reply], _Judge
     left_out = [p for p in shown if state.relevant.get(p.id, 1.0) >= threshold and p not in state.kept]
     if state.tuning.filter and left_out:
         return (yield from _judge_kept(state))
-    sufficient = read_chances(
-        reply["sufficient"], 1 + len(parts), state.program.threshold("judge.sufficiency", "sufficient")
-    )
-    contradict = read_chances(
-        reply["contradicting"], len(pairs), state.program.threshold("judge.contradiction", "contradict")
-    )
-    conflicts = [
-        pair
-        for pair, decision in zip(pairs, contradict, strict=True)
-        if decision.value and pair.followed in state.kept and pair.overruled in state.kept
-    ]
-    return _Judgement(sufficient[0], list(zip(parts, sufficient[1:], strict=True)), conflicts, [reply])
+    above = state.program.threshold("judge.sufficiency", "sufficient")
+    whole, *rest = read_chances(reply["sufficient"], 1 + len(parts), above)
+    above = state.program.threshold("judge.contradiction", "contradict")
+    contradict = zip(pairs, read_chances(reply["contradicting"], len(pairs), above), strict=True)
+    disputed = [pair for pair, decision in contradict if decision.value]
+    conflicts = [pair for pair in disputed if pair.followed in state.kept and pair.overruled in state.kept]
+    return _Judgement(whole, list(zip(parts, rest, strict=True)), conflicts, [reply])
 
 
 def judge_passages(state: State) -> Part:
@@ -111,7 +102,7 @@ def judge_passages(state: State) -> Part:
         shown = list({passage.id: passage for _, passage in pairs}.values())
         (reply,) = yield [_ask_evidence(state, shown, [], [])]
         state.at_once = reply is not None
-        if reply is not None:
+        if state.at_once:
             _note_relevance(state, shown, reply)
             return
     replies = yield [Ask("judge.relevance", {"question": query, "passage": passage}) for query, passage in pairs]
@@ -137,15 +128,9 @@ def _note_decisions(state: State, passages: Sequence[Passage], decisions: Sequen
 def _judge_kept(state: State) -> Generator[list[Request], list[Reply], _Judgement]:
     """Judge the kept passages: for the question, for each of its parts, and whether any two contradict each other."""
     parts, pairs = _list_parts(state, state.kept), state.suspects
-    asks = [
-        Ask("judge.sufficiency", {"question": query, "passages": [*passages]})
-        for query, passages in [(state.question, state.kept), *parts]
-    ]
-    asks += [
-        Ask("judge.contradiction", {"question": state.question, "passages": [pair.followed, pair.overruled]})
-        for pair in pairs
-    ]
-    whole, *rest = yield [*asks]
+    shown = [("judge.sufficiency", query, [*passages]) for query, passages in [(state.question, state.kept), *parts]]
+    shown += [("judge.contradiction", state.question, [pair.followed, pair.overruled]) for pair in pairs]
+    whole, *rest = yield [Ask(name, {"question": query, "passages": passages}) for name, query, passages in shown]
     of_parts = [(query, reply["sufficient"]) for (query, _), reply in zip(parts, rest, strict=False)]
     of_pairs = zip(pairs, rest[len(parts) :], strict=True)
     return _Judgement(whole["sufficient"], of_parts, [pair for pair, reply in of_pairs if reply["contradict"].value])
@@ -153,15 +138,10 @@ def _judge_kept(state: State) -> Generator[list[Request], list[Reply], _Judgemen
 
 def _ask_evidence(state: State, shown: Sequence[Passage], parts: Sequence[str], pairs: Sequence[Conflict]) -> Ask:
     place = {passage.id: n for n, passage in enumerate(shown, 1)}
-    return Ask(
-        "judge.evidence",
-        {
-            "question": state.question,
-            "questions": [f"{n}. {query}" for n, query in enumerate([state.question, *parts], 1)],
-            "pairs": [f"{n}. {place[p.followed.id]} and {place[p.overruled.id]}" for n, p in enumerate(pairs, 1)],
-            "passages": list(shown),
-        },
-    )
+    questions = [f"{n}. {query}" for n, query in enumerate([state.question, *parts], 1)]
+    named = [f"{n}. {place[p.followed.id]} and {place[p.overruled.id]}" for n, p in enumerate(pairs, 1)]
+    inputs = {"question": state.question, "questions": questions, "pairs": named, "passages": [*shown]}
+    return Ask("judge.evidence", inputs)
 
 
 def _list_parts(state: State, passages: Sequence[Passage]) -> list[tuple[str, list[Passage]]]:
@@ -196,8 +176,6 @@ def _make_verdict(state: State, sufficient: Any, completeness: float) -> Verdict
 
 def _note_verdict(verdict: Verdict) -> str:
     """Return the path's note of a judgement: `judge .41 missing "enterprise"`."""
-    return (
-        f"judge {format_share(verdict.sufficiency)}"
-        + (f' missing "{verdict.missing}"' if verdict.missing else "")
-        + (f" contradiction {verdict.contradiction}" if verdict.contradiction else "")
-    )
+    missing = f' missing "{verdict.missing}"' if verdict.missing else ""
+    contradiction = f" contradiction {verdict.contradiction}" if verdict.contradiction else ""
+    return f"judge {format_share(verdict.sufficiency)}{missing}{contradiction}"

@@ -71,10 +71,7 @@ class Meter:
         return time.perf_counter() - self.started
 
     def seconds_left(self, writing: bool) -> float:
-        """Return the seconds that a step may still take.
-
-        A step that writes has until the deadline, another until writing must begin.
-        """
+        """Return the seconds left until writing must begin, or until the deadline where it is writing."""
         share = 1.0 if writing else 1.0 - FOR_WRITING
         return self.budget.max_seconds * share - self.seconds
 
@@ -92,10 +89,6 @@ class Meter:
         """Add to the totals, by the names of `Usage`."""
         self.totals = replace(self.totals, **{n: getattr(self.totals, n) + count for n, count in counts.items()})
 
-    def usage(self) -> Usage:
-        """Return the totals now."""
-        return replace(self.totals, seconds=self.seconds)
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
@@ -112,11 +105,6 @@ class PreparedRequest:
     """Who judges, decision by decision, when a chat model cannot be reached."""
     direct: bool = False
     """Whether a decision client is asked as such, not by way of DSPy."""
-
-    @property
-    def clients(self) -> tuple[Any, ...]:
-        """The client, or both of a cascade."""
-        return (self.client.first, self.client.second) if hasattr(self.client, "second") else (self.client,)
 
     @property
     def model(self) -> str:
@@ -157,9 +145,10 @@ class Driver:
     def finish_answer(self, answer: Answer) -> Answer:
         """Return the answer with trace and usage, and tell the observers of it."""
         self._told_path([])
-        runtime = self.program.runtime
+        runtime, meter = self.program.runtime, self.meter
         trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
-        answer = replace(answer, trace=trace, usage=self.meter.usage(), version=runtime.version)
+        usage = replace(meter.totals, seconds=meter.seconds)
+        answer = replace(answer, trace=trace, usage=usage, version=runtime.version)
         for observer in runtime.observers:
             observer(answer, self.question, runtime.preset)
         return answer
@@ -194,7 +183,7 @@ class Driver:
             try:
                 yield spent
             except BaseException as error:
-                self._note_step(call, error, (spent.tokens_in, spent.tokens_out), call.model)
+                self._note_step(call, error, spent)
                 raise
             finally:
                 booked = ("calls", "tokens_in", "tokens_out", "usd", "asked", "agreed", "dear", "spared")
@@ -217,19 +206,18 @@ class Driver:
         """Return the decision that the last client's evidence stands for, kept as a step."""
         fields = call.predictor.fields
         decisions = [decode(evidence, fields) for evidence in said]
-        if len(call.clients) > 1:
+        if hasattr(call.client, "second"):
             agreed = []
             if len(said) > 1 and not spent.stood_in:  # else nobody knows to which of them the second model came
                 first, second = ([decision.value for decision in one.values()] for one in decisions)
                 agreed.append(first == second)
             spent.cascaded(agreed, len(said) - 1, 2 - len(said))
         self.meter.add(decisions=1)
-        self._note_step(call, decisions[-1], (spent.tokens_in, spent.tokens_out), spent.answering(call.model))
-        return decisions[-1]
+        return self._note_step(call, decisions[-1], spent)
 
     def note_reply(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any]) -> Reply:
         """Return the reply of a search or a text, kept as a step."""
-        tokens = spent.tokens_in, spent.tokens_out
+        tokens = None
         if isinstance(call.request, Find):
             self.meter.add(searches=1)
         elif is_decision(call.predictor):
@@ -237,17 +225,13 @@ class Driver:
         elif judges_many(call.predictor):
             self.meter.add(decisions=sum(len(value) for value in (reply or {}).values() if isinstance(value, list)))
         elif not hasattr(call.client, "endpoint"):
-            totals = list(usage.values())
-            tokens = (
-                sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in totals),
-                sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in totals),
-            )
+            kinds = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
+            tokens = [sum(int(t.get(new) or t.get(old) or 0) for t in usage.values()) for new, old in kinds]
             self.meter.add(calls=1, tokens_in=tokens[0], tokens_out=tokens[1])
         if self.program.runtime.models.rewrite is not None and is_draft(call.request):
             dear = bool(call.inputs["strict"])  # written anew: by the second one, which was to write it all along
             self.meter.add(dear=dear, spared=1 - 2 * dear)
-        self._note_step(call, reply, tokens, spent.answering(call.model))
-        return reply
+        return self._note_step(call, reply, spent, tokens)
 
     def replace_judge(self, call: PreparedRequest, spent: ModelSpending, error: LMError) -> None:
         """Let the stand-in judge from here on, or raise the error without one."""
@@ -263,9 +247,27 @@ class Driver:
         if note not in self.path:
             self.path.append(note)
 
-    def _note_step(self, call: PreparedRequest, reply: Reply, tokens: tuple[int, int], model: str) -> None:
-        milliseconds = (time.perf_counter() - call.started) * 1000
-        self.steps.append(step_of(call.request, reply, milliseconds, tokens, model))
+    def _note_step(
+        self, call: PreparedRequest, reply: Reply, spent: ModelSpending, tokens: Sequence[int] | None = None
+    ) -> Reply:
+        """Keep the request as a step, and return the reply: of one that failed, what it raised."""
+        request, seconds = call.request, time.perf_counter() - call.started
+        tokens_in, tokens_out = tokens or (spent.tokens_in, spent.tokens_out)
+        scores: dict[str, float] = {}
+        error, model = "", spent.answering(call.model)
+        if isinstance(reply, BaseException):
+            output, error, model = f"failed: {explain_error(reply)}", type(reply).__name__, call.model
+        elif isinstance(request, Find):
+            output = f"{len(reply)} candidates"
+        else:
+            output, scores = _show_reply(reply or {})
+        name = request.predictor if isinstance(request, Ask) else "search"
+        shown = repr(_show_input([*request.inputs.values()])) if isinstance(request, Ask) else request.query
+        digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        began = time.time() - seconds
+        step = Step(name, digest, output, seconds * 1000, tokens_in, tokens_out, scores, began, model, error)
+        self.steps.append(step)
+        return reply
 
     def _told_path(self, requests: list[Request]) -> list[Request]:
         """Tell of the notes that are new on the path, and return the requests."""
@@ -274,29 +276,6 @@ class Driver:
                 self.tell(Progress(note))
             self._told = len(self.path)
         return requests
-
-
-def step_of(
-    request: Request, reply: Reply, milliseconds: float, tokens: tuple[int, int] = (0, 0), model: str = ""
-) -> Step:
-    """Return the step that a performed request was.
-
-    The reply to a request that failed is what it raised.
-    """
-    began = time.time() - milliseconds / 1000
-    scores: dict[str, float] = {}
-    name, shown = (
-        ("search", request.query) if isinstance(request, Find) else (request.predictor, repr(_show_inputs(request)))
-    )
-    error = ""
-    if isinstance(reply, BaseException):
-        output, error = f"failed: {explain_error(reply)}", type(reply).__name__
-    elif isinstance(request, Find):
-        output = f"{len(reply)} candidates"
-    else:
-        output, scores = _show_reply(reply or {})
-    digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return Step(name, digest, output, milliseconds, *tokens, scores, began, model, error)
 
 
 def explain_error(error: BaseException) -> str:
@@ -312,15 +291,10 @@ def is_draft(request: Request) -> bool:
     return isinstance(request, Ask) and request.predictor == DRAFT
 
 
-def _show_inputs(request: Ask) -> list[Any]:
-    return [
-        [p.id if isinstance(p, Passage) else p for p in v]
-        if isinstance(v, list)
-        else v.id
-        if isinstance(v, Passage)
-        else v
-        for v in request.inputs.values()
-    ]
+def _show_input(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_show_input(one) for one in value]
+    return value.id if isinstance(value, Passage) else value
 
 
 def _show_reply(reply: Mapping[str, Any]) -> tuple[str, dict[str, float]]:

@@ -137,7 +137,7 @@ PLAIN: Mapping[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 
 """Plain RAG: search once, write from whatever came back."""
 
 _WHOLE: Mapping[str, float] = {"decompose": 0, "ground": 0, "filter": 0}  # judged and written as a whole
-_PARTS: Mapping[str, float] = {"each_part": 1, "fresh_above": 0.5, "consistent": 1, "min_gain": 0.1}
+_PARTS: Mapping[str, float] = {"each_part": 1, "fresh_above": 0.5, "consistent": 1}
 
 PRESETS: Mapping[str, Mapping[str, float]] = {
     "plain": PLAIN,
@@ -150,7 +150,7 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
     # Retrieve or answer, round by round, the next query from what was found; the last round answers.
     "decide": {**_WHOLE, "max_rounds": 4},
     # A plan of parts, each judged by itself; evidence complete, current and consistent; gains must go on.
-    "plan": {**_PARTS, "ground": 0, "fast_above": 0.5, "recency": 0.4, "max_rounds": 4},
+    "plan": {"ground": 0, "fast_above": 0.5, **_PARTS, "recency": 0.4, "min_gain": 0.1, "max_rounds": 4},
     # All of it that needs no labels to be trusted; `ragc compile` decides about the rest.
     "full": {"fast_above": 0.8, "recency": 0.4},
 }

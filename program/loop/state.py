@@ -26,10 +26,7 @@ UNJUDGED = Verdict(True, 1.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """A search: the query, the sources to look into, and how many candidates of each to bring.
-
-    `not_before` leaves out whatever is undated or older.
-    """
+    """A search for candidates, `depth` of each source; `not_before` leaves out what is undated or older."""
 
     query: str
     sources: tuple[str, ...]
@@ -63,36 +60,25 @@ def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a question will be looked up."""
+    """How a question will be looked up: its route, the bases wanted, and how likely each base is."""
 
     route: str
     bases: tuple[str, ...]
-    """The knowledge bases wanted."""
     likely: tuple[tuple[str, float], ...]
-    """Every base with the probability that it is wanted."""
     vague: bool = False
     vagueness: float = 0.0
-    """The probability that the question may mean several things."""
     confidence: float = 1.0
     """The probability of the route."""
 
 
 def read_plan(reply: Mapping[str, Any], sources: Sequence[str]) -> Plan:
-    """Return the plan in a reply of `classifier.route`.
-
-    With no base past its threshold the likeliest is chosen.
-    """
+    """Return the plan in a reply of `classifier.route`: no base past its threshold, the likeliest."""
     likely = tuple((name, float(reply[BASE_PREFIX + name].probability)) for name in sources)
     bases = tuple(name for name in sources if reply[BASE_PREFIX + name].value)
-    route = str(reply["route"].value)
-    return Plan(
-        route,
-        bases or (max(likely, key=lambda pair: pair[1])[0],),
-        likely,
-        bool(reply["vague"].value),
-        float(reply["vague"].probability),
-        float(reply["route"].probabilities[route]),
-    )
+    bases = bases or (max(likely, key=lambda pair: pair[1])[0],)
+    route, vague = str(reply["route"].value), reply["vague"]
+    sure = float(reply["route"].probabilities[route])
+    return Plan(route, bases, likely, bool(vague.value), float(vague.probability), sure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +97,16 @@ def read_look_ups(reply: Mapping[str, Any]) -> list[LookUp]:
     """
     texts = [(n, text) for n, text in enumerate(reply["sub_queries"], 1) if text.strip()][:MOST_LOOK_UPS]
     read = [Detail.model_validate(detail) for detail in reply.get("details") or ()]  # a record has them in JSON values
-    details = {detail.n: detail for detail in read}
-    texts.sort(key=lambda pair: (details.get(pair[0], Detail(n=0)).priority, pair[0]))
+    details = {n: Detail(n=n) for n, _ in texts} | {detail.n: detail for detail in read}
+    texts.sort(key=lambda pair: (details[pair[0]].priority, pair[0]))
     place = {n: at for at, (n, _) in enumerate(texts)}
-    look_ups = []
-    for n, text in texts:
-        detail = details.get(n, Detail(n=n))
-        parents = sorted({place[other] for other in detail.after if other < n and other in place})
-        look_ups.append(LookUp(text, detail.base, tuple(parents)))
-    return look_ups
+    after = {n: {place[other] for other in details[n].after if other < n and other in place} for n in place}
+    return [LookUp(text, details[n].base, tuple(sorted(after[n]))) for n, text in texts]
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Whether a question asks for the present state, and the year it names, if one."""
+    """How current evidence must be: whether the present is asked for, and the year named."""
 
     timely: bool = False
     year: int | None = None
@@ -163,7 +145,7 @@ class Budget:
 
 
 class Observer(Protocol):
-    """Whoever is told of each finished answer: a trace log, OpenTelemetry."""
+    """Whoever is told of each finished answer."""
 
     def __call__(self, answer: Answer, question: str, preset: str, /) -> None: ...
 
@@ -195,16 +177,13 @@ class Program(Protocol):
     def strategies(self) -> tuple[Strategy, ...]: ...
 
     @property
-    def links(self) -> tuple[str, ...]:
-        """The hosts that answers may link to."""
+    def links(self) -> tuple[str, ...]: ...
 
     @property
-    def vouches(self) -> bool:
-        """Whether an unchecked draft can be put to its question without a call."""
+    def vouches(self) -> bool: ...
 
     @property
-    def judges_at_once(self) -> bool:
-        """Whether a chat model judges all decisions about evidence in one call."""
+    def judges_at_once(self) -> bool: ...
 
     def tuning(self) -> Tuning: ...
 
@@ -221,51 +200,50 @@ class State:
 
     question: str
     program: Program
-    tuning: Tuning
     max_rounds: int
     tripped: Callable[[], StoppedBy | None]
     path: list[str]
     need: Need
-    plan: Plan
-    strategy: Strategy
-    at_once: bool
+    tuning: Tuning = field(init=False)
+    plan: Plan = field(init=False)
+    strategy: Strategy = field(init=False)
+    at_once: bool = field(init=False)
     """Whether a chat model judges and can be reached: all decisions about some evidence are then asked in one call."""
     order: tuple[Strategy, ...] = ()
     """The strategies to try one after another, where one is searched at a time."""
     pool: Sequence[Passage] | None = None
     """What the question's own first look found."""
     pools: dict[Find, Sequence[Passage]] = field(default_factory=dict)
-    """What each later search found."""
     look_ups: list[LookUp] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
     followed: set[str] = field(default_factory=set)
     """The queries that were written from what others found."""
     ranked: dict[Key, list[Passage]] = field(default_factory=dict)
-    """The best passages of each search."""
     found: list[Passage] = field(default_factory=list)
     """The passages of all searches, the best of each first."""
     current: list[Passage] = field(default_factory=list)
     """What was found, without what is out of date once newer evidence was searched for."""
     newest: date | None = None
-    """The date of the newest passage found."""
     new: list[Key] = field(default_factory=list)
     """The searches that no judge has seen yet."""
     relevant: dict[str, float] = field(default_factory=dict)
-    """The probability that a passage helps, by its id."""
     kept: list[Passage] = field(default_factory=list)
     """The passages a writer is given."""
     suspects: list[Conflict] = field(default_factory=list)
-    """Pairs of kept passages that may contradict each other."""
     conflicts: list[Conflict] = field(default_factory=list)
-    """Pairs that do, as the judge said."""
     verdict: Verdict = UNJUDGED
     missing: str = ""
-    """What a judge last said is missing."""
     rounds: list[Round] = field(default_factory=list)
     searched: int = 0
     previous: float | None = None
     settled: bool = False
     """Whether newer or more official evidence was searched for."""
+
+    def __post_init__(self) -> None:
+        self.tuning = self.program.tuning()
+        self.plan = Plan("simple", self.program.sources, ())
+        self.strategy = Strategy(ALL, self.program.sources)
+        self.at_once = self.program.judges_at_once
 
     @property
     def scope(self) -> tuple[str, ...]:
@@ -294,15 +272,8 @@ class State:
         """Where the loop stands, as `decide` reads it."""
         tried = {name for name, _ in self.ranked}
         untried = tuple(strategy.name for strategy in self.order if strategy.name not in tried)
-        return LoopProgress(
-            self.searched,
-            frozenset(self.ranked),
-            self.previous,
-            self.strategy.name,
-            untried,
-            vagueness=self.plan.vagueness,
-            settled=self.settled,
-        )
+        done = self.searched, frozenset(self.ranked), self.previous
+        return LoopProgress(*done, self.strategy.name, untried, self.plan.vagueness, self.settled)
 
 
 def list_ids(passages: Iterable[Passage]) -> tuple[str, ...]:

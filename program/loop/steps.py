@@ -11,24 +11,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from program.answer import Answer, Outcome, StoppedBy
 from program.loop import evidence
 from program.loop.decide import Move, Verdict, decide, rounds_left
-from program.loop.grounding import (
-    MOST_CLAIMS,
-    ask_draft,
-    conclude_answer,
-    make_abstention,
-    make_answer,
-    write_draft,
-    write_strictly,
-)
+from program.loop.grounding import ask_draft, conclude_answer, make_abstention, make_answer, write_draft, write_strictly
 from program.loop.judging import judge_evidence, judge_passages
-from program.loop.policy import Strategy
 from program.loop.state import (
-    ALL,
     Ask,
     Find,
     Key,
     Part,
-    Plan,
     Program,
     Reply,
     Request,
@@ -44,8 +33,8 @@ from program.passage import Passage
 
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
-NEWER = "newer"
 CLAIM = "claim"
+MOST_CLAIMS = 2  # looked up again, of those without support
 NO_BASES: Mapping[str, str] = {}
 
 
@@ -61,21 +50,7 @@ def steps(
     `path` is filled with the readable trace as it grows; `tripped` names the cap that is reached, if any.
     """
     path = [] if path is None else path
-    everywhere = Plan("simple", program.sources, ())
-    strategy = Strategy(ALL, program.sources)
-    need = evidence.read_need(question)
-    state = State(
-        question,
-        program,
-        program.tuning(),
-        max_rounds,
-        tripped,
-        path,
-        need,
-        everywhere,
-        strategy,
-        program.judges_at_once,
-    )
+    state = State(question, program, max_rounds, tripped, path, evidence.read_need(question))
     for attempt in (_answer_in_rounds, _fall_back):
         try:
             return (yield from attempt(state))
@@ -123,16 +98,15 @@ def _answer_in_rounds(state: State) -> Steps:
 def _classify_question(state: State) -> Part:
     """Search the question as it is, and plan; the classifier sees what was found, or thinks while it is searched."""
     question, find = state.question, Find(state.question, state.program.sources)
+    if state.tuning.glimpse or not state.tuning.route:
+        (state.pool,) = yield [find]
     if not state.tuning.route:
-        (state.pool,) = yield [find]
         return
+    ask = Ask("classifier.route", {"question": question, "glimpse": evidence.preview_pool(state.pool or ())})
     if state.tuning.glimpse:
-        (state.pool,) = yield [find]
-        (reply,) = yield [
-            Ask("classifier.route", {"question": question, "glimpse": evidence.preview_pool(state.pool or ())})
-        ]
+        (reply,) = yield [ask]
     else:
-        state.pool, reply = yield [find, Ask("classifier.route", {"question": question, "glimpse": []})]
+        state.pool, reply = yield [find, ask]
     state.plan = read_plan(reply, state.program.sources)
     state.path.append(f"classify->{state.plan.route}[{','.join(state.plan.bases)}]")
 
@@ -158,7 +132,7 @@ def _take_rounds(state: State) -> Steps:
         if action.move is Move.SEARCH_NEWER:
             state.settled = True
             find = Find(state.question, state.program.sources, not_before=evidence.find_cutoff(state))
-            yield from _search_aside(state, NEWER, [find])
+            yield from _search_aside(state, "newer", [find])
         elif action.move is Move.SEARCH:
             yield from _search_queries(state, action.queries)
         else:
@@ -255,7 +229,6 @@ def _search_queries(
 
 
 def _search_aside(state: State, name: str, finds: Sequence[Find]) -> Part:
-    """Search outside the strategies."""
     pools = yield from _find_pools(state, finds)
     keys: list[Key] = [(name, find.query) for find in finds]
     evidence.rank_searches(state, dict(zip(keys, pools, strict=True)), NO_BASES, "")
@@ -274,7 +247,6 @@ def _find_pools(state: State, finds: Sequence[Find]) -> Generator[list[Request],
 
 
 def _ask_follow_up(state: State, n: int) -> Ask:
-    """Return the request that writes a dependent look-up from what its parents found."""
     parents = [state.ranked[state.strategy.name, state.queries[parent]] for parent in state.look_ups[n].after]
     inputs = {"question": state.question, "draft": state.look_ups[n].query, "passages": evidence.interleave(parents)}
     return Ask("decomposer.follow", inputs)
