@@ -68,15 +68,11 @@ def filter_by_source(pool: Sequence[Passage], sources: Sequence[str]) -> Sequenc
 
 
 def rank_pool(
-    pool: Sequence[Passage],
-    tuning: Tuning,
-    prior: Mapping[str, float] = NO_PRIOR,
-    timely: bool = False,
-    part: str = "",
+    pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float] = NO_PRIOR, timely: bool = False
 ) -> list[Passage]:
     """Return the best `tuning.k` passages of one query's pool, best first.
 
-    The score in [0, 1], fused or of the one `part` named, has `document_weight` of it from the best passage of its
+    The fused score in [0, 1] has `document_weight` of it from the best passage of its
     document: what a question asks for often stands under several headings of one page. It loses `stale_penalty` when
     the passage was superseded and `informal_penalty` when it is not official, and gains `base_prior` times the
     probability that its base is wanted; `timely` lets the newest gain `recency`.
@@ -85,7 +81,7 @@ def rank_pool(
     recency = tuning.recency if timely else 0.0
     weights = (tuning.dense_weight, tuning.graph_weight, tuning.base_prior, recency)
     knobs = (tuning.k, *weights, tuning.stale_penalty, tuning.informal_penalty, tuning.document_weight)
-    return _recall(pool, (*knobs, part, known), lambda: _rank_scores(pool, tuning, prior, timely, part))
+    return _recall(pool, (*knobs, known), lambda: _rank_scores(pool, tuning, prior, timely))
 
 
 def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
@@ -99,16 +95,13 @@ def read_need(question: str) -> Need:
     return Need(bool(_TIMELY.search(question)), int(years[-1]) if years else None)
 
 
-def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: Mapping[str, str], part: str) -> None:
-    """Rank what new searches found, and merge it with the rest.
-
-    `bases` names the base that a query belongs to; `part` is the score to rank by, or empty.
-    """
+def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: Mapping[str, str]) -> None:
+    """Rank what new searches found, and merge it with the rest; `bases` names the base that a query belongs to."""
     likely = dict(state.plan.likely)
     for key, pool in pools.items():
         base = bases.get(key[1], "")
         prior = {**likely, base: 1.0} if base else likely
-        state.ranked[key] = rank_pool(pool, state.tuning, prior, state.need.timely, part)
+        state.ranked[key] = rank_pool(pool, state.tuning, prior, state.need.timely)
     state.new += pools
     merge_searches(state)
 
@@ -194,14 +187,8 @@ def order_conflict(a: Passage, b: Passage) -> Conflict:
     return Conflict(*sorted((a, b), key=weight, reverse=True))
 
 
-def _rank_scores(
-    pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float], timely: bool, part: str
-) -> list[Passage]:
-    if part:
-        pool = [passage for passage in pool if part in passage.scores]
-        ranked = _rank_by_part(pool, part)
-    else:
-        ranked = rank_positions(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
+def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float], timely: bool) -> list[Passage]:
+    ranked = rank_positions(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
     if tuning.document_weight:
         ranked = _share_by_document(pool, ranked, tuning.document_weight)
     if timely and tuning.recency:
@@ -221,12 +208,6 @@ def _rank_scores(
 
 def _sort_positions(pool: Sequence[Passage], scored: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     return sorted(scored, key=lambda pair: (-pair[1], pool[pair[0]].id))
-
-
-def _rank_by_part(pool: Sequence[Passage], part: str) -> list[tuple[int, float]]:
-    """Return positions with their share of the best score of that part, best first."""
-    best = max((passage.scores[part] for passage in pool), default=0.0) or 1.0
-    return _sort_positions(pool, ((at, max(p.scores[part] / best, 0.0)) for at, p in enumerate(pool)))
 
 
 def _share_by_document(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decisions import read_chances
-from program.loop.state import DRAFT, Ask, Reply, Request, State, StepFailed, format_share, list_ids
+from program.loop.state import DRAFT, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, remove_links
 from program.passage import Passage
 from program.signatures import CitedClaim, Statement
@@ -20,7 +20,6 @@ _MARK = re.compile(r"\[(\d{1,3})\]")
 _MARK_AT_END = re.compile(r"\[(\d{1,3})\]\Z")
 _LONGEST_MARK = len("[999]")
 _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
-_Drafting = Generator[list[Request], list[Reply], "Draft"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Draft:
         return list(dict.fromkeys(claim.bare for claim in self.stated if claim not in self.upheld))
 
 
-def write_draft(state: State) -> _Drafting:
+def write_draft(state: State) -> Flow[Draft]:
     """Return a draft with its claims checked, written twice where one fails."""
     draft = yield from _write_text(state, strict=False)
     if not draft.text.strip() or not state.tuning.ground:
@@ -60,15 +59,13 @@ def write_draft(state: State) -> _Drafting:
     return (yield from write_strictly(state)) if len(draft.upheld) < len(draft.stated) else draft
 
 
-def write_strictly(state: State) -> _Drafting:
+def write_strictly(state: State) -> Flow[Draft]:
     """Return a checked draft that quotes rather than paraphrases."""
     draft = yield from _write_text(state, strict=True)
     return (yield from _check_claims(state, draft.text))
 
 
-def conclude_answer(
-    state: State, draft: Draft, stopped_by: StoppedBy
-) -> Generator[list[Request], list[Reply], Answer | None]:
+def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[Answer | None]:
     """Return the answer that a draft comes to, or None when nothing is upheld."""
     if not draft.text.strip():
         return None
@@ -166,13 +163,13 @@ def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[
     return text, tuple(Citation(n, p.source, p.id, p.title, p.reason) for n, p in cited)
 
 
-def _write_text(state: State, strict: bool) -> _Drafting:
+def _write_text(state: State, strict: bool) -> Flow[Draft]:
     (reply,) = yield [ask_draft(state, strict)]
     state.path.append("generate strictly" if strict else "generate")
     return Draft(str(reply["answer"]))
 
 
-def _check_claims(state: State, text: str) -> _Drafting:
+def _check_claims(state: State, text: str) -> Flow[Draft]:
     """Return the draft with those of its claims that their cited passages support."""
     stated = split_claims(text)
     checked = [claim for claim in stated if _cited_passages(state.kept, claim)]
@@ -194,9 +191,7 @@ def _check_claims(state: State, text: str) -> _Drafting:
     return Draft(text, tuple(stated), tuple(upheld), responsive)
 
 
-def _estimate_confidence(
-    state: State, text: str, stopped_by: StoppedBy
-) -> Generator[list[Request], list[Reply], float | None]:
+def _estimate_confidence(state: State, text: str, stopped_by: StoppedBy) -> Flow[float | None]:
     """Return how probably an unchecked draft is right; None when that is too little to say it.
 
     The draft of a routed question is put to it once, if that costs no call or the draft may be withheld for it. Else

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from program.answer import Round
 from program.loop.decide import Verdict, wants_query
 from program.loop.decisions import is_undecided, read_chances
 from program.loop.evidence import drop_overruled, find_suspects, keep_helpful, keep_unjudged, measure_freshness
-from program.loop.state import Ask, Conflict, Part, Reply, Request, State, StepFailed, format_share, list_ids
+from program.loop.state import Ask, Conflict, Flow, State, StepFailed, format_share, list_ids
 from program.passage import Passage
 
 
@@ -24,7 +24,7 @@ class _Judgement:
     hints: list[Mapping[str, Any]] | None = None
 
 
-def judge_evidence(state: State) -> Part:
+def judge_evidence(state: State) -> Flow[None]:
     """Judge the new passages, then those kept, and learn what is missing.
 
     Nothing is concluded from a judgement that cannot be read; where that is all there is, it raises `StepFailed`.
@@ -60,12 +60,12 @@ def judge_evidence(state: State) -> Part:
     state.rounds.append(Round(verdict.sufficiency, list_ids(state.kept), *counts))
 
 
-def _judge_one_by_one(state: State) -> Generator[list[Request], list[Reply], _Judgement]:
+def _judge_one_by_one(state: State) -> Flow[_Judgement]:
     yield from judge_passages(state)
     return (yield from _judge_kept(state))
 
 
-def _judge_at_once(state: State) -> Generator[list[Request], list[Reply], _Judgement]:
+def _judge_at_once(state: State) -> Flow[_Judgement]:
     """Judge everything in one call; what it cannot tell of the passages that are kept is asked one by one."""
     new = {passage.id for key in state.new for passage in state.ranked[key]} | set(list_ids(state.kept))
     threshold = state.program.threshold("judge.relevance", "relevant")
@@ -91,7 +91,7 @@ def _judge_at_once(state: State) -> Generator[list[Request], list[Reply], _Judge
     return _Judgement(whole, list(zip(parts, rest, strict=True)), conflicts, [reply])
 
 
-def judge_passages(state: State) -> Part:
+def judge_passages(state: State) -> Flow[None]:
     """Judge the passages of the new searches, and keep what helps."""
     pairs = [(query, passage) for name, query in state.new for passage in state.ranked[name, query]]
     if not state.tuning.filter:
@@ -125,7 +125,7 @@ def _note_decisions(state: State, passages: Sequence[Passage], decisions: Sequen
     keep_helpful(state, state.program.threshold("judge.relevance", "relevant"))
 
 
-def _judge_kept(state: State) -> Generator[list[Request], list[Reply], _Judgement]:
+def _judge_kept(state: State) -> Flow[_Judgement]:
     """Judge the kept passages: for the question, for each of its parts, and whether any two contradict each other."""
     parts, pairs = _list_parts(state, state.kept), state.suspects
     shown = [("judge.sufficiency", query, [*passages]) for query, passages in [(state.question, state.kept), *parts]]

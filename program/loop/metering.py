@@ -175,10 +175,7 @@ class Driver:
 
     @contextmanager
     def spending(self, call: PreparedRequest) -> Iterator[ModelSpending]:
-        """Meter what language models cost inside the block, also when it fails.
-
-        They may be asked until shortly before the step ends, so that an embedded model can still step in.
-        """
+        """Meter what language models cost, also on failure, and leave an embedded model time to step in."""
         with spending(deadline_after(self.seconds_for([call.request]))) as spent:
             try:
                 yield spent
@@ -299,19 +296,14 @@ def _show_input(value: Any) -> Any:
 
 def _show_reply(reply: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
     """Return what came back in a line, and the probability of each decision in it."""
-    parts, scores = [], {}
+    shown, scores = {}, {}
     for name, value in reply.items():
-        probability = getattr(value, "probability", None)
+        chosen = getattr(value, "value", value)
+        probability = getattr(value, "probability", (getattr(value, "probabilities", None) or {}).get(str(chosen)))
+        shown[name] = str(chosen)[:SHOWN]
         if is_undecided(value):
-            shown = "undecided"
-        elif probability is None:
-            shown = str(getattr(value, "value", value))[:SHOWN]
-            table = getattr(value, "probabilities", None)
-            if table and shown in table:
-                scores[name] = float(table[shown])
-        else:
-            chosen = getattr(value, "value", None)
-            shown = f"{chosen} {probability:.3f}" if isinstance(chosen, str) else f"{probability:.3f}"
+            shown[name] = "undecided"
+        elif probability is not None:
             scores[name] = float(probability)
-        parts.append(f"{name}={shown}")
-    return " ".join(parts), scores
+            shown[name] = f"{chosen} {probability:.3f}" if isinstance(chosen, str) else f"{probability:.3f}"
+    return " ".join(f"{name}={text}" for name, text in shown.items()), scores

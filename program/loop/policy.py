@@ -165,11 +165,10 @@ FRESH = "web"
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way of looking up: the sources it searches, and the part score it goes by (empty: the usual fusion)."""
+    """One way of looking up, and the sources it searches."""
 
     name: str
     sources: tuple[str, ...]
-    part: str = ""
 
 
 def offer_strategies(cards: Iterable[SourceCard]) -> tuple[Strategy, ...]:

@@ -96,9 +96,8 @@ class Doubt(dspy.Module):
 class AgenticRAG(dspy.Module):
     """Answers questions over a library of sources.
 
-    A `dspy.Module`: `dspy.Evaluate` and any DSPy optimizer accept it. Everything learned about it lives in
-    its predictors (instructions, demonstrations, thresholds) and in `policy`. Safe from many threads and
-    asyncio tasks: a call keeps its state to itself.
+    `dspy.Evaluate` and any DSPy optimizer accept it. Everything learned about it lives in its predictors and in
+    `policy`. Safe from many threads and asyncio tasks: a call keeps its state to itself.
     """
 
     def __init__(self, cards: Sequence[SourceCard], runtime: Runtime) -> None:
@@ -118,10 +117,7 @@ class AgenticRAG(dspy.Module):
         self.requests = RequestCache()
 
     def forward(self, question: str) -> Answer:
-        """Return the answer; a failed step never fails it.
-
-        Raises `QuestionError` when there is nothing to ask.
-        """
+        """Return the answer; a failed step never fails it. Raises `QuestionError` when there is nothing to ask."""
         return drivers.run(self.check_language(question), self)
 
     async def aforward(self, question: str) -> Answer:
@@ -176,10 +172,7 @@ class AgenticRAG(dspy.Module):
         return control
 
     def check_language(self, question: object) -> str:
-        """Return the question, stripped, if some model here reads its language.
-
-        Raises `QuestionError` otherwise, and as `check_question`.
-        """
+        """Return the question, stripped. Raises `QuestionError` if no model here reads its language."""
         text = check_question(question)
         if self.runtime.models.english_only and (language := find_foreign_language(text)):
             raise QuestionError(
@@ -190,10 +183,7 @@ class AgenticRAG(dspy.Module):
 
 
 def check_question(question: object) -> str:
-    """Return the question, stripped.
-
-    Raises `QuestionError` when it is empty, too long or no text.
-    """
+    """Return the question, stripped. Raises `QuestionError` when it is empty, too long or no text."""
     if not isinstance(question, str):
         raise QuestionError(f"A question is text, not {type(question).__name__}.", "Ask something in a sentence.")
     text = question.strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from program.answer import Answer, Round, StoppedBy
 from program.knowledge.library import Library
@@ -44,8 +44,10 @@ class Ask:
 
 Request = Find | Ask
 Reply = Any
-Steps = Generator[list[Request], list[Reply], Answer]
-Part = Generator[list[Request], list[Reply], None]
+Result = TypeVar("Result")
+Flow = Generator[list[Request], list[Reply], Result]
+"""A part of the loop: yields requests, receives their replies, returns a result."""
+Steps = Flow[Answer]
 
 
 class StepFailed(Exception):

@@ -6,7 +6,7 @@ asynchronously, streaming, or from a record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.loop import evidence
@@ -16,20 +16,15 @@ from program.loop.judging import judge_evidence, judge_passages
 from program.loop.state import (
     Ask,
     Find,
-    Key,
-    Part,
+    Flow,
     Program,
-    Reply,
-    Request,
     State,
     StepFailed,
     Steps,
     format_share,
-    list_ids,
     read_look_ups,
     read_plan,
 )
-from program.passage import Passage
 
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
@@ -95,7 +90,7 @@ def _answer_in_rounds(state: State) -> Steps:
     return (yield from _take_rounds(state))
 
 
-def _classify_question(state: State) -> Part:
+def _classify_question(state: State) -> Flow[None]:
     """Search the question as it is, and plan; the classifier sees what was found, or thinks while it is searched."""
     question, find = state.question, Find(state.question, state.program.sources)
     if state.tuning.glimpse or not state.tuning.route:
@@ -155,7 +150,7 @@ def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Steps:
     return answer or make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
 
 
-def _write_answer(state: State, stopped_by: StoppedBy) -> Generator[list[Request], list[Reply], Answer | None]:
+def _write_answer(state: State, stopped_by: StoppedBy) -> Flow[Answer | None]:
     """Return the grounded answer or None; a claim without support is looked up once more before it is withdrawn."""
     draft = yield from write_draft(state)
     unsupported = [text for text in draft.unsupported if (CLAIM, text) not in state.ranked][:MOST_CLAIMS]
@@ -163,7 +158,7 @@ def _write_answer(state: State, stopped_by: StoppedBy) -> Generator[list[Request
         before = list(state.kept)
         yield from _search_aside(state, CLAIM, [Find(claim, state.scope) for claim in unsupported])
         yield from judge_passages(state)
-        known = set(list_ids(before))
+        known = {passage.id for passage in before}
         state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
         if len(state.kept) > len(before):
             draft = yield from write_strictly(state)
@@ -189,7 +184,7 @@ def _fall_back(state: State) -> Steps:
     return make_answer(state, text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
 
 
-def _search_plan(state: State) -> Part:
+def _search_plan(state: State) -> Flow[None]:
     """Search the question, or each look-up of its plan: independent ones together, a dependent one afterwards."""
     if not state.look_ups:
         yield from _search_queries(state, [state.question])
@@ -218,32 +213,29 @@ def _search_plan(state: State) -> Part:
 
 def _search_queries(
     state: State, queries: Sequence[str], bases: Mapping[str, str] = NO_BASES, count: bool = True
-) -> Part:
+) -> Flow[None]:
     """Search by the strategy in use, with those queries that it was not given before."""
     scope, name = state.scope, state.strategy.name
-    new: list[Key] = [(name, query) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]
-    pools = yield from _find_pools(state, [Find(query, scope) for _, query in new])
-    evidence.rank_searches(state, dict(zip(new, pools, strict=True)), bases, state.strategy.part)
+    finds = [Find(query, scope) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]
+    yield from _rank_found(state, name, finds, bases)
     state.searched += count
-    state.path.append(f"search{f' {name}' if state.order else ''}({len(new)})")
+    state.path.append(f"search{f' {name}' if state.order else ''}({len(finds)})")
 
 
-def _search_aside(state: State, name: str, finds: Sequence[Find]) -> Part:
-    pools = yield from _find_pools(state, finds)
-    keys: list[Key] = [(name, find.query) for find in finds]
-    evidence.rank_searches(state, dict(zip(keys, pools, strict=True)), NO_BASES, "")
+def _search_aside(state: State, name: str, finds: Sequence[Find]) -> Flow[None]:
+    yield from _rank_found(state, name, finds)
     state.searched += 1
     state.path.append(f"search {name}({len(finds)})")
 
 
-def _find_pools(state: State, finds: Sequence[Find]) -> Generator[list[Request], list[Reply], list[Sequence[Passage]]]:
-    """Return what each search found: one made before is not made again, nor is the question's own first look."""
-    first = {find for find in finds if find.query == state.question and find.not_before is None}
+def _rank_found(state: State, name: str, finds: Sequence[Find], bases: Mapping[str, str] = NO_BASES) -> Flow[None]:
+    """Rank what each search finds: one made before is not made again, nor is the question's own first look."""
+    first = [find for find in finds if find.query == state.question and find.not_before is None]
     state.pools.update({find: evidence.filter_by_source(state.pool or (), find.sources) for find in first})
     new = [find for find in dict.fromkeys(finds) if find not in state.pools]
     if new:
         state.pools.update(zip(new, (yield [*new]), strict=True))
-    return [state.pools[find] for find in finds]
+    evidence.rank_searches(state, {(name, find.query): state.pools[find] for find in finds}, bases)
 
 
 def _ask_follow_up(state: State, n: int) -> Ask:
