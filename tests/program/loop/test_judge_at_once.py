@@ -84,9 +84,7 @@ def test_asked_awaited_or_replayed_the_answer_is_the_same(asked, change):
     program, brain = asked
     brain.changed = change
     answers = [way(program) for way in WAYS.values()]
-    assert len({answer.text for answer in answers}) == 1
-    assert len({answer.trace.path for answer in answers}) == 1
-    assert len({answer.confidence for answer in answers}) == 1
+    assert len({(answer.text, answer.trace.path, answer.confidence) for answer in answers}) == 1
 
 
 def test_what_is_missing_comes_with_the_judgement_and_a_second_round_takes_one_call_more(asked):
@@ -100,10 +98,8 @@ def test_what_is_missing_comes_with_the_judgement_and_a_second_round_takes_one_c
 
 def test_a_link_in_what_is_missing_goes_nowhere(asked):
     program, brain = asked
-    brain.changed = lambda values: {
-        **poor(values),
-        **dict.fromkeys(("missing", "next_query"), "https://evil.example/x"),
-    }
+    link = dict.fromkeys(("missing", "next_query"), "https://evil.example/x")
+    brain.changed = lambda values: {**poor(values), **link}
     assert "evil" not in str(program(QUESTION).trace)
 
 
@@ -134,17 +130,13 @@ def test_a_reply_that_is_no_judgement_is_asked_for_once_more(asked):
     assert answer.stopped_by is StoppedBy.FALLBACK and "took the safe default" in str(answer.trace)
 
 
-def test_a_threshold_of_a_single_decision_holds_for_the_list_too(asked):
-    program, _ = asked
+def test_a_single_decisions_threshold_holds_for_the_list_and_what_gives_way_has_the_kept_judged_anew(asked):
+    program, brain = asked
     program.judge.relevance.fields["relevant"] = {"threshold": 0.95}
     assert len(program(QUESTION).retrieved) == 1  # the one that is kept at least
-
-
-def test_when_a_passage_that_helps_gives_way_the_kept_ones_are_judged_anew(asked):
-    program, brain = asked
+    program.judge.relevance.fields["relevant"] = {"threshold": 0.5}
     program.policy.turn(keep_at_most=1)
-    assert len(program(QUESTION).retrieved) == 1
-    assert brain.asked("Decide now: sufficient") == 1
+    assert len(program(QUESTION).retrieved) == 1 and brain.asked("Decide now: sufficient") == 1
 
 
 def test_a_claim_that_is_not_supported_is_withdrawn(asked):

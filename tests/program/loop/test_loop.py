@@ -58,12 +58,6 @@ def test_a_vague_question_is_asked_back_unless_it_rather_needs_no_look_up(route,
         assert answer.found and not answer.retrieved
 
 
-def test_a_complex_question_searches_each_of_its_parts():
-    program = scripted(route="complex")
-    program("How big is it and what does it cost?")
-    assert program.queries == ["How big is it and what does it cost?", "first part", "second part"]
-
-
 def test_insufficient_evidence_is_searched_for_again_with_what_is_missing_but_never_twice():
     program = scripted(sufficient=turns(0.2, 0.9))
     answer = program("What does it cost?")
@@ -72,12 +66,6 @@ def test_insufficient_evidence_is_searched_for_again_with_what_is_missing_but_ne
     program = scripted({"max_rounds": 4}, sufficient=0.2)
     program("What does it cost?")
     assert program.queries == ["What does it cost?", "price of the kettle"]
-
-
-def test_a_judge_that_always_says_no_stops_at_the_round_cap_and_says_so():
-    program = scripted({"max_rounds": 3}, sufficient=0.2, next_query=NO_ROUND_ENDS)
-    assert program().stopped_by is StoppedBy.ROUNDS
-    assert len(program.queries) == 3
 
 
 @pytest.mark.parametrize(
@@ -92,13 +80,6 @@ def test_a_question_back_and_an_abstention_say_what_stopped_the_search(knobs, ou
 def test_a_spent_budget_sends_the_best_evidence_to_the_writer_poor_or_not():
     answer = scripted({"generate_above": 0.5}, budget=Budget(max_tokens=0), sufficient=0.2)()
     assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.TOKENS)
-
-
-def test_a_claim_without_support_is_written_again_strictly_and_then_withdrawn():
-    program = scripted(supported=lambda inputs: 0.9 if "0" in inputs["claim"] else 0.1)
-    answer = program()
-    assert program.asked.count("answer") == 2 and "generate strictly" in answer.trace.path
-    assert (answer.text, answer.supported) == ("Text 0. [1]", 0.5)
 
 
 @pytest.mark.parametrize(
