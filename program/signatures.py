@@ -10,7 +10,7 @@ from typing import Any
 
 import dspy
 from dspy.experimental import Choice, Noul
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from program.passage import AUTHORITY, Passage, SourceCard
 
@@ -22,10 +22,8 @@ ROUTES = {
 BASE_PREFIX = "base_"
 
 
-class Excerpt(BaseModel):
+class Excerpt(BaseModel, frozen=True):
     """A passage as a model sees it: numbered, dated, and plainly data."""
-
-    model_config = ConfigDict(frozen=True)
 
     n: int
     base: str
@@ -35,10 +33,8 @@ class Excerpt(BaseModel):
     text: str
 
 
-class Statement(BaseModel):
+class Statement(BaseModel, frozen=True):
     """One claim of a draft, under the title of the passage it was taken from."""
-
-    model_config = ConfigDict(frozen=True)
 
     title: str
     text: str
@@ -120,10 +116,8 @@ class Chance(BaseModel):
     probability: float = Field(ge=0.0, le=1.0)
 
 
-class CitedClaim(BaseModel):
+class CitedClaim(BaseModel, frozen=True):
     """One claim of a draft, numbered, with the numbers of the passages it cites."""
-
-    model_config = ConfigDict(frozen=True)
 
     n: int
     text: str

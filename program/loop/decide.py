@@ -13,10 +13,8 @@ from program.loop.policy import Tuning
 class Verdict:
     """What the judge made of the evidence.
 
-    `sufficiency` is a probability, `sufficient` is it past its threshold. `relevance` (share of what was found
-    that helps), `completeness` (share of the look-ups with evidence enough) and `freshness` (share of the evidence
-    that is current) are in [0, 1]; `contradiction` names the passages that disagree, or is empty. `next_queries`
-    would find what is `missing`.
+    `relevance` (share of what was found that helps), `completeness` (share of the look-ups with evidence enough) and
+    `freshness` (share of the evidence that is current) are in [0, 1]; `contradiction` names the passages that disagree.
     """
 
     sufficient: bool
@@ -32,20 +30,18 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class LoopProgress:
-    """Where the loop stands.
-
-    Rounds of searching done, the (strategy, query) pairs tried, the last round's sufficiency, the strategy in use
-    and those not tried yet, and how probably the question is vague. `settled` is true once newer or more official
-    evidence was searched for.
-    """
+    """Where the loop stands."""
 
     rounds: int
     tried: frozenset[tuple[str, str]]
+    """The strategy and query of each search."""
     previous: float | None = None
+    """The last round's sufficiency."""
     strategy: str = ""
     untried: tuple[str, ...] = ()
     vagueness: float = 0.0
     settled: bool = False
+    """Whether newer or more official evidence was searched for."""
 
 
 class Move(StrEnum):
@@ -105,11 +101,8 @@ def decide(
 ) -> Action:
     """Return the next action.
 
-    Ends within `max_rounds` searches and never repeats a tried query of the same strategy.
-    `tripped` is the budget's cap that was reached, if any: the best evidence so far is then written up, poor or not.
-    Else the order is the order of certainty: sound evidence is written up, a contradiction is settled, the next
-    strategy or a promising query is tried, and only then the program asks back, gives up or makes do. Every end but
-    the first says what stopped the search. A question taken for vague at first sight does not get this far.
+    Ends within `max_rounds` searches and never repeats a tried query of the same strategy. Where `tripped`, a cap of
+    the budget, is reached, the best evidence so far is written up, poor or not.
     """
     if verdict.sufficient and is_sound(verdict, tuning):
         return Action(Move.WRITE)

@@ -60,7 +60,7 @@ Tell = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Meter:
-    """What one question has spent so far, and which cap tripped first."""
+    """What one question has spent so far."""
 
     budget: Budget
     totals: Usage = field(default_factory=Usage)

@@ -29,55 +29,13 @@ _CREOLE = "pcm"  # Nigerian Pidgin is taken for terse English, and the other way
 _attribute = object.__getattribute__  # a `dspy.Module` looks at each attribute's name, in ten times as long
 
 
-class Classifier(dspy.Module):
-    """Decides whether to look up, how much, where, and whether the question is clear."""
+class Stage(dspy.Module):
+    """The predictors of one part of the loop, by name."""
 
-    def __init__(self, cards: Sequence[SourceCard]) -> None:
+    def __init__(self, **asked: type[dspy.Signature]) -> None:
         super().__init__()
-        self.route = dspy.Predict(signatures.route_signature(cards))
-
-
-class Decomposer(dspy.Module):
-    """Splits a complex question into look-ups, and writes one that had to wait for another's evidence."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.split = dspy.Predict(signatures.Decompose)
-        self.follow = dspy.Predict(signatures.FollowUp)
-
-
-class Judge(dspy.Module):
-    """Decides which passages help, whether they suffice, what is missing, and which contradict each other."""
-
-    def __init__(self, at_once: bool) -> None:
-        super().__init__()
-        self.relevance = dspy.Predict(signatures.Relevance)
-        self.sufficiency = dspy.Predict(signatures.Sufficiency)
-        self.missing = dspy.Predict(signatures.Missing)
-        self.contradiction = dspy.Predict(signatures.Contradiction)
-        if at_once:
-            self.evidence = dspy.Predict(signatures.JudgeEvidence)
-
-
-class Generator(dspy.Module):
-    """Writes an answer from passages, a direct answer, or a question back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer = dspy.Predict(signatures.Generate)
-        self.direct = dspy.Predict(signatures.AnswerDirectly)
-        self.clarify = dspy.Predict(signatures.Clarify)
-
-
-class Grounder(dspy.Module):
-    """Checks a draft: each claim against its citations, and the whole against the question."""
-
-    def __init__(self, at_once: bool) -> None:
-        super().__init__()
-        self.support = dspy.Predict(signatures.Support)
-        self.responsive = dspy.Predict(signatures.Responsive)
-        if at_once:
-            self.claims = dspy.Predict(signatures.CheckClaims)
+        for name, signature in asked.items():
+            setattr(self, name, dspy.Predict(signature))
 
 
 class Doubt(dspy.Module):
@@ -105,11 +63,18 @@ class AgenticRAG(dspy.Module):
         self.sources = tuple(card.name for card in cards)
         self.strategies = offer_strategies(cards)
         self.judges_at_once = hasattr(runtime.models.decider(signatures.Relevance), "chat")
-        self.classifier = Classifier(cards)
-        self.decomposer = Decomposer()
-        self.judge = Judge(self.judges_at_once)
-        self.generator = Generator()
-        self.grounder = Grounder(self.judges_at_once)
+        self.classifier = Stage(route=signatures.route_signature(cards))
+        self.decomposer = Stage(split=signatures.Decompose, follow=signatures.FollowUp)
+        self.judge = Stage(
+            relevance=signatures.Relevance,
+            sufficiency=signatures.Sufficiency,
+            missing=signatures.Missing,
+            contradiction=signatures.Contradiction,
+            **({"evidence": signatures.JudgeEvidence} if self.judges_at_once else {}),
+        )
+        self.generator = Stage(answer=signatures.Generate, direct=signatures.AnswerDirectly, clarify=signatures.Clarify)
+        claims = {"claims": signatures.CheckClaims} if self.judges_at_once else {}
+        self.grounder = Stage(support=signatures.Support, responsive=signatures.Responsive, **claims)
         self.policy = Policy()
         if runtime.models.doubts:
             self.doubt = Doubt()
