@@ -79,7 +79,7 @@ def _judge_at_once(state: State) -> Flow[_Judgement]:
         state.at_once = False
         return (yield from _judge_one_by_one(state))
     _note_relevance(state, shown, reply)
-    left_out = [p for p in shown if state.relevant.get(p.id, 1.0) >= threshold and p not in state.kept]
+    left_out = any(state.relevant.get(p.id, 1.0) >= threshold and p not in state.kept for p in shown)
     if state.tuning.filter and left_out:
         return (yield from _judge_kept(state))
     above = state.program.threshold("judge.sufficiency", "sufficient")

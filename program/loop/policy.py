@@ -36,7 +36,6 @@ class Knob(Parameter):
     high: float
     _: KW_ONLY
     step: float | None = None
-    log: bool = False
     meaning: str
 
     def __post_init__(self) -> None:
@@ -277,7 +276,7 @@ class ProgramParameters:
             if value != knob.value:
                 knob.set(min(max(value, knob.low), knob.high))
 
-        found = Dimension(name, knob.low, knob.high, knob.integral, knob.log, knob.step)
+        found = Dimension(name, knob.low, knob.high, knob.integral, step=knob.step)
         self._add(found, lambda: knob.value, write)
 
     def _add_decisions(self, name: str, predictor: dspy.Predict) -> None:
