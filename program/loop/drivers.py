@@ -33,7 +33,7 @@ def run(question: str, program: RunnableProgram) -> Answer:
     """Return the answer, each request performed in turn."""
     driver = Driver(question, program)
     try:
-        requests = driver.start_loop()
+        requests = driver.send_replies()
         while True:
             try:
                 replies = [_perform_request(driver, request) for request in requests]
@@ -49,7 +49,7 @@ async def arun(question: str, program: RunnableProgram, tell: Tell | None = None
     """Return the answer, the requests of a step performed in parallel; `tell` hears of progress and tokens."""
     driver = Driver(question, program, tell)
     try:
-        requests = driver.start_loop()
+        requests = driver.send_replies()
         while True:
             try:
                 async with asyncio.timeout(driver.seconds_for(requests)), asyncio.TaskGroup() as tasks:

@@ -176,7 +176,9 @@ def _check_claims(state: State, text: str) -> Flow[Draft]:
     supported: list[Any] = []
     responsive = None
     if checked and state.at_once:
-        (reply,) = yield [_ask_at_once(state, stated, checked)]
+        claims = [CitedClaim(n=n, text=claim.bare, cites=claim.cites) for n, claim in enumerate(checked, 1)]
+        inputs = {"question": state.question, "claims": claims, "passages": state.kept}
+        (reply,) = yield [Ask("grounder.claims", {**inputs, "answer": state_claims(stated, state.kept)})]
         state.at_once = reply is not None
         if state.at_once:
             threshold = state.program.threshold("grounder.support", "supported")
@@ -209,12 +211,6 @@ def _estimate_confidence(state: State, text: str, stopped_by: StoppedBy) -> Flow
     responsive = float(reply["responsive"].probability)
     state.path.append(f"responsive {format_share(responsive)}")
     return None if responsive < tuning.answer_above else responsive
-
-
-def _ask_at_once(state: State, stated: Sequence[Claim], checked: Sequence[Claim]) -> Ask:
-    claims = [CitedClaim(n=n, text=claim.bare, cites=claim.cites) for n, claim in enumerate(checked, 1)]
-    inputs = {"question": state.question, "claims": claims, "passages": state.kept}
-    return Ask("grounder.claims", {**inputs, "answer": state_claims(stated, state.kept)})
 
 
 def _ask_responsive(state: State, stated: Sequence[Claim]) -> Ask:

@@ -128,12 +128,9 @@ class Driver:
         self._handed_over: dict[tuple[str, str, str], str] = {}
         self.loop = steps(question, program, self.meter.budget.max_rounds, self.meter.tripped_cap, self.path)
 
-    def start_loop(self) -> list[Request]:
-        return self._told_path(next(self.loop))
-
-    def send_replies(self, replies: list[Reply]) -> list[Request]:
-        """Return the next requests; `StopIteration` carries the answer."""
-        return self._told_path(self.loop.send(replies))
+    def send_replies(self, replies: list[Reply] | None = None) -> list[Request]:
+        """Return the next requests, or the first; `StopIteration` carries the answer."""
+        return self._told_path(self.loop.send(replies))  # type: ignore[arg-type]  # None starts a generator
 
     def throw_failure(self, requests: Sequence[Request], error: BaseException) -> list[Request]:
         """Throw a failure into the loop, and return the next requests."""

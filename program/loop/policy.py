@@ -225,11 +225,6 @@ class Candidates:
         predictor.signature = self.signatures[self.signature]
         predictor.demos = self.demonstrations[self.shown]
 
-    def dimensions(self, name: str) -> list[Dimension]:
-        """Return one dimension for each kind of which there is a choice."""
-        sizes = ((INSTRUCTIONS, len(self.signatures)), (DEMONSTRATIONS, len(self.demonstrations)))
-        return [Dimension(name + kind, 0, n - 1, integral=True, nominal=True) for kind, n in sizes if n > 1]
-
 
 def is_candidate(name: str) -> bool:
     """Tell whether a parameter is a choice among candidates; none is sealed."""
@@ -315,10 +310,13 @@ class ProgramParameters:
         self._add(dimension, lambda: cuts_of(predictor, output)[n], write)
 
     def _add_candidates(self, name: str, predictor: dspy.Predict) -> None:
-        for one in predictor.candidates.dimensions(name) if getattr(predictor, "candidates", None) else ():
-            chosen = "signature" if one.name.endswith(INSTRUCTIONS) else "shown"
-            read = partial(attrgetter(f"candidates.{chosen}"), predictor)
-            self._add(one, read, partial(_set_chosen, predictor, chosen))
+        candidates: Candidates | None = getattr(predictor, "candidates", None)
+        signatures, shown = (candidates.signatures, candidates.demonstrations) if candidates else ((), ())
+        for kind, chosen, choices in (INSTRUCTIONS, "signature", signatures), (DEMONSTRATIONS, "shown", shown):
+            if len(choices) > 1:
+                found = Dimension(name + kind, 0, len(choices) - 1, integral=True, nominal=True)
+                read = partial(attrgetter(f"candidates.{chosen}"), predictor)
+                self._add(found, read, partial(_set_chosen, predictor, chosen))
 
 
 def _set_chosen(predictor: dspy.Predict, chosen: str, value: float) -> None:
