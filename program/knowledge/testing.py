@@ -76,11 +76,7 @@ class SteadySource:
             assert all(found == alone for found in threads.map(lambda _: source.search(query, 5), range(16)))
 
     def test_async_search_finds_what_search_finds(self, source: Source, query: str) -> None:
-        async def search_together() -> list[object]:
-            return list(await asyncio.gather(*(source.asearch(query, 5) for _ in range(4))))
-
-        alone = source.search(query, 5)
-        assert all(found == alone for found in asyncio.run(search_together()))
+        assert asyncio.run(source.asearch(query, 5)) == source.search(query, 5)
 
 
 class FilteredSource:
@@ -91,14 +87,12 @@ class FilteredSource:
         for filters in (
             Filters(min_authority=max(AUTHORITY.values())),
             Filters(not_before=date(2026, 1, 1)),
-            Filters(not_after=date(2025, 12, 31)),
-            Filters(not_before=date(2025, 1, 1), not_after=date(2026, 6, 30), min_authority=2),
+            Filters(not_before=date(2025, 1, 1), not_after=date(2025, 12, 31), min_authority=2),
         ):
             found = source.candidates(query, DEPTH, filters)
             assert all(filters.admits(p) for p in found)
             assert all(filters.admits(p) for p in source.search(query, 5, filters))
-            if not found:
-                assert not any(filters.admits(p) for p in everything)
+            assert found or not any(filters.admits(p) for p in everything)
 
     def test_an_impossible_filter_finds_nothing(self, source: Source, query: str) -> None:
         none = Filters(not_before=date(9999, 12, 31))
