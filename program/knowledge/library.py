@@ -211,7 +211,8 @@ class Library:
     def _decode_passage(self, entry: Any) -> Passage:
         if isinstance(entry, list):
             index: Any = self.index  # None, which has no rows, makes the entry a damaged one
-            return index.passages[index.rows[entry[0]]].rescored(*entry[1:])
+            passage: Passage = index.passages[index.rows[entry[0]]]
+            return passage.rescored(*entry[1:])
         return decode_passage(entry)
 
 
