@@ -1,7 +1,7 @@
 """The checks that every Source passes, for pytest: subclass `SourceConformance` and give it two fixtures.
 
 `source` is the source under test; `query` is a question that finds at least two of its passages. A subclass named
-`Test...` is then collected like any other test class. The traits are classes of their own.
+`Test...` is then collected like any other test class.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from program.passage import AUTHORITY, Filters, Source
 DEPTH = 20
 
 
-class EverySource:
-    """The `Source` protocol."""
+class SourceConformance:
+    """One method a rule; each takes the fixtures `source` and `query`."""
 
     def test_it_is_a_source_and_its_card_has_its_name(self, source: Source) -> None:
         card = source.describe()
@@ -62,10 +62,6 @@ class EverySource:
         assert source.candidates(query, 0) == []
         assert source.search(" \n", 5) == []
 
-
-class SteadySource:
-    """A source that finds the same whoever asks at the same time."""
-
     def test_the_same_query_finds_the_same_passages(self, source: Source, query: str) -> None:
         assert source.search(query, 5) == source.search(query, 5)
         assert source.candidates(query, DEPTH) == source.candidates(query, DEPTH)
@@ -77,10 +73,6 @@ class SteadySource:
 
     def test_async_search_finds_what_search_finds(self, source: Source, query: str) -> None:
         assert asyncio.run(source.asearch(query, 5)) == source.search(query, 5)
-
-
-class FilteredSource:
-    """A source that obeys authority and date filters."""
 
     def test_filters_admit_only_what_they_say(self, source: Source, query: str) -> None:
         everything = source.candidates(query, 10_000)
@@ -98,7 +90,3 @@ class FilteredSource:
         none = Filters(not_before=date(9999, 12, 31))
         assert source.search(query, 5, none) == []
         assert source.candidates(query, DEPTH, none) == []
-
-
-class SourceConformance(EverySource, SteadySource, FilteredSource):
-    """One method a rule; each takes the fixtures `source` and `query`."""

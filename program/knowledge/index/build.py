@@ -150,11 +150,7 @@ def update_index(project: Project, progress: Advance | None = None) -> None:
 
 
 def index_bases(
-    project: Project,
-    bases: Sequence[BaseSpec],
-    folder: Path,
-    progress: Advance | None = None,
-    fan: Fan | None = None,
+    project: Project, bases: Sequence[BaseSpec], folder: Path, progress: Advance | None = None, fan: Fan | None = None
 ) -> IndexReport:
     """Index document bases into `folder` under a project's settings."""
     embedder = shared_embedder(project.settings.models.embed)

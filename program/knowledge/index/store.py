@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,9 +40,9 @@ ENTITIES = "entities.json"
 GRAPH = "graph.safetensors"
 FILES = (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)
 MEND = "Run: ragc index PROJECT"
-_FIELDS = ("id", "source", "title", "text", "method", "authority", "superseded_by", "link", "attributes")
+_FIELDS = ("id", "source", "title", "text", "method", "as_of", "authority", "superseded_by", "link", "attributes")
 _PIECES = ("data", "indices", "indptr")
-_encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
+_encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=date.isoformat).encode
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,7 @@ def digest_lines(lines: Iterable[str]) -> str:
 
 def to_lines(passages: Iterable[Passage]) -> list[str]:
     """Return each passage as a line of JSON."""
-    lines = []
-    for passage in passages:
-        values: dict[str, Any] = {name: getattr(passage, name) for name in _FIELDS}
-        values["as_of"] = passage.as_of.isoformat() if passage.as_of else None
-        lines.append(_encode(values) + "\n")
-    return lines
+    return [_encode({name: getattr(passage, name) for name in _FIELDS}) + "\n" for passage in passages]
 
 
 def name_generation(digest: str) -> str:

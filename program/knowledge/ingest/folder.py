@@ -139,11 +139,11 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
     A document supersedes another as a whole, `<base>/<file>`, or one passage of it, `<base>/<file>#<heading>`. Order
     of files and bases does not matter. Of two documents that supersede a third, the newer counts.
     """
-    whole = FolderContents(
-        documents=[d for base in bases for d in base.documents],
-        skipped=[s for base in bases for s in base.skipped],
-        flaws=[f for base in bases for f in base.flaws],
-    )
+    whole = FolderContents()
+    for base in bases:
+        whole.documents += base.documents
+        whole.skipped += base.skipped
+        whole.flaws += base.flaws
     passages = {d.path: [p.id for p in d.passages] for d in whole.documents}
     for passage in whole.passages:
         file, _, heading = passage.id.partition("#")  # a long section is several passages: #fees, #fees~2
@@ -268,15 +268,11 @@ def _read_bytes(file: Path, megabytes: float) -> bytes:
 
 def _drop_repeated_ids(contents: FolderContents) -> None:
     """Keep the first passage of each id: an id must cite one text."""
-    seen: dict[str, str] = {}
+    seen: dict[str, Passage] = {}
     for at, document in enumerate(contents.documents):
-        kept = []
-        for passage in document.passages:
-            if passage.id in seen:
-                what = f"the id {passage.id!r} is that of {seen[passage.id]}, and the passage was left out"
-                line = re.search(r":(\d+)-\d+$", passage.link)
-                contents.flaws.append(Flaw(what, "Rename one.", int(line[1]) if line else 0, path=document.path))
-            else:
-                seen[passage.id] = passage.link
-                kept.append(passage)
-        contents.documents[at] = replace(document, passages=tuple(kept))
+        for passage in (p for p in document.passages if seen.setdefault(p.id, p) is not p):
+            what = f"the id {passage.id!r} is that of {seen[passage.id].link}, and the passage was left out"
+            line = re.search(r":(\d+)-\d+$", passage.link)
+            contents.flaws.append(Flaw(what, "Rename one.", int(line[1]) if line else 0, path=document.path))
+        kept = tuple(p for p in document.passages if seen[p.id] is p)
+        contents.documents[at] = replace(document, passages=kept)

@@ -151,17 +151,16 @@ def _is_content(line: str) -> bool:
 
 
 def _shorten(line: str) -> str:
-    line = line.strip()
-    return line if len(line) <= MAX_ATTRIBUTE else f"{line[:MAX_ATTRIBUTE]}..."
+    return line.strip() if len(line.strip()) <= MAX_ATTRIBUTE else f"{line.strip()[:MAX_ATTRIBUTE]}..."
 
 
 def _find_misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> list[Flaw]:
     """Return a flaw for each unknown key that is nearly one of FRONT_KEYS."""
     flaws = []
-    for name in map(str, fields):
+    for name in (name for name in map(str, fields) if name not in NO_ATTRIBUTES and name != "date"):
         key = _normalise_key(name)
         share, near = max((SequenceMatcher(None, key, own).ratio(), own) for own in FRONT_KEYS)
-        if name not in NO_ATTRIBUTES and name != "date" and share > SIMILARITY:
+        if share > SIMILARITY:
             what = f"the key {name!r} is not known and was taken for an attribute"
             flaws.append(Flaw(what, f"Did you mean {near}?", places.get(key, 0), lost=near in LOST_IF_MISSPELT))
     return flaws
