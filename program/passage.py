@@ -130,19 +130,13 @@ class Filters:
         """Tell whether the passage passes every filter."""
         if passage.authority < self.min_authority or not self.has_attributes(passage.attributes):
             return False
-        if self.not_before is None and self.not_after is None:
-            return True
         if passage.as_of is None:
-            return False
-        return (self.not_before is None or passage.as_of >= self.not_before) and (
-            self.not_after is None or passage.as_of <= self.not_after
-        )
+            return self.not_before is None and self.not_after is None
+        return (self.not_before or date.min) <= passage.as_of <= (self.not_after or date.max)
 
     def has_attributes(self, attributes: Mapping[str, str]) -> bool:
         """Tell whether every wanted attribute has the wanted value."""
-        return all(
-            key in attributes and attributes[key].casefold() == value.casefold() for key, value in self.attributes
-        )
+        return all(k in attributes and attributes[k].casefold() == value.casefold() for k, value in self.attributes)
 
 
 NO_FILTERS = Filters()

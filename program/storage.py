@@ -40,18 +40,15 @@ class DiskCache:
 
     def get(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Return the values of those keys that are kept."""
-        found: dict[str, bytes] = {}
+        select = "SELECT value FROM entries WHERE key = ?"
         with self._lock:
             if (db := self._connect()) is None:
-                return found
+                return {}
             try:
-                for key in keys:
-                    row = db.execute("SELECT value FROM entries WHERE key = ?", (_digest_key(key),)).fetchone()
-                    if row is not None:
-                        found[key] = row[0]
+                rows = {key: db.execute(select, (_digest_key(key),)).fetchone() for key in keys}
             except sqlite3.Error:
                 return {}
-        return found
+        return {key: row[0] for key, row in rows.items() if row}
 
     def put(self, values: Mapping[str, bytes]) -> None:
         """Keep each value under its key, in place of an earlier one."""
@@ -87,10 +84,8 @@ class DiskCache:
 
 
 def _count_bytes(db: sqlite3.Connection) -> int:
-    """Return the bytes of the file's pages that hold something."""
-    pages, free, size = (
-        int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size")
-    )
+    names = ("page_count", "freelist_count", "page_size")
+    pages, free, size = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
     return (pages - free) * size
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import OrderedDict
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,8 +30,7 @@ class HybridSearch:
         self.index = index
         self.embedder = embedder
         self._titles = [p.title for p in index.passages]
-        self._lock = threading.Lock()
-        self._walks: OrderedDict[str, GraphScores] = OrderedDict()
+        self._walk_graph = lru_cache(MAX_WALKS)(self._score_graph)
 
     def find_candidates(self, query: str, depth: int, base: str, filters: Filters, graph: bool) -> list[Passage]:
         """Return the nearest of a base, the best by BM25 and by the graph, nearest first.
@@ -49,8 +47,8 @@ class HybridSearch:
         cosine = dict(index.vectors.search(vector, depth, base, filters))
         matched = [row for row, _ in index.lexical.search(query, depth, base, filters)]
         by_text = {*cosine, *matched}
-        walk = self._walk_graph(query, vector) if graph else None
         linked: list[int] = []
+        walk = self._walk_graph(query) if graph else None
         if walk:
             admitted = index.selection.admitted_rows(base, filters)
             linked = best_rows(walk.scores, admitted[walk.scores[admitted] > 0], (depth + 1) // 2)
@@ -58,10 +56,8 @@ class HybridSearch:
         cosine.update(zip(rest, index.vectors.similarities(vector, rest), strict=True))
         order = sorted(cosine, key=lambda row: (-cosine[row], index.passages[row].id))
         words = index.lexical.scores(query, order)
-        return [
-            self._score_row(row, cosine[row], bm25, walk, row in by_text)
-            for row, bm25 in zip(order, words, strict=True)
-        ]
+        found = zip(order, words, strict=True)
+        return [self._score_row(row, cosine[row], bm25, walk, row in by_text) for row, bm25 in found]
 
     def _score_row(self, row: int, cosine: float, bm25: float, walk: GraphScores | None, by_text: bool) -> Passage:
         passage = self.index.passages[row]
@@ -74,19 +70,11 @@ class HybridSearch:
         parts["graph"] = float(walk.scores[row])
         return passage.rescored(cosine, method, parts, walk.explain_way(row, self._titles))
 
-    def _walk_graph(self, query: str, vector: NDArray[np.float32]) -> GraphScores:
+    def _score_graph(self, query: str) -> GraphScores:
         """Return the graph's scores, from what text search finds in all bases."""
-        with self._lock:
-            if query in self._walks:
-                self._walks.move_to_end(query)
-                return self._walks[query]
-        index, text = self.index, self._score_text(query, vector)
-        found = score_passages(index.graph, index.keywords, index.matrix, question=query, vector=vector, text=text)
-        with self._lock:
-            self._walks[query] = found
-            while len(self._walks) > MAX_WALKS:
-                self._walks.popitem(last=False)
-        return found
+        index, vector = self.index, self.embedder.encode([query])[0]
+        text = self._score_text(query, vector)
+        return score_passages(index.graph, index.keywords, index.matrix, question=query, vector=vector, text=text)
 
     def _score_text(self, query: str, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the default fusion by passage, 0 beyond the DEPTH best of each part."""

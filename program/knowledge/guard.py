@@ -63,9 +63,8 @@ class Guard:
             extensions = {"until": until, "own": (_origin_of(httpx.URL(url)), tuple(headers or ()))}
             with self._client.stream(method, url, headers=headers, json=body, extensions=extensions) as reply:
                 if reply.status_code >= 400:
-                    raise self._make_error(
-                        f"answered with status {reply.status_code}", "Look whether it works, and its key."
-                    )
+                    status = f"answered with status {reply.status_code}"
+                    raise self._make_error(status, "Look whether it works, and its key.")
                 for piece in reply.iter_bytes():
                     content += piece
                     if len(content) > self.megabytes * 1e6:
@@ -74,18 +73,15 @@ class Guard:
                         raise httpx.ReadTimeout("slow")
                 return FetchedFile(str(reply.url), reply.headers.get("content-type", ""), bytes(content))
         except httpx.TimeoutException as error:
-            raise self._make_error(
-                f"did not answer within {self.seconds:g} seconds", "Raise `seconds`, or look whether it works."
-            ) from error
+            late = f"did not answer within {self.seconds:g} seconds"
+            raise self._make_error(late, "Raise `seconds`, or look whether it works.") from error
         except PrivateAddress as error:
-            raise self._make_error(
-                f"leads to {error}, which is not a public address",
-                "Set allow_private = true for it in ragc.toml if that is meant.",
-            ) from error
+            private = f"leads to {error}, which is not a public address"
+            mend = "Set allow_private = true for it in ragc.toml if that is meant."
+            raise self._make_error(private, mend) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._make_error(
-                f"cannot be reached ({_shorten_reason(error)})", "Check its url, and that it runs."
-            ) from error
+            lost = f"cannot be reached ({_shorten_reason(error)})"
+            raise self._make_error(lost, "Check its url, and that it runs.") from error
 
     def fetch_json(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: Any = None
@@ -125,14 +121,9 @@ class _CheckedTransport(httpx.BaseTransport):
         failed: httpx.ConnectError | None = None
         for address in addresses:
             extensions = {**request.extensions, "sni_hostname": request.url.host}
+            url, headers, stream = request.url.copy_with(host=address), request.headers, request.stream
             # A copy: where a redirect leads is worked out from the request as it was.
-            pinned = httpx.Request(
-                request.method,
-                request.url.copy_with(host=address),
-                headers=request.headers,
-                stream=request.stream,
-                extensions=extensions,
-            )
+            pinned = httpx.Request(request.method, url, headers=headers, stream=stream, extensions=extensions)
             try:
                 return self._inner.handle_request(pinned)
             except httpx.ConnectError as error:
@@ -149,10 +140,8 @@ def is_public(address: str) -> bool:
     if isinstance(found, ipaddress.IPv6Address):
         if found.sixtofour or found.teredo:
             return False
-        wrapped = found.ipv4_mapped
-        if found in _NAT64:
-            wrapped = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-        found = wrapped or found
+        translated = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF) if found in _NAT64 else None
+        found = translated or found.ipv4_mapped or found
     return found.is_global and not found.is_multicast
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -48,9 +46,7 @@ class Library:
         extra: Sequence[Source] = (),
         reranker: Reranker | None = None,
     ) -> None:
-        self.reranker = reranker
-        self.index = index
-        self.embedder = embedder
+        self.reranker, self.index, self.embedder = reranker, index, embedder
         search = HybridSearch(index, embedder) if index else None
         documents = [Documents(card, search) for card in cards] if search else []
         self._indexed = {d.name for d in documents}
@@ -60,8 +56,7 @@ class Library:
                 twice = f"Two sources have the name {source.name!r}."
                 raise KnowledgeError(twice, "Rename one of them in ragc.toml.")
             self.sources[source.name] = source
-        self._lock = threading.Lock()
-        self._pools: OrderedDict[tuple[object, ...], tuple[Passage, ...]] = OrderedDict()
+        self._find_pool = lru_cache(MAX_POOLS)(self._read_or_search)
         self._cache: DiskCache | None = None
 
     @classmethod
@@ -131,20 +126,19 @@ class Library:
         is raised.
         """
         names = list(sources if sources is not None else self.sources)
-        for name in names:
-            if name not in self.sources:
-                raise KnowledgeError(f"There is no source {name!r}.", f"Use one of: {', '.join(self.sources)}.")
+        for name in (name for name in names if name not in self.sources):
+            raise KnowledgeError(f"There is no source {name!r}.", f"Use one of: {', '.join(self.sources)}.")
         found: list[Passage] = []
-        errors: list[tuple[str, KnowledgeError]] = []
+        errors: dict[str, KnowledgeError] = {}
         for name in names:
             try:
                 found.extend(self._find_candidates(query, name, depth, filters, graph))
             except KnowledgeError as error:
-                errors.append((name, error))
-        if errors and len(errors) == len(names):
-            raise errors[0][1]
-        for name, problem in errors:
-            if failed is not None:
+                errors[name] = error
+        if errors and errors.keys() >= {*names}:
+            raise errors[names[0]]
+        if failed is not None:
+            for name, problem in errors.items():
                 failed(name, problem)
         return drop_repeats(found)
 
@@ -180,43 +174,32 @@ class Library:
 
     def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         """Return a source's candidates, kept ones where its content cannot change."""
-        source = self.sources[name]
-        indexed = name in self._indexed
-        digest = self.index_digest if indexed else str(getattr(source, "loaded", ""))
+        digest = self.index_digest if name in self._indexed else str(getattr(self.sources[name], "loaded", ""))
         if not digest:  # it may change under us
-            return source.candidates(query, depth, filters)
-        reranker = self.reranker if indexed else None
-        model = reranker.name if reranker else ""
-        key = (query, name, depth, filters, graph, digest, self.embedder.digest, model)
-        with self._lock:
-            if key in self._pools:
-                self._pools.move_to_end(key)
-                return self._pools[key]
-        pool = self._read_pool(key)
-        if pool is None:
-            if isinstance(source, Documents):
-                pool = tuple(source.candidates(query, depth, filters, graph=graph))
-            else:
-                pool = tuple(source.candidates(query, depth, filters))
-            pool = tuple(reranker.rerank(query, pool)) if reranker else pool
-            self._write_pool(key, pool)
-        with self._lock:
-            self._pools[key] = pool
-            while len(self._pools) > MAX_POOLS:
-                self._pools.popitem(last=False)
-        return pool
+            return self.sources[name].candidates(query, depth, filters)
+        return self._find_pool(query, name, depth, filters, graph, digest)
 
-    def _read_pool(self, key: tuple[object, ...]) -> tuple[Passage, ...] | None:
-        text = repr((_digest_code(), *key))
-        kept = self._cache.get([text]).get(text) if self._cache else None
+    def _read_or_search(
+        self, query: str, name: str, depth: int, filters: Filters, graph: bool, digest: str
+    ) -> Sequence[Passage]:
+        """Return the candidates kept on disk, else those of a search, which are kept."""
+        source = self.sources[name]
+        reranker = self.reranker if isinstance(source, Documents) else None
+        asked = (query, name, depth, filters, graph, digest, self.embedder.digest, reranker.name if reranker else "")
+        key = repr((_digest_code(), *asked)) if self._cache else ""
+        kept = self._cache.get([key]) if self._cache else {}
         try:
-            return tuple(map(self._decode_passage, orjson.loads(kept))) if kept is not None else None
-        except (ValueError, TypeError, KeyError, AttributeError):  # a damaged entry is found anew
-            return None
-
-    def _write_pool(self, key: tuple[object, ...], pool: Sequence[Passage]) -> None:
+            return tuple(map(self._decode_passage, orjson.loads(kept[key])))
+        except (ValueError, TypeError, KeyError, AttributeError):  # not kept, or damaged
+            pass
+        if isinstance(source, Documents):
+            pool = source.candidates(query, depth, filters, graph=graph)
+        else:
+            pool = source.candidates(query, depth, filters)
+        pool = reranker.rerank(query, pool) if reranker else pool
         if self._cache:
-            self._cache.put({repr((_digest_code(), *key)): orjson.dumps([self._encode_passage(p) for p in pool])})
+            self._cache.put({key: orjson.dumps([self._encode_passage(p) for p in pool])})
+        return tuple(pool)
 
     def _encode_passage(self, passage: Passage) -> Any:
         """Return a passage's id and scores where the index has it, else all."""
@@ -227,9 +210,9 @@ class Library:
 
     def _decode_passage(self, entry: Any) -> Passage:
         if isinstance(entry, list):
-            if self.index is None:
-                raise KeyError(entry[0])
-            return self.index.passages[self.index.rows[entry[0]]].rescored(*entry[1:])
+            index: Any = self.index  # None, which has no rows, makes the entry a damaged one
+            passage: Passage = index.passages[index.rows[entry[0]]]
+            return passage.rescored(*entry[1:])
         return decode_passage(entry)
 
 
@@ -252,7 +235,7 @@ def open_sources(project: Project, embedder: Embedder) -> list[Source]:
 
     A web base without a provider or its key is none. Raises `KnowledgeError` for one that cannot be opened.
     """
-    found = [_open_source(project, name, base, embedder) for name, base in project.settings.knowledge.items()]
+    found = (_open_source(project, name, base, embedder) for name, base in project.settings.knowledge.items())
     return [source for source in found if source is not None]
 
 

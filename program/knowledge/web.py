@@ -92,9 +92,8 @@ class LiveSource(ABC):
         """Return what was found and passes the filters, nearest first."""
         if depth <= 0 or not query.strip():
             return []
-        return rank_by_cosine([p for p in self.fetch_passages(query) if filters.admits(p)], query, self.embedder)[
-            :depth
-        ]
+        found = [p for p in self.fetch_passages(query) if filters.admits(p)]
+        return rank_by_cosine(found, query, self.embedder)[:depth]
 
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """Return the nearest `k` of the candidates."""
@@ -127,18 +126,14 @@ class JsonApi(LiveSource):
         if not isinstance(items, list | dict):
             problem = f"The reply of {self.name} has no items at {self.settings.items!r}; it has {_list_keys(reply)}."
             raise KnowledgeError(problem, mend.format("items", self.name))
-        listed = items if isinstance(items, list) else [items]
-        passages = [passage for item in listed[:MAX_ITEMS] if (passage := self._make_passage(item)) is not None]
+        listed, pointer = items if isinstance(items, list) else [items], self.settings.text
+        passages = [self._make_passage(item, text) for item in listed[:MAX_ITEMS] if (text := text_at(item, pointer))]
         if listed and not passages:
-            first, pointer = _list_keys(listed[0]), self.settings.text
-            problem = f"No item of {self.name} has a text at {pointer!r}; the first has {first}."
+            problem = f"No item of {self.name} has a text at {pointer!r}; the first has {_list_keys(listed[0])}."
             raise KnowledgeError(problem, mend.format("text", self.name))
         return passages
 
-    def _make_passage(self, item: Any) -> Passage | None:
-        text = text_at(item, self.settings.text)
-        if not text:
-            return None
+    def _make_passage(self, item: Any, text: str) -> Passage:
         pointers = (self.settings.title, self.settings.date, self.settings.link, self.settings.id)
         title, dated, link, own = (text_at(item, pointer) if pointer else "" for pointer in pointers)
         return Passage(
@@ -181,19 +176,17 @@ class WebSearch(LiveSource):
     def fetch_passages(self, query: str) -> Sequence[Passage]:
         """Return the best passages of each page, dated by the provider or the page."""
         results = self._ask_provider(query)
-        read: list[list[Passage]] = [[] for _ in results]
+        read: dict[WebResult, list[Passage]] = {}
         if self.pages is not None and results:
             threads = ThreadPoolExecutor(len(results))
-            try:
-                asked = [threads.submit(self._read_page, self.pages, result, query) for result in results]
-                done, _ = wait(asked, timeout=2 * self.pages.seconds)  # a page that drips is not waited for
-                read = [task.result() if task in done else [] for task in asked]
-            finally:
-                threads.shutdown(wait=False, cancel_futures=True)
+            asked = {result: threads.submit(self._read_page, self.pages, result, query) for result in results}
+            done, _ = wait(asked.values(), timeout=2 * self.pages.seconds)  # a page that drips is not waited for
+            threads.shutdown(wait=False, cancel_futures=True)
+            read = {result: task.result() for result, task in asked.items() if task in done}
         found: list[Passage] = []
-        for result, passages in zip(results, read, strict=True):
+        for result in results:
             shown = [self._make_passage(result, result.title, result.text, result.as_of)] if result.text else []
-            found += passages or shown
+            found += read.get(result) or shown
         return found
 
     def _ask_provider(self, query: str) -> list[WebResult]:
@@ -229,8 +222,6 @@ class WebSearch(LiveSource):
             heading, parts = split_markdown(page.markdown)
         except Exception:  # of the web's pages many are broken, each in its own way
             return []
-        if not parts:
-            return []
         title = result.title or heading or page.about.title
         scores = Keywords.from_texts([f"{' '.join(part.headings)} {part.text}" for part in parts]).scores(query)
         found = []
@@ -258,11 +249,9 @@ def rank_by_cosine(passages: Sequence[Passage], query: str, embedder: Embedder) 
     texts = [embedding_text(p) for p in kept]
     cosines = np.round(embedder.encode(texts) @ embedder.encode([query])[0], 6)
     keyword = np.maximum(Keywords.from_texts(texts).scores(query), 0.0)
-    order = sorted(range(len(kept)), key=lambda at: (-cosines[at], kept[at].id))
-    return [
-        kept[at].rescored(float(cosines[at]), scores={"dense": float(cosines[at]), "keyword": float(keyword[at])})
-        for at in order
-    ]
+    parts = [{"dense": float(c), "keyword": float(k)} for c, k in zip(cosines, keyword, strict=True)]
+    found = [p.rescored(scores["dense"], scores=scores) for p, scores in zip(kept, parts, strict=True)]
+    return sorted(found, key=lambda p: (-p.score, p.id))
 
 
 def follow_pointer(document: Any, pointer: str) -> Any:

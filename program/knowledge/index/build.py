@@ -150,11 +150,7 @@ def update_index(project: Project, progress: Advance | None = None) -> None:
 
 
 def index_bases(
-    project: Project,
-    bases: Sequence[BaseSpec],
-    folder: Path,
-    progress: Advance | None = None,
-    fan: Fan | None = None,
+    project: Project, bases: Sequence[BaseSpec], folder: Path, progress: Advance | None = None, fan: Fan | None = None
 ) -> IndexReport:
     """Index document bases into `folder` under a project's settings."""
     embedder = shared_embedder(project.settings.models.embed)
@@ -253,7 +249,12 @@ def _build_locked(
         reused = len(passages) - embedded
         keywords = Keywords.from_texts(map(keyword_text, passages), settings.keep_stop_words, settings.stem)
         index = Index.from_parts(passages, matrix, keywords, Graph.from_passages(passages), embedder.digest)
-        _write_generation(folder, name, index, lines)
+        for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
+            shutil.rmtree(leftover)
+        aside = folder / f"aside-{os.getpid()}"
+        aside.mkdir()
+        store.write_index(aside, index, lines)
+        store.publish_index(aside, folder / name)
     held = not settings.qdrant_url or _fill_server(folder / name, embedder, settings)
     if previous != name:
         store.set_current(folder, name)
@@ -288,23 +289,13 @@ def _embed_passages(
     return np.stack([known[t] for t in texts]), len(missing)
 
 
-def _write_generation(folder: Path, name: str, index: Index, lines: Sequence[str]) -> None:
-    for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
-        shutil.rmtree(leftover)
-    aside = folder / f"aside-{os.getpid()}"
-    aside.mkdir()
-    store.write_index(aside, index, lines)
-    store.publish_index(aside, folder / name)
-
-
 def _drop_old_generations(folder: Path, keep: set[str], qdrant_url: str) -> None:
     """Remove all but the new one and the one before, which may be just opened."""
-    for place in folder.glob("gen-*"):
-        if place.name not in keep:
-            if qdrant_url:
-                with open_qdrant(qdrant_url) as client:
-                    QdrantVectors(client, place.name, qdrant_url).delete_collection()
-            shutil.rmtree(place, ignore_errors=True)
+    for place in (place for place in folder.glob("gen-*") if place.name not in keep):
+        if qdrant_url:
+            with open_qdrant(qdrant_url) as client:
+                QdrantVectors(client, place.name, qdrant_url).delete_collection()
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _fill_server(place: Path, embedder: Embedder, settings: IndexSettings) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from operator import add
 from typing import Any, Literal
 
 from program.errors import ModelError
@@ -72,34 +73,28 @@ def rank_positions(
     parts = [p.scores for p in passages]
     dense, keyword = [s.get("dense") for s in parts], [s.get("keyword") for s in parts]
     if method == "convex":
-        pairs = zip(_normalise(dense, weight), _normalise(keyword, 1.0 - weight), strict=True)
-        scores = [d + w for d, w in pairs]
+        scores = list(map(add, _normalise(dense, weight), _normalise(keyword, 1.0 - weight)))
     else:
         scores = _reciprocal_ranks(passages, dense, keyword, weight, rrf_k)
     if graph > 0:
-        _blend_graph(scores, parts, graph)
+        scores = _blend_graph(scores, parts, graph)
     if any("rerank" in s for s in parts):
         scores = [(score + s.get("rerank", 0.0)) / 2 for score, s in zip(scores, parts, strict=True)]
-    if None in dense and None in keyword:
-        for at, passage in enumerate(passages):
-            if dense[at] is None and keyword[at] is None:
-                scores[at] = max(passage.score, 0.0)
-    if len(set(scores)) == len(scores):
-        order = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
-    else:
-        order = sorted(range(len(scores)), key=lambda at: (-scores[at], passages[at].id))
+    for at, passage in enumerate(passages):
+        if dense[at] is None and keyword[at] is None:
+            scores[at] = max(passage.score, 0.0)
+    order = sorted(range(len(scores)), key=lambda at: (-scores[at], passages[at].id))
     return [(at, min(scores[at], 1.0)) for at in order[:k]]
 
 
-def _blend_graph(scores: list[float], parts: Sequence[Mapping[str, float]], graph: float) -> None:
+def _blend_graph(scores: list[float], parts: Sequence[Mapping[str, float]], graph: float) -> list[float]:
     """Give the graph part its share, the highest score staying as high as it was."""
     before = max(scores)
-    for at, part in enumerate(parts):
-        scores[at] = (1.0 - graph) * scores[at] + graph * part.get("graph", 0.0)
-    after = max(scores)
-    if after > 0 and before > 0:
-        for at in range(len(scores)):
-            scores[at] *= before / after
+    pairs = zip(scores, parts, strict=True)
+    blended = [(1.0 - graph) * score + graph * part.get("graph", 0.0) for score, part in pairs]
+    after = max(blended)
+    scale = before / after if after > 0 and before > 0 else 1.0
+    return [score * scale for score in blended]
 
 
 def _normalise(part: list[float | None], weight: float) -> list[float]:

@@ -227,18 +227,14 @@ def _heading_names(heading: str) -> tuple[tuple[Key, float], ...]:
 
 
 def _trim_function_words(name: Key) -> Key:
-    start, end = 0, len(name)
-    while start < end and name[start] in STOP_WORDS:
-        start += 1
-    while end > start and name[end - 1] in STOP_WORDS:
-        end -= 1
-    return name[start:end]
+    kept = [at for at, word in enumerate(name) if word not in STOP_WORDS]
+    return name[kept[0] : kept[-1] + 1] if kept else ()
 
 
 def _can_be_name(name: Key) -> bool:
     if len(name) == 1:
         return len(name[0]) > 2 and not name[0].isdigit() and name[0] not in STOP_WORDS
-    return bool(name) and not all(word in STOP_WORDS for word in name)
+    return not STOP_WORDS.issuperset(name)
 
 
 def _tokenise(text: str) -> list[tuple[str, str]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from program.knowledge.index.graph import MATRICES, Graph
 from program.knowledge.index.keywords import ArrayKeywords, Keywords, QdrantKeywords
 from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection
 from program.passage import Passage, decode_passage, embedding_text
-from program.storage import write_whole
+from program.storage import sync_folder, write_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,8 +40,9 @@ ENTITIES = "entities.json"
 GRAPH = "graph.safetensors"
 FILES = (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)
 MEND = "Run: ragc index PROJECT"
-_FIELDS = ("id", "source", "title", "text", "method", "authority", "superseded_by", "link", "attributes")
-_encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
+_FIELDS = ("id", "source", "title", "text", "method", "as_of", "authority", "superseded_by", "link", "attributes")
+_PIECES = ("data", "indices", "indptr")
+_encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=date.isoformat).encode
 
 
 @dataclass(frozen=True)
@@ -95,20 +96,12 @@ def digest_index(corpus: str, embedder: str, keep_stop_words: bool, stem: bool =
 
 def digest_lines(lines: Iterable[str]) -> str:
     """Return `sha256:` and the digest of passages as `to_lines` gives them."""
-    sha = hashlib.sha256()
-    for line in lines:
-        sha.update(line.encode())
-    return f"sha256:{sha.hexdigest()}"
+    return f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
 
 
 def to_lines(passages: Iterable[Passage]) -> list[str]:
     """Return each passage as a line of JSON."""
-    lines = []
-    for passage in passages:
-        values: dict[str, Any] = {name: getattr(passage, name) for name in _FIELDS}
-        values["as_of"] = passage.as_of.isoformat() if passage.as_of else None
-        lines.append(_encode(values) + "\n")
-    return lines
+    return [_encode({name: getattr(passage, name) for name in _FIELDS}) + "\n" for passage in passages]
 
 
 def name_generation(digest: str) -> str:
@@ -165,15 +158,13 @@ def write_index(aside: Path, index: Index, lines: Sequence[str]) -> None:
 def publish_index(aside: Path, place: Path) -> None:
     """Move a written folder to its place, everything in it on the disk first."""
     for path in (*aside.iterdir(), aside):
-        _sync_path(path)
+        sync_folder(path)
+    damaged = place.with_name(f"aside-{place.name}")
     if place.exists():
-        damaged = place.with_name(f"aside-{place.name}")
         place.rename(damaged)
-        aside.rename(place)
-        shutil.rmtree(damaged)
-    else:
-        aside.rename(place)
-    _sync_path(place.parent)
+    aside.rename(place)
+    shutil.rmtree(damaged, ignore_errors=True)
+    sync_folder(place.parent)
 
 
 def is_intact(place: Path) -> bool:
@@ -231,18 +222,15 @@ def _pack_matrices(holder: object, names: Iterable[str]) -> dict[str, NDArray[An
     arrays: dict[str, NDArray[Any]] = {}
     for name in names:
         matrix = getattr(holder, name)
-        pieces = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-        arrays |= {f"{name}.{piece}": values for piece, values in pieces.items()}
+        arrays |= {f"{name}.{piece}": getattr(matrix, piece) for piece in _PIECES}
         arrays[f"{name}.shape"] = np.array(matrix.shape, np.int64)
     return arrays
 
 
 def _unpack_matrices(arrays: Mapping[str, NDArray[Any]], names: Iterable[str], kind: Any) -> list[Any]:
     """Return the matrices that arrays were taken from. Raises `ValueError` when they do not fit."""
-    return [
-        kind(tuple(arrays[f"{name}.{piece}"] for piece in ("data", "indices", "indptr")), shape=arrays[f"{name}.shape"])
-        for name in names
-    ]
+    parts = ((name, tuple(arrays[f"{name}.{piece}"] for piece in _PIECES)) for name in names)
+    return [kind(pieces, shape=arrays[f"{name}.shape"]) for name, pieces in parts]
 
 
 def _read_passages(path: Path) -> list[Passage]:
@@ -264,11 +252,3 @@ def _check_manifest(manifest: Mapping[str, Any], embedder_digest: str) -> None:
 def _digest_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync_path(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

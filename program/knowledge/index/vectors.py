@@ -70,12 +70,10 @@ def best_rows(scores: NDArray[np.floating], rows: NDArray[np.intp], k: int) -> l
     """Return the `k` best of these rows, the lower row first among equals."""
     if k <= 0 or not len(rows):
         return []
-    own = scores[rows]
     if k < len(rows):
-        cut = np.partition(own, len(rows) - k)[len(rows) - k]
-        rows = rows[own >= cut]
         own = scores[rows]
-    return [int(row) for row in rows[np.argsort(-own, kind="stable")[:k]]]
+        rows = rows[own >= np.partition(own, len(rows) - k)[len(rows) - k]]
+    return [int(row) for row in rows[np.argsort(-scores[rows], kind="stable")[:k]]]
 
 
 class ArrayVectors:
@@ -94,8 +92,6 @@ class ArrayVectors:
 
     def similarities(self, vector: Floats, rows: Sequence[int]) -> list[float]:
         """Return the cosine of each of these rows, in their order."""
-        if not len(rows):
-            return []
         return [float(c) for c in np.round(self.matrix[np.asarray(rows, np.intp)] @ vector, DECIMALS)]
 
 
@@ -205,16 +201,14 @@ def reporting_errors(where: str) -> Iterator[None]:
         ) from error
 
 
-def _to_payload(selection: Selection, ids: Sequence[str], row: int) -> dict[str, str | int | list[str]]:
-    payload: dict[str, str | int | list[str]] = {
+def _to_payload(selection: Selection, ids: Sequence[str], row: int) -> dict[str, Any]:
+    day = int(selection.days[row])
+    return {
         "base": selection.bases[row],
         "passage": ids[row],
         "authority": int(selection.authority[row]),
         "attributes": [f"{key}={value.casefold()}" for key, value in selection.attributes[row].items()],
-    }
-    if selection.days[row]:  # left out when undated, so that a date filter does not match
-        payload["day"] = int(selection.days[row])
-    return payload
+    } | ({"day": day} if day else {})  # left out when undated, so that a date filter does not match
 
 
 def _to_sparse(weights: Mapping[int, float]) -> models.SparseVector:

@@ -84,7 +84,7 @@ def list_bases(project: Project) -> list[BaseSpec]:
     """
     found = []
     for name, base in project.settings.knowledge.items():
-        if not isinstance(base, DocumentsSettings | DocumentsSettings | WebSettings) or not base.path:
+        if not isinstance(base, DocumentsSettings | WebSettings) or not base.path:
             continue
         if not _NAME.fullmatch(name):
             mend = "Name it with letters, digits, - and _, a letter first."
@@ -101,15 +101,24 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
     folders are not followed. Raises `KnowledgeError` when the path is absent, holds no text at all, or disappears
     while it is read.
     """
-    contents, path = FolderContents(), Path(base.path)
+    contents, place = FolderContents(), Path(base.path)
     fresh: dict[str, bytes] = {}
     for file, relative in _list_files(base, contents.skipped):
-        _read_document(contents, base, file, relative, cache, fresh)
+        path = f"{base.name}/{relative}".encode(errors="backslashreplace").decode()
+        try:
+            document, flaws = _read_document(base, file, path, cache, fresh)
+        except UnreadableFile as error:
+            contents.skipped.append(SkippedFile(path, error.what))
+            continue
+        passages = tuple(replace(p, source=base.name, method=KINDS[base.kind]) for p in document.passages)
+        contents.documents.append(replace(document, passages=passages))
+        empty = [] if passages else [Flaw("holds no text", lost=False)]
+        contents.flaws += [replace(flaw, path=path) for flaw in (*flaws, *empty)]
     if cache is not None:
         cache.put(fresh)
-    if not path.exists():
+    if not place.exists():
         raise KnowledgeError(
-            f"The folder of the knowledge base {base.name!r} disappeared while it was read: {path}.",
+            f"The folder of the knowledge base {base.name!r} disappeared while it was read: {place}.",
             "Bring it back, and run `ragc index PROJECT` again; the last index stays as it is.",
         )
     _drop_repeated_ids(contents)
@@ -118,7 +127,7 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
         left_out += [f"{more} more"] if (more := len(contents.skipped) - _MAX_NAMED) > 0 else []
         skipped = f" (skipped: {'; '.join(left_out)})" if left_out else ""
         raise KnowledgeError(
-            f"The knowledge base {base.name!r} holds no text: {path}{skipped}.",
+            f"The knowledge base {base.name!r} holds no text: {place}{skipped}.",
             f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{base.name}] in ragc.toml.",
         )
     return contents
@@ -130,15 +139,15 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
     A document supersedes another as a whole, `<base>/<file>`, or one passage of it, `<base>/<file>#<heading>`. Order
     of files and bases does not matter. Of two documents that supersede a third, the newer counts.
     """
-    whole = FolderContents(
-        documents=[d for base in bases for d in base.documents],
-        skipped=[s for base in bases for s in base.skipped],
-        flaws=[f for base in bases for f in base.flaws],
-    )
+    whole = FolderContents()
+    for base in bases:
+        whole.documents += base.documents
+        whole.skipped += base.skipped
+        whole.flaws += base.flaws
     passages = {d.path: [p.id for p in d.passages] for d in whole.documents}
-    for id_ in [id_ for ids in passages.values() for id_ in ids]:
-        file, _, heading = id_.partition("#")  # a long section is several passages: #fees, #fees~2
-        passages.setdefault(f"{file}#{heading.partition('~')[0]}", []).append(id_)
+    for passage in whole.passages:
+        file, _, heading = passage.id.partition("#")  # a long section is several passages: #fees, #fees~2
+        passages.setdefault(f"{file}#{heading.partition('~')[0]}", []).append(passage.id)
     successor: dict[str, str] = {}
     for document in sorted(whole.documents, key=lambda d: (d.as_of or date.min, d.path)):
         for old in document.supersedes:
@@ -211,36 +220,21 @@ def _list_files(base: BaseSpec, skipped: list[SkippedFile]) -> Iterator[tuple[Pa
 
 
 def _read_document(
-    contents: FolderContents,
-    base: BaseSpec,
-    file: Path,
-    relative: str,
-    cache: DiskCache | None,
-    fresh: dict[str, bytes],
-) -> None:
-    """Add a file's document to `contents`, and to `fresh` what the cache lacks."""
-    path = f"{base.name}/{relative}".encode(errors="backslashreplace").decode()
+    base: BaseSpec, file: Path, path: str, cache: DiskCache | None, fresh: dict[str, bytes]
+) -> tuple[Document, list[Flaw]]:
+    """Return a file's document and flaws; what the cache lacks is added to `fresh`."""
+    content = _read_bytes(file, base.max_megabytes)
+    key = f"{PARSER_VERSION} {base.chunk_tokens} {base.max_megabytes} {hashlib.sha256(content).hexdigest()} {path}"
+    kept = cache.get([key]) if cache else {}
+    if kept and (parsed := _decode_parsed(kept[key])):
+        return parsed
     try:
-        content = _read_bytes(file, base.max_megabytes)
-        key = f"{PARSER_VERSION} {base.chunk_tokens} {base.max_megabytes} {hashlib.sha256(content).hexdigest()} {path}"
-        kept = cache.get([key]).get(key) if cache else None
-        parsed = _decode_parsed(kept) if kept else None
-        if parsed is None:
-            try:
-                parsed = parse_file(path, content, base.chunk_tokens, base.max_megabytes)
-            except UnreadableFile as error:
-                fresh[key] = orjson.dumps({"unreadable": error.what})
-                raise
-            fresh[key] = orjson.dumps({"document": parsed[0], "flaws": parsed[1]})
+        document, flaws = parse_file(path, content, base.chunk_tokens, base.max_megabytes)
     except UnreadableFile as error:
-        contents.skipped.append(SkippedFile(path, error.what))
-        return
-    document, flaws = parsed
-    passages = tuple(replace(p, source=base.name, method=KINDS[base.kind]) for p in document.passages)
-    contents.documents.append(replace(document, passages=passages))
-    contents.flaws += [replace(flaw, path=path) for flaw in flaws]
-    if not passages:
-        contents.flaws.append(Flaw("holds no text", lost=False, path=path))
+        fresh[key] = orjson.dumps({"unreadable": error.what})
+        raise
+    fresh[key] = orjson.dumps({"document": document, "flaws": flaws})
+    return document, flaws
 
 
 def _decode_parsed(kept: bytes) -> tuple[Document, list[Flaw]] | None:
@@ -274,15 +268,11 @@ def _read_bytes(file: Path, megabytes: float) -> bytes:
 
 def _drop_repeated_ids(contents: FolderContents) -> None:
     """Keep the first passage of each id: an id must cite one text."""
-    seen: dict[str, str] = {}
+    seen: dict[str, Passage] = {}
     for at, document in enumerate(contents.documents):
-        kept = []
-        for passage in document.passages:
-            if passage.id in seen:
-                what = f"the id {passage.id!r} is that of {seen[passage.id]}, and the passage was left out"
-                line = re.search(r":(\d+)-\d+$", passage.link)
-                contents.flaws.append(Flaw(what, "Rename one.", int(line[1]) if line else 0, path=document.path))
-            else:
-                seen[passage.id] = passage.link
-                kept.append(passage)
-        contents.documents[at] = replace(document, passages=tuple(kept))
+        for passage in (p for p in document.passages if seen.setdefault(p.id, p) is not p):
+            what = f"the id {passage.id!r} is that of {seen[passage.id].link}, and the passage was left out"
+            line = re.search(r":(\d+)-\d+$", passage.link)
+            contents.flaws.append(Flaw(what, "Rename one.", int(line[1]) if line else 0, path=document.path))
+        kept = tuple(p for p in document.passages if seen[p.id] is p)
+        contents.documents[at] = replace(document, passages=kept)

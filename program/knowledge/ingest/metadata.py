@@ -79,32 +79,26 @@ def read_fields(fields: Mapping[str, object], lines: Mapping[str, int] | None = 
 
     `lines` has the line of each key; `dated` is the key under which the date was written.
     """
-    flaws: list[Flaw] = []
-    places = lines or {}
-
-    def note_flaw(key: str, what: str, mend: str) -> None:
-        flaws.append(Flaw(what, mend, places.get(key, 0)))
-
     written = _one_line(fields.get("as_of"))
     as_of = parse_day(written)
-    if written and as_of is None:
-        note_flaw("as_of", f"{dated} {written!r} is no date and was left out", "Write it like 2026-03-01.")
     level = _one_line(fields.get("authority")).lower()
-    if level and level not in AUTHORITY:
-        told = f"authority {level!r} is not known; reviewed is assumed"
-        note_flaw("authority", told, f"Use {' | '.join(AUTHORITY)}.")
     value = fields.get("supersedes") or []
     paths = [_one_line(path).removeprefix("./") for path in (value if isinstance(value, list) else [value])]
-    if not all(paths):
-        told = "supersedes holds what is no path and was left out"
-        note_flaw("supersedes", told, "Write <base>/<file>, or a list of them.")
+    no_date = f"{dated} {written!r} is no date and was left out"
+    no_level = f"authority {level!r} is not known; reviewed is assumed"
+    no_path = "supersedes holds what is no path and was left out"
+    checks = (
+        ("as_of", written and as_of is None, no_date, "Write it like 2026-03-01."),
+        ("authority", level and level not in AUTHORITY, no_level, f"Use {' | '.join(AUTHORITY)}."),
+        ("supersedes", not all(paths), no_path, "Write <base>/<file>, or a list of them."),
+    )
     return Metadata(
         title=_one_line(fields.get("title")),
         as_of=as_of,
         authority=AUTHORITY.get(level, AUTHORITY["reviewed"]),
         supersedes=tuple(path for path in paths if path),
         attributes=_read_attributes(fields),
-        flaws=tuple(flaws),
+        flaws=tuple(Flaw(what, mend, (lines or {}).get(key, 0)) for key, bad, what, mend in checks if bad),
     )
 
 
@@ -157,17 +151,16 @@ def _is_content(line: str) -> bool:
 
 
 def _shorten(line: str) -> str:
-    line = line.strip()
-    return line if len(line) <= MAX_ATTRIBUTE else f"{line[:MAX_ATTRIBUTE]}..."
+    return line.strip() if len(line.strip()) <= MAX_ATTRIBUTE else f"{line.strip()[:MAX_ATTRIBUTE]}..."
 
 
 def _find_misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> list[Flaw]:
     """Return a flaw for each unknown key that is nearly one of FRONT_KEYS."""
     flaws = []
-    for name in map(str, fields):
+    for name in (name for name in map(str, fields) if name not in NO_ATTRIBUTES and name != "date"):
         key = _normalise_key(name)
         share, near = max((SequenceMatcher(None, key, own).ratio(), own) for own in FRONT_KEYS)
-        if name not in NO_ATTRIBUTES and name != "date" and share > SIMILARITY:
+        if share > SIMILARITY:
             what = f"the key {name!r} is not known and was taken for an attribute"
             flaws.append(Flaw(what, f"Did you mean {near}?", places.get(key, 0), lost=near in LOST_IF_MISSPELT))
     return flaws

@@ -85,9 +85,6 @@ def _text_of(fields: Mapping[str, object]) -> str:
     """Return a record's text, else its fields a line each."""
     if text := next((str(fields[k]) for k in TEXT_KEYS if str(fields.get(k) or "").strip()), ""):
         return text.strip()
-    lines = []
-    for key, value in fields.items():
-        shown = value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if shown and value is not None and key not in ("as_of", "authority"):
-            lines.append(f"{key}: {shown}" if key else shown)
-    return "\n".join(lines)
+    told = {key: value for key, value in fields.items() if value is not None and key not in ("as_of", "authority")}
+    shown = {k: v.strip() if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in told.items()}
+    return "\n".join(f"{key}: {text}" if key else text for key, text in shown.items() if text)

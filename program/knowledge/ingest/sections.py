@@ -79,21 +79,19 @@ def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: 
     suffix = Path(path).suffix.lower()
     try:
         if suffix == ".pdf":
-            document, flaws = _parse_pdf(path, content, limit)
-        elif suffix == ".docx":
-            document, flaws = _parse_page(path, convert_docx(content, int(megabytes * 1e6)), limit)
-        elif suffix in (".html", ".htm"):
-            document, flaws = _parse_page(path, convert_html(content), limit)
-        elif suffix in (".jsonl", ".csv"):
-            document, flaws = _parse_records(path, _decode_text(content), suffix)
-        else:
-            document, flaws = _parse_text(path, _decode_text(content), suffix, limit)
+            return _parse_pdf(path, content, limit)
+        if suffix == ".docx":
+            return _parse_page(path, convert_docx(content, int(megabytes * 1e6)), limit)
+        if suffix in (".html", ".htm"):
+            return _parse_page(path, convert_html(content), limit)
+        if suffix in (".jsonl", ".csv"):
+            return _parse_records(path, _decode_text(content), suffix)
+        return _parse_text(path, _decode_text(content), suffix, limit)
     except UnreadableFile:
         raise
     except Exception as error:  # whatever a parser makes of a broken file, the file alone is lost
         reason = " ".join(str(error).split())[:120].rstrip(".")
         raise UnreadableFile(f"no readable {suffix} file ({type(error).__name__}: {reason})") from error
-    return document, flaws
 
 
 def split_markdown(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) -> tuple[str, list[TextSection]]:
@@ -126,8 +124,8 @@ def split_markdown(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) ->
     return main, [*found, *_cut_section(slug, headings, blocks, first_line, limit)]
 
 
-def split_paragraphs(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) -> list[TextSection]:
-    """Return plain text as one section `top`, cut at blank lines where it is long."""
+def split_paragraphs(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) -> tuple[str, list[TextSection]]:
+    """Return no heading, and text as one section `top`, cut at blank lines if long."""
     blocks: list[_Block] = []
     start = 0
     lines = text.split("\n")
@@ -136,7 +134,7 @@ def split_paragraphs(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) 
             if at > start:
                 blocks.append(_Block("\n".join(lines[start:at]), start, at))
             start = at + 1
-    return list(_cut_section(TOP, (), blocks, first_line, limit))
+    return "", list(_cut_section(TOP, (), blocks, first_line, limit))
 
 
 def make_anchor(heading: str, taken: dict[str, int]) -> str:
@@ -168,10 +166,8 @@ def _fits(text: str, limit: int) -> bool:
 
 def _parse_text(path: str, text: str, suffix: str, limit: int) -> Parsed:
     about, body, first_line = split_front_matter(text)
-    if suffix == ".md":
-        heading, parts = split_markdown(body, first_line, limit)
-    else:
-        heading, parts = "", split_paragraphs(body, first_line, limit)
+    split = split_markdown if suffix == ".md" else split_paragraphs
+    heading, parts = split(body, first_line, limit)
     links = [f"{path}:{part.first}-{part.last}" for part in parts]
     return _make_document(path, heading, parts, about, links), list(about.flaws)
 
@@ -277,44 +273,36 @@ def _cut_section(
 
     A table stays whole, and with the sentence that introduces it; very long prose is cut between sentences.
     """
-    groups: list[list[_Block]] = [[]]
+    groups: list[list[_Block]] = []
     size = 0
     for unit in _group_blocks(blocks, limit):
         length = sum(count_tokens(b.text) for b in unit)
-        if groups[-1] and size + length > limit:
+        if not groups or size + length > limit:
             groups.append([])
             size = 0
         groups[-1].extend(unit)
         size += length
     if len(groups) > 1 and size < limit // 4:  # a tail too short to stand alone
         groups[-2].extend(groups.pop())
-    for n, group in enumerate((g for g in groups if g), 1):
-        yield TextSection(
-            slug=slug if n == 1 else f"{slug}~{n}",
-            headings=tuple(h for h in headings if h),
-            text="\n\n".join(b.text for b in group),
-            first=first_line + group[0].first,
-            last=first_line + group[-1].last - 1,
-        )
+    above = tuple(h for h in headings if h)
+    for n, group in enumerate(groups, 1):
+        text = "\n\n".join(b.text for b in group)
+        first, last = first_line + group[0].first, first_line + group[-1].last - 1
+        yield TextSection(slug if n == 1 else f"{slug}~{n}", above, text, first, last)
 
 
 def _group_blocks(blocks: Sequence[_Block], limit: int) -> Iterator[list[_Block]]:
     """Yield blocks that stay together, as a table with the paragraph before it."""
-    at = 0
-    while at < len(blocks):
-        block = blocks[at]
-        pair = list(blocks[at : at + 2])
-        tabled = [b.kind for b in pair] == ["paragraph", "table"] and _fits(block.text, limit)
-        if tabled and _fits(pair[1].text, limit * TABLE):
-            yield pair
-            at += 1
-        elif block.kind == "table":
+    rest = list(blocks)[::-1]
+    while rest:
+        block = rest.pop()
+        if block.kind == "table":
             yield from ([piece] for piece in _cut_table(block, limit * TABLE))
-        elif _fits(block.text, limit):
-            yield [block]
-        else:
+        elif not _fits(block.text, limit):
             yield from ([replace(block, text=piece)] for piece in _text_splitter(limit).chunks(block.text))
-        at += 1
+        else:
+            tabled = rest and (block.kind, rest[-1].kind) == ("paragraph", "table")
+            yield [block, rest.pop()] if tabled and _fits(rest[-1].text, limit * TABLE) else [block]
 
 
 def _cut_table(table: _Block, limit: int) -> Iterator[_Block]:

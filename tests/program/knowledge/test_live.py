@@ -22,14 +22,12 @@ from program.settings import HttpSettings, WebSettings
 
 QUERY = "when was the remote unlock outage"
 ITEMS = [
-    {
-        "url": "/outage",
-        "title": "Remote unlock outage",
-        "content": "Remote unlock was down.",
-        "day": "2026-11-03T08:00:00",
-    },
-    {"url": "/status", "title": "Status", "content": "All unlock services run again.", "day": "2025-06-01"},
-    {"url": "/gone", "title": "An old outage", "content": "An outage of the past.", "day": ""},
+    dict(zip(("url", "title", "content", "day"), values, strict=True))
+    for values in (
+        ("/outage", "Remote unlock outage", "Remote unlock was down.", "2026-11-03T08:00:00"),
+        ("/status", "Status", "All unlock services run again.", "2025-06-01"),
+        ("/gone", "An old outage", "An outage of the past.", ""),
+    )
 ]
 PAGES = {
     "/outage": "<title>Outage</title><h1>Remote unlock outage</h1><p>It began on 3 November.</p><h2>Cause</h2>"
@@ -100,11 +98,17 @@ def test_a_page_that_cannot_be_fetched_stands_with_the_providers_words(server: W
     assert len(server.asked("/outage")) == asked
 
 
-def test_pages_on_a_private_address_are_not_fetched(server: WebServer) -> None:
+def test_nothing_on_a_private_address_is_fetched_unless_allowed(server: WebServer) -> None:
     source = web(server)
     source.pages = Guard("A page", 5, 1)
     assert {p.text for p in source.candidates(QUERY, 20)} == {item["content"] for item in ITEMS}
     assert not server.asked("/outage")
+    settings = WebSettings(kind="web", provider="searxng", url=server.url)
+    closed = WebSearch(card("web"), settings, WordEmbedder()), api(server, allow_private=False)
+    for source, who in zip(closed, ("searxng", "JSON API"), strict=True):
+        with pytest.raises(KnowledgeError, match=rf"{who} of news leads to 127\.0\.0\.1, which is not a public"):
+            source.search(QUERY, 5)
+    assert len(server.requests) == 1
 
 
 def test_tavily_and_brave_are_asked_in_their_own_way(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,15 +127,10 @@ def test_tavily_and_brave_are_asked_in_their_own_way(server: WebServer, monkeypa
     assert json.loads(tavily.body) == {"query": QUERY, "max_results": 3}
     assert brave.headers["X-Subscription-Token"] == "b-key"
     assert parse_qs(urlsplit(brave.path).query) == {"q": [QUERY], "count": ["3"]}
-
-
-def test_an_empty_result_list_finds_nothing(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BRAVE_API_KEY", "b-key")
     server.replies["/search"] = Reply({"results": []})
     server.replies["/res/v1/web/search"] = Reply({"type": "search"})
     server.replies["/api"] = Reply({"data": {"rows": []}})
-    for source in (web(server), web(server, "brave"), api(server)):
-        assert source.search(QUERY, 5) == []
+    assert [source.search(QUERY, 5) for source in (web(server), web(server, "brave"), api(server))] == [[], [], []]
 
 
 HOLD = threading.Event()
@@ -160,15 +159,6 @@ def test_a_service_that_answers_badly_is_named(server: WebServer, make: Callable
     HOLD.set()
 
 
-def test_a_service_that_leads_to_a_private_address_is_named(server: WebServer) -> None:
-    with pytest.raises(KnowledgeError, match=r"JSON API of news leads to 127\.0\.0\.1, which is not a public"):
-        api(server, allow_private=False).search(QUERY, 5)
-    source = WebSearch(card("web"), WebSettings(kind="web", provider="searxng", url=server.url), WordEmbedder())
-    with pytest.raises(KnowledgeError, match=r"searxng of news leads to 127\.0\.0\.1, which is not a public"):
-        source.search(QUERY, 5)
-    assert not server.requests
-
-
 def test_an_api_is_asked_by_its_template_with_headers_from_the_environment(
     server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,9 +178,6 @@ def test_an_apis_items_are_passages_with_title_date_link_and_authority(server: W
     assert (outage.text, outage.as_of) == ("Remote unlock was down.", date(2026, 11, 3))
     assert (outage.link, outage.method, outage.authority) == (f"{server.url}/outage", "http", AUTHORITY["official"])
     assert {p.as_of for p in api(server).search(QUERY, 5, Filters(not_before=date(2026, 1, 1)))} == {outage.as_of}
-
-
-def test_items_have_their_own_ids_or_the_same_digest_every_time(server: WebServer) -> None:
     assert {p.id for p in api(server, id="/title").search(QUERY, 5)} == {f"news/{item['title']}" for item in ITEMS}
     first, second = ([p.id for p in api(server).search(QUERY, 5)] for _ in range(2))
     assert first == second and len(set(first)) == 3

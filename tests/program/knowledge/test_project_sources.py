@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -17,7 +16,6 @@ from optimize.report.doctor import examine_setup
 from program import load, open_program
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index.build import index_project
-from program.knowledge.ingest.folder import BaseSpec, fingerprint_files
 from program.loop.policy import PLAIN
 from program.project import Project
 from program.serve.opening import open_library
@@ -155,12 +153,9 @@ def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(
     ("toml", "complaint"),
     [
         ('kind = "http"\nurl = "https://x.org"\ntetx = "/a"', r"unknown key 'knowledge\.new\.tetx'\. Did you mean 'text'"),
-        ('kind = "web"\nprovidr = "brave"', r"line 15: unknown key 'knowledge\.new\.providr'\. Did you mean 'provider'"),
-        ('path = "x"\nurl = "https://x.org"', r"unknown key 'knowledge\.new\.url'"),
         ('kind = "documents"', r"line 13: the key 'knowledge\.new\.path' is missing"),
         ('kind = "http"\nurl = "https://x.org"', r"the key 'knowledge\.new\.text' is missing"),
         ('kind = "documnets"\npath = "x"', r"no kind 'documnets'; did you mean 'documents'"),
-        ('kind = 7', r"knowledge\.new\.kind is not valid"),
         ('kind = "web"\nprovider = "brave"\npath = "x"', r"knowledge\.new is not valid: give a path .*, not both\."),
         ('kind = "web"\nprovider = "searxng"', "needs the url"),
         ('kind = "http"\ntext = "a"\nurl = "https://x.org"', r"knowledge\.new\.text is not valid"),
@@ -184,12 +179,6 @@ def test_the_size_of_passages_and_files_is_set_by_base(add: Add, own_shop: Path)
     assert len(ids) > 4 and all(i.startswith("notes/a.md#notes") for i in ids)
 
 
-def test_the_environment_may_turn_a_base_of_any_kind(own_shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = {"kind": "http", "url": "https://x.org/{query}", "text": "/t"}
-    monkeypatch.setenv("RAGC_KNOWLEDGE", json.dumps({"stock": base}))
-    assert Project.open(own_shop).settings.knowledge["stock"].kind == "http"
-
-
 def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop: Path) -> None:
     assert "1.7 litres" in open_program(own_shop)("How much water does the Merle kettle hold?").text
     before = {path: path.stat().st_mtime_ns for path in (own_shop / ".ragc/index").rglob("*")}
@@ -206,7 +195,6 @@ def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop: Path
 CHANGES: dict[str, Callable[[Path], object]] = {
     "renamed": lambda folder: (folder / KETTLES).rename(folder / "knowledge/product/pots.md"),
     "deleted": lambda folder: (folder / KETTLES).unlink(),
-    "an empty folder": lambda folder: (folder / "knowledge/product/deep").mkdir(),
     "touched": lambda folder: os.utime(folder / KETTLES, (1, 1)),
     "added": lambda folder: (folder / "knowledge/product/more.md").write_text("# More\nA third kettle, the Rook."),
     "split otherwise": lambda folder: (folder / "ragc.toml").open("a").write("[keyword]\nstem = false\n"),
@@ -252,16 +240,3 @@ def test_a_version_over_other_documents_answers_from_them_and_the_log_says_so(
         rag.policy.turn(**PLAIN)
         assert "2.3 litres" in rag("How much water does the Merle hold?").text
     assert "shop@v2 was compiled over other documents" in caplog.text
-
-
-def test_a_fingerprint_changes_with_every_file_that_would_be_read(tmp_path: Path) -> None:
-    bases = [BaseSpec("base", path=tmp_path / "base")]
-    absent = fingerprint_files(bases)
-    (tmp_path / "base/deep").mkdir(parents=True)
-    (tmp_path / "base/.hidden").write_text("x")
-    (tmp_path / "beside").write_text("x")
-    empty = fingerprint_files(bases)
-    assert absent == empty
-    (tmp_path / "base/deep/file.md").write_text("x")
-    assert fingerprint_files(bases) != empty
-    assert fingerprint_files(bases, "other settings") != fingerprint_files(bases)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from datetime import date
@@ -33,21 +32,6 @@ CORPUS = st.lists(st.lists(TERM, max_size=12), min_size=1, max_size=20).filter(a
 def test_scores_are_those_of_rank_bm25(corpus: list[list[str]], query: list[str]) -> None:
     scores = Keywords.from_words(corpus).score_terms(query)
     np.testing.assert_array_equal(scores, BM25Okapi(corpus).get_scores(query))
-
-
-def test_a_question_over_many_texts_is_scored_fifty_times_as_fast_as_by_rank_bm25() -> None:
-    random = np.random.default_rng(1)
-    corpus = [[f"w{n}" for n in random.zipf(1.4, 60) % 5000] for _ in range(20_000)]
-    ours, theirs = Keywords.from_words(corpus), BM25Okapi(corpus)
-    query = ["w17", "w256", "w1031", "w4002"]
-    quick, slow = (min(timed(score, query) for _ in range(3)) for score in (ours.score_terms, theirs.get_scores))
-    assert slow > 50 * quick
-
-
-def timed(function: Callable[..., object], *arguments: object) -> float:
-    began = time.perf_counter()
-    function(*arguments)
-    return time.perf_counter() - began
 
 
 def test_words_are_stems_in_any_script_with_numbers_whole_and_without_function_words() -> None:
@@ -94,20 +78,13 @@ def test_a_fusion_is_the_published_sum() -> None:
 
 
 def test_a_missing_part_is_the_lowest_and_a_source_without_parts_keeps_its_score_and_method() -> None:
-    pool = [
-        *POOL,
-        passage("d", {"dense": 0.9}),
-        passage("e", {"keyword": 8.0}),
-        passage("f", {"dense": 0.2, "keyword": 2.0}, "web"),
-        passage("g", {}, "sql", 0.7),
-        passage("h", {}, "sql", 3.0),
-    ]
+    pool = [*POOL, passage("d", {"dense": 0.9}), passage("e", {"keyword": 8.0})]
+    pool += [passage("f", {"dense": 0.2, "keyword": 2.0}, "web")]
+    pool += [passage(id, {}, "sql", score) for id, score in (("g", 0.7), ("h", 3.0))]
     found = {p.id: p for p in fuse(pool, 0.5, 9)}
     assert found["d"].score == pytest.approx(found["a"].score) == pytest.approx(found["e"].score) == 0.5
     assert (found["g"].score, found["h"].score) == (0.7, 1.0)
-    assert "".join(f"{id}={found[id].method} " for id in "abcdefg").split() == [
-        "a=dense", "b=both", "c=both", "d=dense", "e=keyword", "f=web", "g=sql",
-    ]  # fmt: skip
+    assert " ".join(found[id].method for id in "abcdefg") == "dense both both dense keyword web sql"
 
 
 def test_a_passage_under_another_score_is_otherwise_the_same() -> None:
@@ -130,11 +107,6 @@ def test_results_are_the_first_k_of_one_order_in_zero_to_one_whatever_the_order_
     assert [(pool[at].id, score) for at, score in positions] == [(p.id, p.score) for p in found]
     random.shuffle(pool)  # type: ignore[attr-defined]
     assert fuse(pool, weight, k, method) == found
-
-
-def test_sixty_candidates_are_ranked_in_a_fraction_of_a_millisecond() -> None:
-    pool = [passage(f"p{n:03}", {"dense": n * 0.37 % 1, "keyword": n * 1.7 % 9}) for n in range(60)]
-    assert min(timed(rank_positions, pool, 0.4, 8) for _ in range(50)) < 500e-6
 
 
 def test_a_cross_encoder_reads_the_best_of_the_pool(tmp_path: Path) -> None:
