@@ -217,12 +217,7 @@ def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
     ]
     print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "verdict"), others)
     guards = [
-        (
-            str(g.margin),
-            f"{g.worse:+.3g}" if g.n else "-",
-            f"{g.limit:+.3g}" if g.n else "-",
-            g.state.replace("_", " "),
-        )
+        (str(g.margin), f"{g.worse:+.3g}" if g.n else "-", f"{g.limit:+.3g}" if g.n else "-", g.state.replace("_", " "))
         for g in one.guardrails
     ]
     print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)

@@ -249,8 +249,7 @@ def run_eval_search(
         typer.Option(help="A folder with corpus.jsonl, queries.jsonl, qrels/test.tsv; else the project's questions."),
     ] = None,
     split: Annotated[
-        str | None,
-        typer.Option(help="Of the project's questions, train,dev unless given; a look at test is counted."),
+        str | None, typer.Option(help="Of the project's questions, train,dev unless given; a look at test is counted.")
     ] = None,
     strategy: Strategy = "auto",
     k: Annotated[str, typer.Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",

@@ -30,7 +30,6 @@ _SIZES = {6: 1.79, 7: 1.33, 8: 1.19, 9: 1.09}
 """By units, the mean over standard deviation that the sign-flip test finds with a chance of 80 %, simulated; from ten
 units on it is the t-test's."""
 
-
 Groups = Sequence[Hashable] | None
 
 
@@ -150,24 +149,6 @@ def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
         least = min(1.0, max(least, (len(p_values) - place) * p_values[name]))
         corrected[name] = least
     return {name: corrected[name] for name in p_values}
-
-
-def questions_needed(effect: float, spread: float, per_unit: float = 1.0) -> int:
-    """Return how many questions show a true difference with a chance of 80 %.
-
-    `spread` is the standard deviation of the differences between independent units of `per_unit` questions each, for a
-    proportion sqrt(discordance - effect**2). Raises `DataError` unless effect and spread are positive numbers.
-    """
-    if not (0 < abs(effect) < math.inf and 0 < spread < math.inf):
-        what = f"No number of questions is sure to show a difference of {effect} at a spread of {spread}."
-        raise DataError(what, "Give an effect other than 0, and versions that differ on some question.")
-    from scipy.optimize import brentq
-
-    size = abs(effect) / spread
-    if (few := next((units for units, least in _SIZES.items() if size >= least), None)) is not None:
-        return math.ceil(few * per_unit)
-    most = 10 + 10 / size**2  # 7.85 / size**2 for many units
-    return math.ceil(brentq(lambda units: _t_test_power(size * math.sqrt(units), units) - POWER, 2, most) * per_unit)
 
 
 @dataclass(frozen=True, slots=True)
