@@ -52,13 +52,7 @@ from program.storage import write_whole
 OnlineVerdict = Literal["better", "worse", "halted", "no_detectable_difference", "undecided"]
 ALPHA = 0.05
 REPORT = "report.json"
-EXIT_CODES: dict[OnlineVerdict, int] = {
-    "better": 0,
-    "worse": 1,
-    "halted": 1,
-    "no_detectable_difference": 3,
-    "undecided": 3,
-}
+EXIT_CODES = {"better": 0, "worse": 1, "halted": 1, "no_detectable_difference": 3, "undecided": 3}
 
 
 def start_experiment(
@@ -94,9 +88,8 @@ def start_experiment(
     )
     with hold_lock(artifacts_root(artifacts), EXPERIMENTS):
         if (folder / DESIGN).exists():
-            raise ExperimentError(
-                f"There is an experiment {design.id} already.", "A design never changes: choose another name."
-            )
+            what = f"There is an experiment {design.id} already."
+            raise ExperimentError(what, "A design never changes: choose another name.")
         folder.mkdir(exist_ok=True)
         write_whole(folder / DESIGN, design.content())
     return read_design(name, artifacts)[1]
@@ -249,9 +242,7 @@ def _find_halt_reason(accounting: LogAccounting, sizes: SizeMismatch, guards: Se
     if sizes.found:
         counts = ", ".join(f"{n} instead of {e:.0f}" for n, e in zip(sizes.counts, sizes.expected, strict=True))
         return f"sample ratio mismatch: {counts} units"
-    return "; ".join(
-        f"{check.arm} breaks {check.guard} more often than the control" for check in guards if check.broken
-    )
+    return "; ".join(f"{one.arm} breaks {one.guard} more often than the control" for one in guards if one.broken)
 
 
 def _decide_verdict(
@@ -265,7 +256,7 @@ def _decide_verdict(
     verdicts = [contrast.verdict for contrast in contrasts]
     if "better" in verdicts:
         return "better", ""
-    if all(verdict == "worse" for verdict in verdicts):
+    if set(verdicts) == {"worse"}:
         return "worse", ""
     return ("undecided", "it still runs") if state.running else ("no_detectable_difference", state.reason)
 
@@ -273,9 +264,8 @@ def _decide_verdict(
 def _design_arm(name: str, ref: str, weight: float, artifacts: str | Path | None) -> ArmDesign:
     found = reference.resolve(ref, artifacts)
     if not found.version:
-        raise ExperimentError(
-            f"{ref} is a folder outside the registry.", "Name a published version, such as support@v8."
-        )
+        what = f"{ref} is a folder outside the registry."
+        raise ExperimentError(what, "Name a published version, such as support@v8.")
     manifest.verify_folder(found.path, found.digest)
     return ArmDesign(name, str(found), found.digest, weight)
 

@@ -13,6 +13,7 @@ from optimize.cli.show import (
     DEFAULT_ARTIFACTS,
     Artifacts,
     Json,
+    add_verbs,
     format_interval,
     print_json,
     print_table,
@@ -35,11 +36,7 @@ Logs = Annotated[
 def add_ab_verbs(app: typer.Typer) -> None:
     """Add `ab` and its verbs."""
     ab = typer.Typer(no_args_is_help=True, help="Put versions to the test against each other.")
-    ab.command("offline")(run_offline)
-    ab.command("start")(run_start)
-    ab.command("status")(run_status)
-    ab.command("stop")(run_stop)
-    ab.command("report")(run_report)
+    add_verbs(ab, run_offline, run_start, run_status, run_stop, run_report)
     app.add_typer(ab, name="ab")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from optimize.cli.show import Json, ProjectFolder, count_noun, print_json, print_table, show_progress
+from optimize.cli.show import Json, ProjectFolder, add_verbs, count_noun, print_json, print_table, show_progress
 
 if TYPE_CHECKING:
     from program.project import Project
@@ -48,9 +48,7 @@ LABELLED = (
 
 def add_project_verbs(app: typer.Typer) -> None:
     """Add `init`, `doctor` and `index`."""
-    app.command("init")(run_init)
-    app.command("doctor")(run_doctor)
-    app.command("index")(run_index)
+    add_verbs(app, run_init, run_doctor, run_index)
 
 
 def run_init(folder: ProjectFolder, json: Json = False) -> None:
