@@ -252,15 +252,13 @@ def _detectable_difference(error: float, units: int, n: int) -> float:
 def _detectable_size(units: int) -> float:
     """Return the detectable mean over the standard deviation of the units."""
     from scipy.optimize import brentq
+    from scipy.special import nctdtr
 
     if units in _SIZES:
         return _SIZES[units]
-    return float(brentq(lambda shift: _t_test_power(shift, units) - POWER, 0, 5)) / math.sqrt(units)
+    freedom, reach = units - 1, _t_quantile(1 - ALPHA / 2, units - 1)
 
+    def lack_power(shift: float) -> float:
+        return float(1 - nctdtr(freedom, shift, reach) + nctdtr(freedom, shift, -reach)) - POWER
 
-def _t_test_power(shift: float, units: float) -> float:
-    """Return the power of a two-sided t-test for a mean of `shift` errors."""
-    from scipy.special import nctdtr
-
-    reach = _t_quantile(1 - ALPHA / 2, units - 1)
-    return float(1 - nctdtr(units - 1, shift, reach) + nctdtr(units - 1, shift, -reach))
+    return float(brentq(lack_power, 0, 5)) / math.sqrt(units)

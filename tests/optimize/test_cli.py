@@ -88,20 +88,12 @@ def test_eval_json_has_the_promised_shape_by_tag_and_plain_rag_beside_it(ragc, o
     assert by_tag == pytest.approx(6 * found["plain"]["correct"]["value"])
 
 
-def test_offline_comparison_reads_the_stored_scores(ragc, compiled):
-    code, out, _ = ragc("ab", "offline", "shop@v1", "shop@v2", "--artifacts", compiled / "artifacts", "--json")
-    found = json.loads(out)
-    assert {"verdict", "metric", "difference", "ci", "p", "n", "topics", "mde", "others", "flipped"} <= set(found)
-    assert code == {"better": 0, "worse": 1, "no_detectable_difference": 3}[found["verdict"]]
-
-
 def test_compile_says_what_it_made_and_exits_3_without_a_detectable_gain(ragc, own_shop):
     besides = re.search(r"the (\d+) that every search begins with", " ".join(ragc("compile", "--help")[1].split()))[1]
     code, out, _ = ragc("compile", own_shop, "--trials", "2", "--json")
     found = json.loads(out)
-    assert found["version"] == "shop@v2" and found["trials"] >= 2 + int(besides), (
-        "sweeps of single knobs are tried, too"
-    )
+    assert found["version"] == "shop@v2"
+    assert found["trials"] >= 2 + int(besides), "sweeps of single knobs are tried, too"
     assert code == (0 if found["verdict"] == "better" else 3)
     for gain, other in (("gain", "before"), ("gain_over_plain", "plain")):
         means = [found[side]["utility"]["value"] for side in ("metrics", other)]
@@ -214,10 +206,7 @@ MISTAKES = {
     "no toml": (["compile", "{tmp}"], "ragc.toml"),
     "init over a project": (["init", "{shop}"], "is a project already"),
     "unknown reference": (["ask", "shop@v99", "Q?", "--artifacts", "{shop}/artifacts"], "shop"),
-    "nothing to roll back": (
-        ["rollback", "shop", "--artifacts", "{tmp}"],
-        "no version of shop in the artifacts folder",
-    ),
+    "nothing to roll back": (["rollback", "shop", "--artifacts", "{tmp}"], "no version of shop in the artifacts"),
     "odd reference": (["show", "../../etc@v1"], "etc@v1"),
     "empty question": (["ask", "{shop}", "  "], "empty"),
     "question of other bytes": (["ask", "{shop}", "When do you open \udcff?"], "UTF-8"),

@@ -69,6 +69,20 @@ def test_several_versions_are_each_tested_against_the_first_and_corrected_for_th
     assert json.loads(json.dumps(shape, allow_nan=False)) == shape
 
 
+def test_the_verdict_opens_the_page_and_is_the_exit_code(root, offline):
+    for a, b, code, verdict in ((1, 2, 0, "better"), (2, 1, 1, "worse"), (2, 3, 3, "no_detectable_difference")):
+        result = offline(*refs(a, b), "--json")
+        assert (result.exit_code, json.loads(result.stdout)["verdict"]) == (code, verdict)
+    shown = offline(*refs(1, 2)).stdout
+    assert shown.startswith("better: utility +0.") and "Question 0?" in shown and "prove nothing" in shown
+    shape = json.loads(offline(*refs(1, 2), "--json").stdout)
+    assert {tag: found["n"] for tag, found in shape["by_tag"].items()} == {"new": 40, "old": 80}
+    assert "prove nothing" in shape["by_tag_warning"]
+    publish_version("helpdesk", {}, {"program.json": b"{}"}, root)
+    with pytest.raises(DataError, match=r"holds no scores\.jsonl"):
+        raise offline(*refs(1, 5)).exception
+
+
 def test_one_version_alone_or_twice_is_no_test(root):
     for named in (refs(1), refs(1, 1), ["helpdesk@v4", "helpdesk@latest"]):
         with pytest.raises(DataError):
@@ -97,13 +111,6 @@ def test_repeats_are_averaged_within_their_question_and_do_not_count_as_question
     noisy = [{**row, "repeat": n, "utility": row["utility"] + (n - 1) / 10} for row in rows(GOOD) for n in range(3)]
     assert compare_rows(rows(BAD), noisy).test.difference == pytest.approx(once.test.difference)
     assert compare_rows(rows(BAD), noisy).test.n == 80
-
-
-def test_a_tag_s_difference_is_shown_with_a_warning_against_reading_it_as_proof(root, offline):
-    shape = json.loads(offline(*refs(1, 2), "--json").stdout)
-    assert {tag: found["n"] for tag, found in shape["by_tag"].items()} == {"new": 40, "old": 80}
-    assert "prove nothing" in shape["by_tag_warning"]
-    assert "prove nothing" in offline(*refs(1, 2)).stdout
 
 
 def compiled_on(*questions, **fields):
