@@ -180,7 +180,6 @@ def _disable_cache() -> Iterator[None]:
 
 
 def _read_scored_questions(ref: str, labelled: Path, folder: Path, root: Folder) -> list[LabelledQuestion]:
-    """Read the labelled questions that a version was scored on."""
     scored = {str(row["id"]) for row in read_scores(ref, root)}
     questions = [question for question in read_labelled(labelled, folder) if question.id in scored]
     if lost := len(scored) - len(questions):

@@ -248,7 +248,6 @@ def _find_halt_reason(accounting: LogAccounting, sizes: SizeMismatch, guards: Se
 def _decide_verdict(
     state: ExperimentState, contrasts: Sequence[Contrast], warnings: Sequence[str]
 ) -> tuple[OnlineVerdict, str]:
-    """Return the verdict and its reason."""
     if state.status == "halted":
         return "halted", state.reason
     if warnings:
@@ -273,7 +272,6 @@ def _design_arm(name: str, ref: str, weight: float, artifacts: str | Path | None
 def _require_design(
     arms: Mapping[str, str], weights: Sequence[float], primary: str, max_units: int, include: float
 ) -> None:
-    """Raise `ExperimentError` for a design that cannot work."""
     example = "A=support@v7 B=support@v8"
     for wrong, what, mend in (
         (len(arms) < 2, "An experiment needs two arms or more.", f"Name them: {example}"),

@@ -194,7 +194,6 @@ def _write_page(path: Path, found: dict[str, Any]) -> None:
 
 
 def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
-    """Print the verdict, the other metrics, guardrails, tags, and the answers that changed."""
     from optimize.abtest.offline import SUBGROUPS
     from optimize.evaluation.comparison import judge_difference
     from optimize.evaluation.stats import format_p
@@ -236,7 +235,6 @@ def _shape_status(found: OnlineReport) -> dict[str, Any]:
 
 
 def _print_report(found: OnlineReport) -> None:
-    """Print the verdict, arms, guards, means, what was read, and the proposal."""
     typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
     columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")
     print_table("arms", columns, list(_list_arms(found)))

@@ -115,7 +115,6 @@ def run_index(
 
 
 def _list_titles(project: Project) -> dict[str, str]:
-    """Return by id the title of every passage and table, in the order of the documents."""
     from optimize.labelled.rules import read_corpus
 
     corpus = read_corpus(project)

@@ -247,7 +247,6 @@ def _format_scores(metrics: Mapping[str, Any]) -> str:
 
 
 def _flatten_fields(fields: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    """Return nested fields as dotted names and plain values."""
     rows = []
     for name, value in sorted(fields.items()):
         if isinstance(value, Mapping):
@@ -258,7 +257,6 @@ def _flatten_fields(fields: Mapping[str, Any], above: str = "") -> list[tuple[st
 
 
 def _print_lines(lines: Sequence[LineageNode], depth: int = 1) -> None:
-    """Print versions below those that they were compiled from."""
     for line in lines:
         one = line.listed
         parts = [one.version, one.created_at, _format_scores(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
@@ -304,7 +302,6 @@ def _print_difference(found: Difference) -> None:
 
 
 def _print_scores(scores: Comparison) -> None:
-    """Print the metrics side by side, and the answers that changed."""
     tests = {scores.metric: scores.test, **scores.others}
     rows = [(name, f"{t.difference:+.4g}", format_interval(t.ci), str(t.n)) for name, t in tests.items()]
     print_table("scores", ("metric", "B - A", "95 % interval", "n"), rows)

@@ -153,8 +153,6 @@ def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """The standard error of a mean, and the sums of the independent units."""
-
     error: float
     freedom: int
     sums: NDArray[np.float64]

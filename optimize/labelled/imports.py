@@ -63,8 +63,6 @@ class _Item:
 
 
 class _Passages:
-    """The passages of a set, title and text by key, each text once."""
-
     def __init__(self) -> None:
         self.texts: dict[str, tuple[str, str]] = {}
         self._keys: dict[tuple[str, str], str] = {}
@@ -187,7 +185,6 @@ def _name_topics(items: Sequence[_Item], base: str) -> dict[str, str]:
 
 
 def _detect_format(source: Path) -> str:
-    """Return the format that a file or folder looks like."""
     if source.is_dir() and (source / "corpus.jsonl").is_file():
         return "beir"
     if source.suffix.lower() == ".csv":
@@ -285,7 +282,6 @@ FORMATS: dict[str, Callable[[Path, _Passages], Iterator[_Item]]] = {
 
 
 def _read_rows(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON list, or of JSON Lines."""
     with file.open(encoding="utf-8") as lines:
         is_list = lines.read(100).lstrip().startswith("[")
         lines.seek(0)

@@ -49,7 +49,6 @@ def examine_setup(folder: Path | None) -> list[SetupFinding]:
 
 
 def _check_packages() -> Iterator[SetupFinding]:
-    """Look for every package that ragc requires, those of its extras left out."""
     try:
         lines = [line for line in requires("ragc") or () if "extra ==" not in line]
     except PackageNotFoundError:
