@@ -284,9 +284,8 @@ def _print_difference(found: Difference) -> None:
         text = "".join(map(_mark_edit, wording.edits))
         typer.echo(f"\n{wording.of}\n  " + text.replace("\n", "\n  ").rstrip())
     for demos in found.demonstrations:
-        typer.echo(
-            f"\n{demos.of}: {len(demos.came)} demonstrations came, {len(demos.went)} went, {demos.stayed} stayed"
-        )
+        went = f"{len(demos.went)} went, {demos.stayed} stayed"
+        typer.echo(f"\n{demos.of}: {len(demos.came)} demonstrations came, {went}")
         for mark, shown in (("+", demos.came), ("-", demos.went)):
             typer.echo("".join(f"  {mark} {_format_demonstration(demo)}\n" for demo in shown[:SHOWN]), nl=False)
             if len(shown) > SHOWN:

@@ -1,6 +1,5 @@
 """The command line: stable JSON, exit codes, and one sentence for every mistake."""
 
-import io
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import sys
 
 import pytest
 
-from optimize.cli.main import main
 from program import load
 from program.project import Project
 from tests.support.provider import serve
@@ -19,21 +17,6 @@ WREN = "How many watts does the Wren draw?"
 MERLE = "How much water does the Merle hold?"
 GERMAN = "Wie viel Wasser passt in den großen Kessel hinein?"
 RAGC = [sys.executable, "-m", "optimize.cli.main"]
-
-
-@pytest.fixture
-def ragc(monkeypatch, capsys):
-    """Runs a command line in this process; returns exit code, stdout and stderr."""
-
-    def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["ragc", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 import json
 import random
-import sys
 
 import pytest
 
 from optimize.abtest.online import report_experiment, start_experiment
-from optimize.cli.main import main
 from program.errors import ExperimentError, VersionError
 from program.serve.experiment_store import Assignment, ExposureLog, pseudonymize_unit, read_design
 from tests.experiments import KEY, NAME, begin, publish
@@ -16,17 +14,9 @@ RATES = {"A": 0.5, "B": 0.5, "C": 0.5}
 
 
 @pytest.fixture
-def ragc(monkeypatch, capsys, tmp_path):
-    """Runs a command line in this process; returns exit code, stdout and stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["ragc", *map(str, arguments), "--artifacts", str(tmp_path)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
+def ragc(ragc, tmp_path):
+    """Runs a command line over the versions of this test."""
+    return lambda *arguments: ragc(*arguments, "--artifacts", tmp_path)
 
 
 def serve(root, users, resolved=RATES, *, latency=None, recorded=None, key=KEY, place=None, first=0):
