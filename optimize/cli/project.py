@@ -132,7 +132,7 @@ def run_doctor(
 
     findings = examine_setup(folder)
     if json:
-        print_json([finding.as_dict() for finding in findings])
+        print_json([asdict(finding) for finding in findings])
     else:
         rows = [["ok" if f.good else "PROBLEM", f.what, f.mend] for f in findings]
         print_table("ragc doctor", ["", "what", "remedy"], rows)

@@ -6,10 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from program.errors import RagcError
 
@@ -32,10 +32,6 @@ class SetupFinding:
     """What was found."""
     mend: str = ""
     """The remedy; empty where nothing has to be done."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return one entry of `ragc doctor --json`."""
-        return asdict(self)
 
 
 def examine_setup(folder: Path | None) -> list[SetupFinding]:

@@ -113,12 +113,9 @@ def test_repeats_are_averaged_within_their_question_and_do_not_count_as_question
     assert compare_rows(rows(BAD), noisy).test.n == 80
 
 
-def compiled_on(*questions, **fields):
-    return {
-        "optimizer": {"name": "ragc"},
-        "data": {"train": {"questions": [question_digest(q) for q in questions]}},
-        **fields,
-    }
+def compiled_on(*questions):
+    data = {"train": {"questions": [question_digest(q) for q in questions]}}
+    return {"optimizer": {"name": "ragc"}, "data": data}
 
 
 def test_questions_that_a_version_was_compiled_on_are_told(tmp_path):
@@ -155,13 +152,10 @@ def test_the_page_shows_intervals_and_both_answers_and_runs_nothing_that_a_versi
     assert not re.search(r"(src|href)\s*=\s*[\"']?http", text)
     pictures = [ElementTree.fromstring(svg) for svg in re.findall("<svg.*?</svg>", text, re.DOTALL)]
     assert len(pictures) == 2
-    rows_drawn = pictures[0].findall("g")
-    assert len(rows_drawn) == 1 + 4
-    first = rows_drawn[0].find("line")
-    dot = float(rows_drawn[0].find("circle").get("cx"))
-    zero = float(pictures[0].find("line").get("x1"))
-    assert zero < float(first.get("x1")) < dot < float(first.get("x2")), "better: all of the interval beyond zero"
-    assert rows_drawn[0].get("class") == "better"
+    drawn, zero = pictures[0].findall("g"), float(pictures[0].find("line").get("x1"))
+    assert len(drawn) == 1 + 4 and drawn[0].get("class") == "better"
+    line, dot = drawn[0].find("line"), float(drawn[0].find("circle").get("cx"))
+    assert zero < float(line.get("x1")) < dot < float(line.get("x2")), "better: all of the interval beyond zero"
     assert isinstance(offline(*refs(1, 2), "--html", tmp_path / "no" / "page.html").exception, DataError)
 
 

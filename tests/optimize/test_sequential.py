@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
 
-from optimize.abtest.sequential import MIN_EACH, Moments, compare_means, log_e_multinomial, log_e_rates
+from optimize.abtest.sequential import MIN_EACH, Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
 
 SETTINGS = {"alpha": 0.05, "horizon": 5000, "binary": True}
 users = st.lists(st.lists(st.sampled_from([0.0, 1.0]), max_size=4), min_size=2, max_size=40)
@@ -96,6 +96,10 @@ def test_looking_after_every_user_rejects_no_true_null_too_often_and_finds_a_tru
 
     assert found(0.7) <= 0.05
     assert found(0.7 + 0.06 * member) >= 0.9
+
+
+def test_the_horizon_is_half_way_and_never_early():
+    assert (choose_horizon(20_000), choose_horizon(100)) == (10_000, 1000)
 
 
 def test_every_further_unit_is_a_fair_bet():
