@@ -3,10 +3,9 @@
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from optimize.cli import data
+from optimize.cli.main import app
 from optimize.labelled.check import check_questions, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.rules import read_corpus
@@ -53,8 +52,6 @@ def question(**labels):
 
 
 def command(folder, *options):
-    app = typer.Typer()
-    data.add_data_verbs(app)
     return CliRunner().invoke(app, ["data", "check", str(folder), *options])
 
 

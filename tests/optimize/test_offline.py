@@ -6,11 +6,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from optimize.abtest.offline import compare_offline
-from optimize.cli import ab
+from optimize.cli.main import app
 from optimize.evaluation.comparison import compare_rows
 from optimize.labelled.split import question_digest
 from optimize.registry.versions import publish_version
@@ -48,8 +47,6 @@ def root(tmp_path):
 
 @pytest.fixture
 def offline(tmp_path):
-    app = typer.Typer()
-    ab.add_ab_verbs(app)
     return lambda *args: CliRunner().invoke(app, ["ab", "offline", *map(str, args), "--artifacts", str(tmp_path)])
 
 
