@@ -101,15 +101,13 @@ class _Tally:
 
     def add_row(self, row: ExposureRow | None) -> None:
         self._counts["torn" if row is None else "rows"] += 1
-        if row is None:
-            return
-        if row.get("experiment") != self._design.id:
+        if row is not None and row.get("experiment") != self._design.id:
             self._counts["foreign"] += 1
-            return
-        try:
-            self._read_row(row)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            self._counts["malformed"] += 1
+        elif row is not None:
+            try:
+                self._read_row(row)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                self._counts["malformed"] += 1
 
     def join_units(self) -> MergedLogs:
         seen: dict[str, list[tuple[float, str, str]]] = {}
@@ -302,17 +300,10 @@ def compare_arms(design: Design, merged: MergedLogs) -> tuple[list[ArmReport], l
 
 
 def _contrast_arm(design: Design, moments: Mapping[str, Moments], arm: ArmDesign, binary: bool) -> Contrast:
-    found = compare_means(
-        moments[design.control.name],
-        moments[arm.name],
-        alpha=design.alpha / len(design.challengers),
-        horizon=choose_horizon(design.max_units),
-        binary=binary,
-    )
-    mean, reach = map(float, found)
-    if math.isinf(reach):
-        return Contrast(arm.name, mean, None, "undecided")
-    interval = (mean - reach, mean + reach)
+    alpha, horizon = design.alpha / len(design.challengers), choose_horizon(design.max_units)
+    control, challenger = moments[design.control.name], moments[arm.name]
+    mean, reach = map(float, compare_means(control, challenger, alpha=alpha, horizon=horizon, binary=binary))
+    interval = None if math.isinf(reach) else (mean - reach, mean + reach)
     if abs(mean) <= reach:
         return Contrast(arm.name, mean, interval, "undecided")
     return Contrast(arm.name, mean, interval, "better" if (mean > 0) != (design.primary in COSTS) else "worse")
@@ -322,7 +313,7 @@ def average_measures(design: Design, merged: MergedLogs) -> dict[str, dict[str, 
     """Return by name and arm the mean over requests of what was recorded."""
     totals: dict[str, dict[str, list[float]]] = {}
     for unit in merged.units.values():
-        for name, value in ((name, value) for values in unit.requests for name, value in values.items()):
+        for name, value in (pair for values in unit.requests for pair in values.items()):
             totals.setdefault(name, {}).setdefault(unit.arm, []).append(value)
     return {
         name: {arm.name: fmean(by_arm[arm.name]) for arm in design.arms if arm.name in by_arm}

@@ -121,21 +121,17 @@ def compare_offline(
         programs = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
         rows = score_side_by_side(programs, questions, opened.settings.utility, repeats, progress)
     elif project is not None:
-        raise DataError(
-            "The sealed scores are compared, for which no project is opened.",
-            "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats.",
-        )
+        mend = "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats."
+        raise DataError("The sealed scores are compared, for which no project is opened.", mend)
     else:
         rows = [read_scores(ref, root) for ref in refs]
     with manifest.refuse_unreadable("What one of the versions was scored"):
         comparisons = [compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
     if margins:
         _require_measured(comparisons)
-    corrected = correct_holm({name: one.test.p for name, one in zip(names[1:], comparisons, strict=True)})
-    arms = tuple(
-        ArmComparison(name, replace(one, test=replace(one.test, p=corrected[name])))
-        for name, one in zip(names[1:], comparisons, strict=True)
-    )
+    others = list(zip(names[1:], comparisons, strict=True))
+    corrected = correct_holm({name: one.test.p for name, one in others})
+    arms = tuple(ArmComparison(name, replace(one, test=replace(one.test, p=corrected[name]))) for name, one in others)
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
     for name in {one.name for one in sealed}:
         note_test_use(artifacts_root(root), name, "ab offline", texts)
@@ -184,14 +180,11 @@ def _disable_cache() -> Iterator[None]:
 
 
 def _read_scored_questions(ref: str, labelled: Path, folder: Path, root: Folder) -> list[LabelledQuestion]:
-    """Read the labelled questions that a version was scored on."""
     scored = {str(row["id"]) for row in read_scores(ref, root)}
     questions = [question for question in read_labelled(labelled, folder) if question.id in scored]
     if lost := len(scored) - len(questions):
-        raise DataError(
-            f"{lost} of the {len(scored)} questions that {ref} was scored on are not in {labelled} any more.",
-            "Name the labelled file: --data FILE.",
-        )
+        what = f"{lost} of the {len(scored)} questions that {ref} was scored on are not in {labelled} any more."
+        raise DataError(what, "Name the labelled file: --data FILE.")
     return questions
 
 
@@ -207,10 +200,8 @@ def _name_versions(sealed: Sequence[manifest.Manifest]) -> list[str]:
 def _require_measured(comparisons: Sequence[Comparison]) -> None:
     for one in comparisons:
         if lost := [guard.margin.metric for guard in one.guardrails if guard.state == "not_measured"]:
-            raise DataError(
-                f"The guardrail {lost[0]!r} was not measured for both versions.",
-                f"Measured: {', '.join([one.metric, *one.others])}. Versions are asked anew with --data FILE.",
-            )
+            mend = f"Measured: {', '.join([one.metric, *one.others])}. Versions are asked anew with --data FILE."
+            raise DataError(f"The guardrail {lost[0]!r} was not measured for both versions.", mend)
 
 
 def _warn_of_arms(arms: Sequence[ArmComparison]) -> Iterator[str]:

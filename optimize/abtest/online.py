@@ -52,13 +52,7 @@ from program.storage import write_whole
 OnlineVerdict = Literal["better", "worse", "halted", "no_detectable_difference", "undecided"]
 ALPHA = 0.05
 REPORT = "report.json"
-EXIT_CODES: dict[OnlineVerdict, int] = {
-    "better": 0,
-    "worse": 1,
-    "halted": 1,
-    "no_detectable_difference": 3,
-    "undecided": 3,
-}
+EXIT_CODES = {"better": 0, "worse": 1, "halted": 1, "no_detectable_difference": 3, "undecided": 3}
 
 
 def start_experiment(
@@ -94,9 +88,8 @@ def start_experiment(
     )
     with hold_lock(artifacts_root(artifacts), EXPERIMENTS):
         if (folder / DESIGN).exists():
-            raise ExperimentError(
-                f"There is an experiment {design.id} already.", "A design never changes: choose another name."
-            )
+            what = f"There is an experiment {design.id} already."
+            raise ExperimentError(what, "A design never changes: choose another name.")
         folder.mkdir(exist_ok=True)
         write_whole(folder / DESIGN, design.content())
     return read_design(name, artifacts)[1]
@@ -157,6 +150,7 @@ class OnlineReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc ab report --json`."""
+        sizes, log_10 = self.mismatch, math.log(10)
         return {
             "experiment": self.design.id,
             "status": self.state.status,
@@ -168,22 +162,12 @@ class OnlineReport:
             "arms": [asdict(arm) for arm in self.arms],
             "contrasts": [asdict(contrast) for contrast in self.contrasts],
             "measures": {name: dict(means) for name, means in self.measures.items()},
-            "mismatch": {
-                "expected": list(self.mismatch.expected),
-                "log10_e": self.mismatch.log_e / math.log(10),
-                "p": self.mismatch.p,
-                "found": self.mismatch.found,
-            },
+            "mismatch": {"expected": list(sizes.expected), "log10_e": sizes.log_e / log_10}
+            | {"p": sizes.p, "found": sizes.found},
             "guards": [
-                {
-                    "guard": str(check.guard),
-                    "arm": check.arm,
-                    "control": list(check.control),
-                    "challenger": list(check.challenger),
-                    "log10_e": check.log_e / math.log(10),
-                    "broken": check.broken,
-                }
-                for check in self.guards
+                {"guard": str(one.guard), "arm": one.arm, "control": list(one.control)}
+                | {"challenger": list(one.challenger), "log10_e": one.log_e / log_10, "broken": one.broken}
+                for one in self.guards
             ],
             "warnings": list(self.warnings),
             "accounting": {"files": self.files, **asdict(self.accounting)},
@@ -249,15 +233,12 @@ def _find_halt_reason(accounting: LogAccounting, sizes: SizeMismatch, guards: Se
     if sizes.found:
         counts = ", ".join(f"{n} instead of {e:.0f}" for n, e in zip(sizes.counts, sizes.expected, strict=True))
         return f"sample ratio mismatch: {counts} units"
-    return "; ".join(
-        f"{check.arm} breaks {check.guard} more often than the control" for check in guards if check.broken
-    )
+    return "; ".join(f"{one.arm} breaks {one.guard} more often than the control" for one in guards if one.broken)
 
 
 def _decide_verdict(
     state: ExperimentState, contrasts: Sequence[Contrast], warnings: Sequence[str]
 ) -> tuple[OnlineVerdict, str]:
-    """Return the verdict and its reason."""
     if state.status == "halted":
         return "halted", state.reason
     if warnings:
@@ -265,7 +246,7 @@ def _decide_verdict(
     verdicts = [contrast.verdict for contrast in contrasts]
     if "better" in verdicts:
         return "better", ""
-    if all(verdict == "worse" for verdict in verdicts):
+    if set(verdicts) == {"worse"}:
         return "worse", ""
     return ("undecided", "it still runs") if state.running else ("no_detectable_difference", state.reason)
 
@@ -273,9 +254,8 @@ def _decide_verdict(
 def _design_arm(name: str, ref: str, weight: float, artifacts: str | Path | None) -> ArmDesign:
     found = reference.resolve(ref, artifacts)
     if not found.version:
-        raise ExperimentError(
-            f"{ref} is a folder outside the registry.", "Name a published version, such as support@v8."
-        )
+        what = f"{ref} is a folder outside the registry."
+        raise ExperimentError(what, "Name a published version, such as support@v8.")
     manifest.verify_folder(found.path, found.digest)
     return ArmDesign(name, str(found), found.digest, weight)
 
@@ -283,7 +263,6 @@ def _design_arm(name: str, ref: str, weight: float, artifacts: str | Path | None
 def _require_design(
     arms: Mapping[str, str], weights: Sequence[float], primary: str, max_units: int, include: float
 ) -> None:
-    """Raise `ExperimentError` for a design that cannot work."""
     example = "A=support@v7 B=support@v8"
     for wrong, what, mend in (
         (len(arms) < 2, "An experiment needs two arms or more.", f"Name them: {example}"),

@@ -13,6 +13,7 @@ from optimize.cli.show import (
     DEFAULT_ARTIFACTS,
     Artifacts,
     Json,
+    add_verbs,
     format_interval,
     print_json,
     print_table,
@@ -35,11 +36,7 @@ Logs = Annotated[
 def add_ab_verbs(app: typer.Typer) -> None:
     """Add `ab` and its verbs."""
     ab = typer.Typer(no_args_is_help=True, help="Put versions to the test against each other.")
-    ab.command("offline")(run_offline)
-    ab.command("start")(run_start)
-    ab.command("status")(run_status)
-    ab.command("stop")(run_stop)
-    ab.command("report")(run_report)
+    add_verbs(ab, run_offline, run_start, run_status, run_stop, run_report)
     app.add_typer(ab, name="ab")
 
 
@@ -197,7 +194,6 @@ def _write_page(path: Path, found: dict[str, Any]) -> None:
 
 
 def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
-    """Print the verdict, the other metrics, guardrails, tags, and the answers that changed."""
     from optimize.abtest.offline import SUBGROUPS
     from optimize.evaluation.comparison import judge_difference
     from optimize.evaluation.stats import format_p
@@ -217,12 +213,7 @@ def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
     ]
     print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "verdict"), others)
     guards = [
-        (
-            str(g.margin),
-            f"{g.worse:+.3g}" if g.n else "-",
-            f"{g.limit:+.3g}" if g.n else "-",
-            g.state.replace("_", " "),
-        )
+        (str(g.margin), f"{g.worse:+.3g}" if g.n else "-", f"{g.limit:+.3g}" if g.n else "-", g.state.replace("_", " "))
         for g in one.guardrails
     ]
     print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
@@ -244,7 +235,6 @@ def _shape_status(found: OnlineReport) -> dict[str, Any]:
 
 
 def _print_report(found: OnlineReport) -> None:
-    """Print the verdict, arms, guards, means, what was read, and the proposal."""
     typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
     columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")
     print_table("arms", columns, list(_list_arms(found)))

@@ -13,6 +13,7 @@ from optimize.cli.interruption import interruptible
 from optimize.cli.show import (
     Json,
     ProjectFolder,
+    add_verbs,
     count_noun,
     format_number,
     format_percent,
@@ -39,10 +40,7 @@ Strategy = Annotated[str, typer.Option(help="auto, vector, keyword, hybrid or gr
 
 def add_ask_verbs(app: typer.Typer) -> None:
     """Add `ask`, `eval`, `search` and `eval-search`."""
-    app.command("ask")(run_ask)
-    app.command("eval")(run_eval)
-    app.command("search")(run_search)
-    app.command("eval-search")(run_eval_search)
+    add_verbs(app, run_ask, run_eval, run_search, run_eval_search)
 
 
 def open_target(target: str, artifacts: str, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
@@ -195,13 +193,12 @@ def run_search(
     json: Json = False,
 ) -> None:
     """Find the best passages for a question, and the graph's way to them."""
-    from program.loop.rag import check_question as asked
+    from program.loop.rag import check_question
     from program.project import Project
     from program.serve.opening import open_library
 
     weight, graph = find_strategy(strategy)
-    question = asked(question)
-    library = open_library(Project.open(project))
+    question, library = check_question(question), open_library(Project.open(project))
     missed: dict[str, str] = {}
     found = library.search(
         question,
@@ -215,16 +212,8 @@ def run_search(
         typer.echo(f"without {name}: {problem}", err=True)
     if json:
         shapes = [
-            {
-                "id": p.id,
-                "source": p.source,
-                "title": p.title,
-                "score": round(p.score, 4),
-                "method": p.method,
-                "reason": p.reason if graph else "",
-                "as_of": p.as_of.isoformat() if p.as_of else None,
-                "text": p.text,
-            }
+            {"id": p.id, "source": p.source, "title": p.title, "score": round(p.score, 4), "method": p.method}
+            | {"reason": p.reason if graph else "", "as_of": p.as_of.isoformat() if p.as_of else None, "text": p.text}
             for p in found
         ]
         print_json(shapes)
@@ -249,8 +238,7 @@ def run_eval_search(
         typer.Option(help="A folder with corpus.jsonl, queries.jsonl, qrels/test.tsv; else the project's questions."),
     ] = None,
     split: Annotated[
-        str | None,
-        typer.Option(help="Of the project's questions, train,dev unless given; a look at test is counted."),
+        str | None, typer.Option(help="Of the project's questions, train,dev unless given; a look at test is counted.")
     ] = None,
     strategy: Strategy = "auto",
     k: Annotated[str, typer.Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from optimize.cli.show import Json, ProjectFolder, count_noun, print_json, print_table
+from optimize.cli.show import Json, ProjectFolder, add_verbs, count_noun, print_json, print_table
 from program.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,10 +22,7 @@ PRINTED = 50
 def add_data_verbs(app: typer.Typer) -> None:
     """Add `data` and its verbs."""
     data = typer.Typer(help="Validate, count and divide the labelled questions.", no_args_is_help=True)
-    data.command("check")(run_check)
-    data.command("stats")(run_stats)
-    data.command("split")(run_split)
-    data.command("import")(run_import)
+    add_verbs(data, run_check, run_stats, run_split, run_import)
     app.add_typer(data, name="data")
 
 

@@ -58,7 +58,6 @@ def main() -> NoReturn:
 
 
 def _explain_error(error: Exception) -> RagcError:
-    """Return an error with what is wrong and how to mend it."""
     if isinstance(error, RagcError):
         return error
     if isinstance(error, OSError) and error.strerror:  # a full disk, a folder that may not be written to

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from optimize.cli.show import Json, ProjectFolder, count_noun, print_json, print_table, show_progress
+from optimize.cli.show import Json, ProjectFolder, add_verbs, count_noun, print_json, print_table, show_progress
 
 if TYPE_CHECKING:
     from program.project import Project
@@ -48,9 +48,7 @@ LABELLED = (
 
 def add_project_verbs(app: typer.Typer) -> None:
     """Add `init`, `doctor` and `index`."""
-    app.command("init")(run_init)
-    app.command("doctor")(run_doctor)
-    app.command("index")(run_index)
+    add_verbs(app, run_init, run_doctor, run_index)
 
 
 def run_init(folder: ProjectFolder, json: Json = False) -> None:
@@ -117,7 +115,6 @@ def run_index(
 
 
 def _list_titles(project: Project) -> dict[str, str]:
-    """Return by id the title of every passage and table, in the order of the documents."""
     from optimize.labelled.rules import read_corpus
 
     corpus = read_corpus(project)
@@ -135,7 +132,7 @@ def run_doctor(
 
     findings = examine_setup(folder)
     if json:
-        print_json([finding.as_dict() for finding in findings])
+        print_json([asdict(finding) for finding in findings])
     else:
         rows = [["ok" if f.good else "PROBLEM", f.what, f.mend] for f in findings]
         print_table("ragc doctor", ["", "what", "remedy"], rows)

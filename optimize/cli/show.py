@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,12 @@ DEFAULT_ARTIFACTS = Path("artifacts")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Artifacts = Annotated[Path, typer.Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
 ProjectFolder = Annotated[Path, typer.Argument(metavar="PROJECT", help="The project folder.")]
+
+
+def add_verbs(app: typer.Typer, *runs: Callable[..., None]) -> None:
+    """Add each function by its name: `run_eval_search` is `eval-search`."""
+    for run in runs:
+        app.command(run.__name__.removeprefix("run_").replace("_", "-"))(run)
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:

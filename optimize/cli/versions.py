@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,6 +13,7 @@ from optimize.cli.show import (
     DEFAULT_ARTIFACTS,
     Artifacts,
     Json,
+    add_verbs,
     count_noun,
     format_interval,
     print_error,
@@ -39,14 +40,7 @@ Reason = Annotated[str, typer.Option(help="Why, for the history.")]
 
 def add_version_verbs(app: typer.Typer) -> None:
     """Add the verbs of the registry."""
-    app.command("ls")(run_ls)
-    app.command("show")(run_show)
-    app.command("verify")(run_verify)
-    app.command("promote")(run_promote)
-    app.command("rollback")(run_rollback)
-    app.command("diff")(run_diff)
-    app.command("log")(run_log)
-    app.command("gc")(run_gc)
+    add_verbs(app, run_ls, run_show, run_verify, run_promote, run_rollback, run_diff, run_log, run_gc)
 
 
 def run_ls(
@@ -253,7 +247,6 @@ def _format_scores(metrics: Mapping[str, Any]) -> str:
 
 
 def _flatten_fields(fields: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    """Return nested fields as dotted names and plain values."""
     rows = []
     for name, value in sorted(fields.items()):
         if isinstance(value, Mapping):
@@ -264,7 +257,6 @@ def _flatten_fields(fields: Mapping[str, Any], above: str = "") -> list[tuple[st
 
 
 def _print_lines(lines: Sequence[LineageNode], depth: int = 1) -> None:
-    """Print versions below those that they were compiled from."""
     for line in lines:
         one = line.listed
         parts = [one.version, one.created_at, _format_scores(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
@@ -277,19 +269,11 @@ def _print_lines(lines: Sequence[LineageNode], depth: int = 1) -> None:
 def _nest_line(line: LineageNode) -> dict[str, Any]:
     one = line.listed
     return {
-        "version": one.version,
-        "digest": one.digest,
-        "created_at": one.created_at,
-        "aliases": list(one.aliases),
-        "parent": one.parent,
+        **{name: getattr(one, name) for name in ("version", "digest", "created_at", "aliases", "parent")},
         "lost": line.lost,
         **({"broken": one.broken} if one.broken else {}),
         "children": [_nest_line(child) for child in line.children],
     }
-
-
-Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
-"""A title, the columns, and the rows."""
 
 
 def _print_difference(found: Difference) -> None:
@@ -300,37 +284,29 @@ def _print_difference(found: Difference) -> None:
         text = "".join(map(_mark_edit, wording.edits))
         typer.echo(f"\n{wording.of}\n  " + text.replace("\n", "\n  ").rstrip())
     for demos in found.demonstrations:
-        typer.echo(
-            f"\n{demos.of}: {len(demos.came)} demonstrations came, {len(demos.went)} went, {demos.stayed} stayed"
-        )
+        went = f"{len(demos.went)} went, {demos.stayed} stayed"
+        typer.echo(f"\n{demos.of}: {len(demos.came)} demonstrations came, {went}")
         for mark, shown in (("+", demos.came), ("-", demos.went)):
             typer.echo("".join(f"  {mark} {_format_demonstration(demo)}\n" for demo in shown[:SHOWN]), nl=False)
             if len(shown) > SHOWN:
                 typer.echo(f"  {mark} ... and {len(shown) - SHOWN} more")
     typer.echo(f"\n{found.scores.text()}" if found.scores else f"scores not compared: {found.unscored}")
-    for table in (*_tabulate_changes(found), *_tabulate_scores(found.scores)):
-        print_table(*table)
-
-
-def _tabulate_changes(found: Difference) -> Iterator[Table]:
-    """Yield a table for each group of values that changed."""
     groups = {f"thresholds and knobs ({found.point})": found.settings, **found.sections}
     for title, changed in groups.items():
         if changed:
             rows = [(name, _format_value(x), _format_value(y)) for name, (x, y) in changed.items()]
-            yield title.replace("env", "packages"), ("name", "A", "B"), rows
+            print_table(title.replace("env", "packages"), ("name", "A", "B"), rows)
+    if found.scores:
+        _print_scores(found.scores)
 
 
-def _tabulate_scores(scores: Comparison | None) -> Iterator[Table]:
-    """Yield the metrics side by side, and the answers that changed."""
-    if scores is None:
-        return
+def _print_scores(scores: Comparison) -> None:
     tests = {scores.metric: scores.test, **scores.others}
     rows = [(name, f"{t.difference:+.4g}", format_interval(t.ci), str(t.n)) for name, t in tests.items()]
-    yield "scores", ("metric", "B - A", "95 % interval", "n"), rows
+    print_table("scores", ("metric", "B - A", "95 % interval", "n"), rows)
     if scores.flipped:
         flips = [(f["id"], f["a"], f["b"], f.get("question", "")) for f in scores.flipped]
-        yield f"{len(flips)} answers changed", ("id", "A", "B", "question"), flips
+        print_table(f"{len(flips)} answers changed", ("id", "A", "B", "question"), flips)
 
 
 def _mark_edit(edit: Edit) -> str:

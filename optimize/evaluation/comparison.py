@@ -255,7 +255,6 @@ def _compare_tags(metric: str, rows: Sequence[tuple[Row, Row]]) -> dict[str, Int
 
 
 def _find_range(metric: str) -> tuple[float, float]:
-    """Return the range of a difference in a metric."""
     from optimize.evaluation.metrics import PROPORTIONS  # imported late: all that grades comes with it
 
     return (-1.0, 1.0) if metric in PROPORTIONS else ANY

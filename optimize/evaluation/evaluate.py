@@ -109,20 +109,18 @@ def evaluate_side_by_side(
         for done, question in enumerate(questions, 1):
             answers = [one.ask(question.question) for one in programs]
             try:
-                row = [(grader(question, a), a.usage.seconds) for grader, a in zip(graders, answers, strict=True)]
-                graded.append(row)
+                graded.append([(g(question, a), a.usage.seconds) for g, a in zip(graders, answers, strict=True)])
             except Exception as error:
                 failed.append(f"{question.id} ({type(error).__name__}: {error})")
             progress(done, len(questions))
-    columns = [[row[n] for row in graded] for n in range(len(programs))]
     return [
-        Evaluation(tuple(g for g, _ in column), tuple(s for _, s in column), tuple(failed), weights.best)
-        for column in columns
+        Evaluation(tuple(row[n][0] for row in graded), tuple(row[n][1] for row in graded), tuple(failed), weights.best)
+        for n in range(len(programs))
     ]
 
 
 class Grader:
-    """A grader of one program's answers, which knows its passages and its embedder."""
+    """A grader of one program's answers."""
 
     def __init__(self, program: AgenticRAG, weights: UtilitySettings, relevancy: bool = True) -> None:
         self._weights = weights

@@ -60,11 +60,8 @@ class Grade:
 
     def read_metric(self, metric: str) -> float | None:
         """Return a metric by name, the three words and utility among them."""
-        return (
-            float(getattr(self, metric))
-            if metric in {"correct", "partial", "wrong", "utility"}
-            else self.metrics.get(metric)
-        )
+        own = metric in {"correct", "partial", "wrong", "utility"}
+        return float(getattr(self, metric)) if own else self.metrics.get(metric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +135,12 @@ def grade_answer(
     support = score_support(answer, text_of) if text_of else None
     usage, evidence = answer.usage, set(question.evidence)
     found, kept = len(evidence & set(answer.found)), len(evidence & set(answer.retrieved))
-    always = usage.dear + usage.spared
-    relevant = similarity and answer.outcome == Outcome.ANSWERED
+    always, strategies = usage.dear + usage.spared, (question.strategy, answer.strategy)
+    compare = similarity if answer.outcome == Outcome.ANSWERED else None
     metrics: dict[str, float | None] = {
         "outcome_accuracy": float(answer.outcome == question.outcome) if question.outcome else None,
         "route_accuracy": float(answer.route == question.route) if question.route else None,
-        "strategy_accuracy": (
-            float(answer.strategy == question.strategy) if question.strategy and answer.strategy else None
-        ),
+        "strategy_accuracy": float(len(set(strategies)) == 1) if all(strategies) else None,
         "routing_accuracy": score_routing(question, answer),
         "source_f1": _score_f1(question.sources, answer.sources) if question.sources else None,
         "retrieval_recall": found / len(evidence) if evidence else None,
@@ -153,7 +148,7 @@ def grade_answer(
         "context_precision": kept / max(len(set(answer.retrieved)), 1) if evidence else None,
         "fact_recall": verdict.fact_share if question.facts else None,
         "supported": support,
-        "answer_relevancy": similarity(question.question, answer.text) if similarity and relevant else None,
+        "answer_relevancy": compare(question.question, answer.text) if compare else None,
         "model_calls": float(usage.calls),
         "tokens": float(usage.tokens_in + usage.tokens_out),
         "usd": usage.usd,

@@ -114,17 +114,13 @@ def rank_questions(
 
 def measure_rankings(ranked: Sequence[Ranked], strategy: str, depths: Sequence[int] = DEPTHS) -> dict[str, Any]:
     """Return the shape of `ragc eval-search --json`, further depths added."""
-
-    def mean_recall(k: int) -> float:
-        return _round_mean([recall_at_k(r, k) for r in ranked])
-
-    def mean_complete(k: int) -> float:
-        return _round_mean([float(recall_at_k(r, k) == 1) for r in ranked])
-
-    found: dict[str, Any] = {"strategy": strategy, "n": len(ranked), "R@2": mean_recall(2), "R@5": mean_recall(5)}
-    found |= {"all@8": mean_complete(8), "nDCG@10": _round_mean([ndcg_at_k(r, 10) for r in ranked])}
+    recalls = {k: [recall_at_k(r, k) for r in ranked] for k in {*DEPTHS, *depths}}
+    recall = {k: _round_mean(values) for k, values in recalls.items()}
+    complete = {k: _round_mean([float(value == 1) for value in values]) for k, values in recalls.items()}
+    found: dict[str, Any] = {"strategy": strategy, "n": len(ranked), "R@2": recall[2], "R@5": recall[5]}
+    found |= {"all@8": complete[8], "nDCG@10": _round_mean([ndcg_at_k(r, 10) for r in ranked])}
     for k in sorted(set(depths) - set(DEPTHS)):
-        found |= {f"R@{k}": mean_recall(k), f"all@{k}": mean_complete(k)}
+        found |= {f"R@{k}": recall[k], f"all@{k}": complete[k]}
     times = sorted(r.milliseconds for r in ranked)
     at = {name: max(math.ceil(share * len(times)) - 1, 0) for name, share in (("p50_ms", 0.5), ("p95_ms", 0.95))}
     return found | {name: round(times[place], 2) for name, place in at.items()}

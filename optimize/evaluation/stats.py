@@ -30,7 +30,6 @@ _SIZES = {6: 1.79, 7: 1.33, 8: 1.19, 9: 1.09}
 """By units, the mean over standard deviation that the sign-flip test finds with a chance of 80 %, simulated; from ten
 units on it is the t-test's."""
 
-
 Groups = Sequence[Hashable] | None
 
 
@@ -152,28 +151,8 @@ def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return {name: corrected[name] for name in p_values}
 
 
-def questions_needed(effect: float, spread: float, per_unit: float = 1.0) -> int:
-    """Return how many questions show a true difference with a chance of 80 %.
-
-    `spread` is the standard deviation of the differences between independent units of `per_unit` questions each, for a
-    proportion sqrt(discordance - effect**2). Raises `DataError` unless effect and spread are positive numbers.
-    """
-    if not (0 < abs(effect) < math.inf and 0 < spread < math.inf):
-        what = f"No number of questions is sure to show a difference of {effect} at a spread of {spread}."
-        raise DataError(what, "Give an effect other than 0, and versions that differ on some question.")
-    from scipy.optimize import brentq
-
-    size = abs(effect) / spread
-    if (few := next((units for units, least in _SIZES.items() if size >= least), None)) is not None:
-        return math.ceil(few * per_unit)
-    most = 10 + 10 / size**2  # 7.85 / size**2 for many units
-    return math.ceil(brentq(lambda units: _t_test_power(size * math.sqrt(units), units) - POWER, 2, most) * per_unit)
-
-
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """The standard error of a mean, and the sums of the independent units."""
-
     error: float
     freedom: int
     sums: NDArray[np.float64]
@@ -271,15 +250,13 @@ def _detectable_difference(error: float, units: int, n: int) -> float:
 def _detectable_size(units: int) -> float:
     """Return the detectable mean over the standard deviation of the units."""
     from scipy.optimize import brentq
+    from scipy.special import nctdtr
 
     if units in _SIZES:
         return _SIZES[units]
-    return float(brentq(lambda shift: _t_test_power(shift, units) - POWER, 0, 5)) / math.sqrt(units)
+    freedom, reach = units - 1, _t_quantile(1 - ALPHA / 2, units - 1)
 
+    def lack_power(shift: float) -> float:
+        return float(1 - nctdtr(freedom, shift, reach) + nctdtr(freedom, shift, -reach)) - POWER
 
-def _t_test_power(shift: float, units: float) -> float:
-    """Return the power of a two-sided t-test for a mean of `shift` errors."""
-    from scipy.special import nctdtr
-
-    reach = _t_quantile(1 - ALPHA / 2, units - 1)
-    return float(1 - nctdtr(units - 1, shift, reach) + nctdtr(units - 1, shift, -reach))
+    return float(brentq(lack_power, 0, 5)) / math.sqrt(units)

@@ -175,7 +175,6 @@ def _point_at(question: LabelledQuestion, what: str, mend: str) -> DataFinding:
 
 
 def _find_shortages(parts: Parts) -> Iterator[DataFinding]:
-    """Yield where topics or outcomes are too few to learn from or to test on."""
     if lacks := find_empty_split(parts):
         yield DataFinding("", 0, f"a compile cannot begin: {lacks[0]}.", f"{lacks[1][0].upper()}{lacks[1][1:]}.")
         return
@@ -200,7 +199,6 @@ Pair = tuple[LabelledQuestion, LabelledQuestion, bool]
 
 
 def _find_leaks(questions: Sequence[LabelledQuestion], pairs: Iterable[Pair]) -> Iterator[DataFinding]:
-    """Yield each topic, passage and pair of questions that is in two splits."""
     split = [q for q in questions if q.split]
     yield from _find_shared(split, "the topic", lambda q: (q.topic,) if q.topic else ())
     yield from _find_shared(split, "the evidence", lambda q: tuple(i for i in q.evidence if "#" in i))

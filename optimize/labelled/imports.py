@@ -63,8 +63,6 @@ class _Item:
 
 
 class _Passages:
-    """The passages of a set, title and text by key, each text once."""
-
     def __init__(self) -> None:
         self.texts: dict[str, tuple[str, str]] = {}
         self._keys: dict[tuple[str, str], str] = {}
@@ -187,7 +185,6 @@ def _name_topics(items: Sequence[_Item], base: str) -> dict[str, str]:
 
 
 def _detect_format(source: Path) -> str:
-    """Return the format that a file or folder looks like."""
     if source.is_dir() and (source / "corpus.jsonl").is_file():
         return "beir"
     if source.suffix.lower() == ".csv":
@@ -238,7 +235,7 @@ def _read_musique(source: Path, passages: _Passages) -> Iterator[_Item]:
         keys = [passages.add(p["title"], p["paragraph_text"]) for p in row["paragraphs"]]
         evidence = (k for k, p in zip(keys, row["paragraphs"], strict=True) if p.get("is_supporting"))
         hops = row.get("question_decomposition") or []
-        found = [str(hop["answer"]) for hop in hops]
+        found = {n: str(hop["answer"]) for n, hop in enumerate(hops, 1)}
         answers = (str(row["answer"]), *map(str, row.get("answer_aliases") or ()))
         tags = (f"{len(hops)}-hop",) if hops else ()
         if row.get("answerable", True):
@@ -285,17 +282,15 @@ FORMATS: dict[str, Callable[[Path, _Passages], Iterator[_Item]]] = {
 
 
 def _read_rows(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON list, or of JSON Lines."""
     with file.open(encoding="utf-8") as lines:
         is_list = lines.read(100).lstrip().startswith("[")
         lines.seek(0)
         yield from json.load(lines) if is_list else (json.loads(line) for line in lines if line.strip())
 
 
-def _fill_hop(question: str, answers: Sequence[str]) -> str:
+def _fill_hop(question: str, answers: Mapping[int, str]) -> str:
     """Return a hop's question with earlier answers in the place of #1, #2."""
-    filled = dict(enumerate(answers, 1))
-    return re.sub(r"#(\d)", lambda mark: filled.get(int(mark[1]), mark[0]), question)
+    return re.sub(r"#(\d)", lambda mark: answers.get(int(mark[1]), mark[0]), question)
 
 
 def _join_sentences(sentences: Sequence[str]) -> str:

@@ -156,7 +156,6 @@ class Knowledge:
         return [id_ for id_, text in whole.items() if not states(text, question.not_facts)]
 
     def _find_holding(self, spelling: str) -> set[str]:
-        """Return the ids of the passages that hold all words of a fact."""
         held = [self._ids_by_word.get(word, set()) for word in normalise_text(spelling).split()]
         return set.intersection(*held) if held else set()
 

@@ -75,8 +75,6 @@ def link_components(links: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Questions that stay together, in a given split or in any."""
-
     key: str
     questions: tuple[LabelledQuestion, ...]
     split: str | None

@@ -132,8 +132,6 @@ def draw_whiskers(rows: Sequence[Whisker]) -> str:
 
 
 class _Frame:
-    """The axes of a chart, from data to pixels."""
-
     def __init__(self, left: float, right: float, low: float, high: float) -> None:
         self._left, self._right = left, right if right > left else left + 1
         self._low, self._high = low, high if high > low else low + 1

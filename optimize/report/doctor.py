@@ -6,10 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from program.errors import RagcError
 
@@ -33,10 +33,6 @@ class SetupFinding:
     mend: str = ""
     """The remedy; empty where nothing has to be done."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return one entry of `ragc doctor --json`."""
-        return asdict(self)
-
 
 def examine_setup(folder: Path | None) -> list[SetupFinding]:
     """Examine the machine and, when there is a folder, the project in it."""
@@ -49,7 +45,6 @@ def examine_setup(folder: Path | None) -> list[SetupFinding]:
 
 
 def _check_packages() -> Iterator[SetupFinding]:
-    """Look for every package that ragc requires, those of its extras left out."""
     try:
         lines = [line for line in requires("ragc") or () if "extra ==" not in line]
     except PackageNotFoundError:

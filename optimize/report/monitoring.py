@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,6 @@ class TraceFigures:
     """Answers in the queue for a person."""
     unread: tuple[str, ...]
     """Lines of the log that are no trace."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the shape of `ragc trace stats --json`."""
-        return asdict(self)
 
 
 def open_log(target: str | Path) -> TraceLog:

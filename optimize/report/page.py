@@ -173,7 +173,6 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _list_metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
-    """Return a row for every metric that the last evaluation has, a cell for each evaluation."""
     rows = []
     for name in ("utility", *METRICS):
         measures = [one.measure(name) for one in evaluations]
@@ -191,7 +190,6 @@ def _list_metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
 
 
 def _draw_frontier(report: CompileReport) -> str:
-    """Draw the frontier and the named points on it; points of one place share its mark."""
     names: dict[tuple[float, float], list[str]] = {}
     for name, point in report.points.items():
         names.setdefault((point["calls"], point["utility"]), []).append(name)

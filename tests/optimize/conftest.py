@@ -1,13 +1,16 @@
 """A language model on loopback: real HTTP in OpenAI's form, scripted replies, every call counted."""
 
 import hashlib
+import io
 import json
+import sys
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from optimize.cli.main import main
 from optimize.compiler.compile import demonstrate
 from optimize.compiler.plan import begin_study, open_compile, plan_search
 from optimize.compiler.record import Record
@@ -124,6 +127,21 @@ def paid(folder, model, patch):
     named = '[models]\ndecide = "openai/gpt-4o-mini"\nwrite = "openai/gpt-4o-mini"\n\n[knowledge.product]'
     settings.write_text(settings.read_text().replace("[knowledge.product]", named, 1))
     return folder
+
+
+@pytest.fixture
+def ragc(monkeypatch, capsys):
+    """Runs a command line in this process; returns exit code, stdout and stderr."""
+
+    def run(*arguments, stdin=""):
+        monkeypatch.setattr(sys, "argv", ["ragc", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return run
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The command line: stable JSON, exit codes, and one sentence for every mistake."""
 
-import io
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import sys
 
 import pytest
 
-from optimize.cli.main import main
 from program import load
 from program.project import Project
 from tests.support.provider import serve
@@ -19,21 +17,6 @@ WREN = "How many watts does the Wren draw?"
 MERLE = "How much water does the Merle hold?"
 GERMAN = "Wie viel Wasser passt in den großen Kessel hinein?"
 RAGC = [sys.executable, "-m", "optimize.cli.main"]
-
-
-@pytest.fixture
-def ragc(monkeypatch, capsys):
-    """Runs a command line in this process; returns exit code, stdout and stderr."""
-
-    def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["ragc", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture
@@ -88,20 +71,12 @@ def test_eval_json_has_the_promised_shape_by_tag_and_plain_rag_beside_it(ragc, o
     assert by_tag == pytest.approx(6 * found["plain"]["correct"]["value"])
 
 
-def test_offline_comparison_reads_the_stored_scores(ragc, compiled):
-    code, out, _ = ragc("ab", "offline", "shop@v1", "shop@v2", "--artifacts", compiled / "artifacts", "--json")
-    found = json.loads(out)
-    assert {"verdict", "metric", "difference", "ci", "p", "n", "topics", "mde", "others", "flipped"} <= set(found)
-    assert code == {"better": 0, "worse": 1, "no_detectable_difference": 3}[found["verdict"]]
-
-
 def test_compile_says_what_it_made_and_exits_3_without_a_detectable_gain(ragc, own_shop):
     besides = re.search(r"the (\d+) that every search begins with", " ".join(ragc("compile", "--help")[1].split()))[1]
     code, out, _ = ragc("compile", own_shop, "--trials", "2", "--json")
     found = json.loads(out)
-    assert found["version"] == "shop@v2" and found["trials"] >= 2 + int(besides), (
-        "sweeps of single knobs are tried, too"
-    )
+    assert found["version"] == "shop@v2"
+    assert found["trials"] >= 2 + int(besides), "sweeps of single knobs are tried, too"
     assert code == (0 if found["verdict"] == "better" else 3)
     for gain, other in (("gain", "before"), ("gain_over_plain", "plain")):
         means = [found[side]["utility"]["value"] for side in ("metrics", other)]
@@ -214,10 +189,7 @@ MISTAKES = {
     "no toml": (["compile", "{tmp}"], "ragc.toml"),
     "init over a project": (["init", "{shop}"], "is a project already"),
     "unknown reference": (["ask", "shop@v99", "Q?", "--artifacts", "{shop}/artifacts"], "shop"),
-    "nothing to roll back": (
-        ["rollback", "shop", "--artifacts", "{tmp}"],
-        "no version of shop in the artifacts folder",
-    ),
+    "nothing to roll back": (["rollback", "shop", "--artifacts", "{tmp}"], "no version of shop in the artifacts"),
     "odd reference": (["show", "../../etc@v1"], "etc@v1"),
     "empty question": (["ask", "{shop}", "  "], "empty"),
     "question of other bytes": (["ask", "{shop}", "When do you open \udcff?"], "UTF-8"),

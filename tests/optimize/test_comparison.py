@@ -5,14 +5,10 @@ import math
 
 import numpy as np
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from optimize.cli import ab
 from optimize.evaluation.comparison import Margin, check_guardrail, compare_rows, parse_margin
-from optimize.registry.versions import publish_version
 from program.errors import DataError
 
 QUESTIONS = 80
@@ -97,27 +93,6 @@ def test_a_metric_counts_where_both_versions_have_it():
 def test_what_cannot_be_compared_is_an_error(b, metric, complaint):
     with pytest.raises(DataError, match=complaint):
         compare_rows(rows(GOOD), b, metric)
-
-
-def test_the_command_opens_with_the_verdict_and_its_exit_code_tells_it(tmp_path):
-    for words in (BAD, GOOD, OTHER):
-        lines = "".join(json.dumps(row) + "\n" for row in rows(words))
-        publish_version("helpdesk", {}, {"scores.jsonl": lines.encode()}, tmp_path)
-    publish_version("helpdesk", {}, {"program.json": b"{}"}, tmp_path)
-    app = typer.Typer()
-    ab.add_ab_verbs(app)
-
-    def offline(a, b, *options):
-        names = [f"helpdesk@v{n}" for n in (a, b)]
-        return CliRunner().invoke(app, ["ab", "offline", *names, "--artifacts", str(tmp_path), *options])
-
-    for a, b, code, verdict in ((1, 2, 0, "better"), (2, 1, 1, "worse"), (2, 3, 3, "no_detectable_difference")):
-        result = offline(a, b, "--json")
-        assert (result.exit_code, json.loads(result.stdout)["verdict"]) == (code, verdict)
-    page = offline(1, 2).stdout
-    assert page.startswith("better: utility +0.9") and "Question 0?" in page
-    with pytest.raises(DataError, match=r"holds no scores\.jsonl"):
-        raise offline(1, 4).exception
 
 
 def shifted(worse, n=200, topics=20, seed=0):

@@ -1,18 +1,12 @@
 """The check of labelled questions: each contradiction is found, named and told how to mend."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from optimize.cli import data
-from optimize.labelled.check import CheckReport, check_questions, require_sound_labels
+from optimize.cli.main import app
+from optimize.labelled.check import check_questions, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.rules import read_corpus
 from program.errors import DataError, KnowledgeError
@@ -28,10 +22,9 @@ PASSAGES = {
         Passage("rooms/a.md#beds", "rooms", "Rooms", "| Room | Beds |\n|---|---|\n| Rowan | 4 |\n\nThere are three."),
     )
 }
-Check = Callable[..., CheckReport]
 
 
-def project(folder: Path, **labels: Any) -> Path:
+def project(folder, **labels):
     (folder / "ragc.toml").write_text(
         'name = "p"\n[knowledge.docs]\npath = "docs"\n[knowledge.records]\nkind = "tables"\npath = "records"\n'
     )
@@ -46,39 +39,37 @@ def project(folder: Path, **labels: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Check:
+def report(tmp_path_factory):
     """Check questions beside PASSAGES and a table."""
     tables = read_corpus(Project.open(project(tmp_path_factory.mktemp("tables")))).tables
     return lambda *questions: check_questions(questions, PASSAGES, tables)
 
 
-def question(**labels: Any) -> LabelledQuestion:
+def question(**labels):
     base = {"id": "q1", "question": "How long may I ask for a refund?", "outcome": "answered", "route": "simple"}
     sound = {"sources": ["billing"], "evidence": ["billing/refunds.md#window"], "facts": ["30 days"]}
     return LabelledQuestion.model_validate({**base, **sound, **labels})
 
 
-def command(folder: Path, *options: str) -> Any:
-    app = typer.Typer()
-    data.add_data_verbs(app)
+def command(folder, *options):
     return CliRunner().invoke(app, ["data", "check", str(folder), *options])
 
 
-def write_lines(folder: Path, lines: list[dict[str, Any]]) -> None:
+def write_lines(folder, lines):
     (folder / "labelled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-COMPLEX: dict[str, Any] = {
+COMPLEX = {
     "route": "complex",
     "sources": ["billing", "product"],
     "evidence": ["billing/refunds.md#window", "product/hub.md#hub"],
     "sub_queries": ["days to ask after paying", "devices served by one hub"],
     "facts": ["30 days", "4 devices"],
 }
-ROOMS: dict[str, Any] = {"sources": ["rooms"], "evidence": ["rooms/a.md#beds"]}
-TABLE: dict[str, Any] = {"sources": ["records"], "evidence": ["records/orders"], "facts": ["12,890"]}
+ROOMS = {"sources": ["rooms"], "evidence": ["rooms/a.md#beds"]}
+TABLE = {"sources": ["records"], "evidence": ["records/orders"], "facts": ["12,890"]}
 SUM = {**TABLE, "sql": "SELECT SUM(total) FROM orders"}
-NOTHING: dict[str, Any] = {"sources": (), "evidence": (), "facts": ()}
+NOTHING = {"sources": (), "evidence": (), "facts": ()}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +84,7 @@ NOTHING: dict[str, Any] = {"sources": (), "evidence": (), "facts": ()}
         {"route": "direct", "sources": (), "evidence": (), "facts": ["36"]},
     ],
 )
-def test_sound_labels_pass_without_a_word(report: Check, labels: dict[str, Any]) -> None:
+def test_sound_labels_pass_without_a_word(report, labels):
     found = report(question(**labels))
     assert found.passed
     assert not [warning for warning in found.warnings if warning.id]
@@ -126,7 +117,7 @@ def test_sound_labels_pass_without_a_word(report: Check, labels: dict[str, Any])
         ({**SUM, "facts": ["890"]}, "does not state the fact '890'", ""),
     ],
 )
-def test_an_error_is_named_with_its_remedy(report: Check, labels: dict[str, Any], what: str, mend: str) -> None:
+def test_an_error_is_named_with_its_remedy(report, labels, what, mend):
     found = report(question(**labels, line=7))
     assert [(f.id, f.line) for f in found.errors] == [("q1", 7)] * len(found.errors)
     assert any(what in f.what and mend in f.mend and f.mend for f in found.errors), found.errors
@@ -145,7 +136,7 @@ def test_an_error_is_named_with_its_remedy(report: Check, labels: dict[str, Any]
         ({**ROOMS, "facts": ["three"]}, "'three' is a number in words without its noun"),
     ],
 )
-def test_a_warning_leaves_the_questions_usable(report: Check, labels: dict[str, Any], what: str) -> None:
+def test_a_warning_leaves_the_questions_usable(report, labels, what):
     found = report(question(**labels))
     assert found.passed
     assert any(what in f.what for f in found.warnings), found.warnings
@@ -163,16 +154,14 @@ def test_a_warning_leaves_the_questions_usable(report: Check, labels: dict[str, 
         ),
     ],
 )
-def test_nothing_may_be_shared_by_two_splits(
-    report: Check, first: dict[str, Any], second: dict[str, Any], what: str
-) -> None:
+def test_nothing_may_be_shared_by_two_splits(report, first, second, what):
     other = {"question": "Which day is it by?", "id": "q2", "split": "test", **second}
     found = report(question(**first, split="train"), question(**other))
     assert [what in f.what for f in found.errors] == [True]
     assert report(question(**first, split="train"), question(**{**other, "split": "train"})).passed
 
 
-def test_short_questions_are_no_near_duplicates_and_tables_may_be_shared(report: Check) -> None:
+def test_short_questions_are_no_near_duplicates_and_tables_may_be_shared(report):
     labels = {**SUM, "question": "How many orders?"}
     assert report(question(**labels, split="train"), question(**labels, id="q2", split="test")).passed
     labels = {**NOTHING, "outcome": "abstain", "split": "train"}
@@ -181,7 +170,7 @@ def test_short_questions_are_no_near_duplicates_and_tables_may_be_shared(report:
     assert not [w for w in found.warnings if "nearly" in w.what]
 
 
-def test_a_repeat_within_a_split_is_told_once_and_a_twin_with_another_label_is_none(report: Check) -> None:
+def test_a_repeat_within_a_split_is_told_once_and_a_twin_with_another_label_is_none(report):
     long = "How long may I ask for a refund of a thing that I bought in the shop in town, {}?"
     words = "lamp door kettle window hinge paper river cloud stone glass".split()
     alike = [question(id=w, question=long.format(w), split="train") for w in words]
@@ -200,7 +189,7 @@ def test_a_repeat_within_a_split_is_told_once_and_a_twin_with_another_label_is_n
         ("- Pro: 30 days\n- Home: 14 days", False),
     ],
 )
-def test_a_rival_beside_its_fact_is_a_warning_for_a_right_quotation_would_be_wrong(text: str, warned: bool) -> None:
+def test_a_rival_beside_its_fact_is_a_warning_for_a_right_quotation_would_be_wrong(text, warned):
     passages = {"b/a.md#t": Passage("b/a.md#t", "b", "Refunds", text)}
     labels = {"sources": ["b"], "evidence": ["b/a.md#t"], "not_facts": ["14 days"]}
     found = check_questions([question(**labels)], passages)
@@ -208,7 +197,7 @@ def test_a_rival_beside_its_fact_is_a_warning_for_a_right_quotation_would_be_wro
     assert any("stands in one sentence or table row with a fact" in w.what for w in found.warnings) == warned
 
 
-def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning() -> None:
+def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning():
     texts = {
         "b/a.md#t": "A refund: ask within 30 days.",
         "b/b.md#t": "A refund for a kettle may be asked for within 30 days.",
@@ -225,9 +214,7 @@ def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("n", "warned"), [(38, True), (39, False)])
-def test_too_few_test_questions_of_an_outcome_for_an_interval_are_a_warning(
-    report: Check, n: int, warned: bool
-) -> None:
+def test_too_few_test_questions_of_an_outcome_for_an_interval_are_a_warning(report, n, warned):
     labels = {**NOTHING, "route": None}
     found = report(
         *(question(id=s, question=f"{s} {s}", topic=s, outcome="abstain", split=s, **labels) for s in ("train", "dev")),
@@ -241,7 +228,7 @@ def test_too_few_test_questions_of_an_outcome_for_an_interval_are_a_warning(
     assert any(told in w.what for w in found.warnings) == warned
 
 
-def test_a_project_is_read_without_an_index(tmp_path: Path) -> None:
+def test_a_project_is_read_without_an_index(tmp_path):
     corpus = read_corpus(Project.open(project(tmp_path)))
     assert list(corpus.passages) == ["docs/a.md#refunds"]
     assert corpus.tables.names == {"records/orders"}
@@ -253,9 +240,7 @@ def test_a_project_is_read_without_an_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("total", "code"), [("SUM(total)", 0), ("MAX(total)", 1)])
-def test_labels_that_do_not_hold_fail_the_command_and_keep_a_compile_from_beginning(
-    tmp_path: Path, total: str, code: int
-) -> None:
+def test_labels_that_do_not_hold_fail_the_command_and_keep_a_compile_from_beginning(tmp_path, total, code):
     folder = project(tmp_path, evidence=["records/orders"], sql=f"SELECT {total} FROM orders")
     result = command(folder, "--json")
     shown = json.loads(result.stdout)
@@ -270,7 +255,7 @@ def test_labels_that_do_not_hold_fail_the_command_and_keep_a_compile_from_beginn
         assert require_sound_labels(opened, questions, {"train": questions, "dev": [], "test": questions}).passed
 
 
-def test_every_unreadable_line_is_reported_beside_what_is_wrong_with_the_others(tmp_path: Path) -> None:
+def test_every_unreadable_line_is_reported_beside_what_is_wrong_with_the_others(tmp_path):
     folder = project(tmp_path, evidence=["docs/nosuch.md#a"])
     with (folder / "labelled.jsonl").open("a") as file:
         file.write('\n{not json}\n{"id": "q3", "question": "Why?", "facst": ["7"]}\n')
@@ -293,9 +278,7 @@ def test_every_unreadable_line_is_reported_beside_what_is_wrong_with_the_others(
         (40, None, ""),
     ],
 )
-def test_too_few_topics_to_compile_or_to_prove_a_gain_are_a_warning(
-    tmp_path: Path, topics: int, split: str | None, told: str
-) -> None:
+def test_too_few_topics_to_compile_or_to_prove_a_gain_are_a_warning(tmp_path, topics, split, told):
     folder = project(tmp_path)
     words = [f"{n:05b}".translate(str.maketrans("01", "xy")) for n in range(topics)]  # so that none are alike
     lines = [
@@ -310,7 +293,7 @@ def test_too_few_topics_to_compile_or_to_prove_a_gain_are_a_warning(
     assert not split or "ragc data split PROJECT --again" in about[0]["mend"]
 
 
-def test_documents_that_lost_what_they_say_are_findings_with_file_and_line(tmp_path: Path) -> None:
+def test_documents_that_lost_what_they_say_are_findings_with_file_and_line(tmp_path):
     folder = project(tmp_path, evidence=["records/orders"], sql="SELECT SUM(total) FROM orders")
     (folder / "docs/b.pdf").write_bytes(b"%PDF-1.7")
     (folder / "docs/a.md").write_text(
@@ -327,7 +310,7 @@ def test_documents_that_lost_what_they_say_are_findings_with_file_and_line(tmp_p
     assert shown.exit_code == 1 and "error: docs/a.md line 3: authority 'holy' is not known" in shown.stdout
 
 
-def test_a_wrong_id_is_one_error_and_the_id_that_is_suggested_is_never_broken_in_two(tmp_path: Path) -> None:
+def test_a_wrong_id_is_one_error_and_the_id_that_is_suggested_is_never_broken_in_two(tmp_path):
     name = "a-file-with-a-name-that-is-much-longer-than-any-terminal-is-wide-and-goes-on-and-on-for-quite-a-while"
     folder = project(tmp_path, evidence=[f"{name}.md#one-heading"])
     (folder / f"docs/{name}.md").write_text("# One heading that is long as well\nText.\n")

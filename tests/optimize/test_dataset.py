@@ -1,10 +1,6 @@
 """Reading labelled questions: what is accepted, and what each fault is called."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,20 +10,20 @@ from program.errors import DataError
 GOOD = {"id": "q1", "question": "How long?", "facts": ["30 days"]}
 
 
-def write(tmp_path: Path, *lines: Any) -> Path:
+def write(tmp_path, *lines):
     path = tmp_path / "labelled.jsonl"
     path.write_text("\n".join(x if isinstance(x, str) else json.dumps(x) for x in lines), encoding="utf-8")
     return path
 
 
-def fault(path: Path) -> str:
+def fault(path):
     with pytest.raises(DataError) as caught:
         read_labelled(path)
     assert caught.value.mend, "every error says how to mend it"
     return str(caught.value)
 
 
-def test_every_label_of_the_interface_is_read_and_one_label_suffices(tmp_path: Path) -> None:
+def test_every_label_of_the_interface_is_read_and_one_label_suffices(tmp_path):
     full = {
         **{"id": "q017", "question": "...?", "topic": "billing", "outcome": "answered", "route": "complex"},
         **{"sources": ["product", "billing"], "strategy": "vector", "sub_queries": ["..."]},
@@ -40,7 +36,7 @@ def test_every_label_of_the_interface_is_read_and_one_label_suffices(tmp_path: P
     assert (least.outcome, least.sources, least.split, least.cluster) == (None, (), None, "q1")
 
 
-def test_every_line_that_cannot_be_read_is_told_with_its_number_and_id(tmp_path: Path) -> None:
+def test_every_line_that_cannot_be_read_is_told_with_its_number_and_id(tmp_path):
     bad = {**GOOD, "id": "q2", "route": "winding"}
     questions, unread = read_lines(write(tmp_path, "{", GOOD, bad, GOOD, {**GOOD, "id": "q5"}))
     assert [q.id for q in questions] == ["q1", "q5"]
@@ -48,7 +44,7 @@ def test_every_line_that_cannot_be_read_is_told_with_its_number_and_id(tmp_path:
     assert all(f"line {one.line}" in one.error.what and one.error.mend for one in unread)
 
 
-def test_blank_lines_a_byte_order_mark_and_odd_line_ends_are_passed_over(tmp_path: Path) -> None:
+def test_blank_lines_a_byte_order_mark_and_odd_line_ends_are_passed_over(tmp_path):
     path = tmp_path / "labelled.jsonl"
     second = {**GOOD, "id": "q2", "question": "one\u2028two"}
     path.write_bytes(f"\ufeff{json.dumps(GOOD)}\r\n\r\n{json.dumps(second, ensure_ascii=False)}".encode())
@@ -84,13 +80,13 @@ def test_blank_lines_a_byte_order_mark_and_odd_line_ends_are_passed_over(tmp_pat
         ('{"question": "a?", "facts": ["a"]}', "the key 'id' is missing"),
     ],
 )
-def test_a_fault_is_named_with_its_line(tmp_path: Path, line: Any, says: str) -> None:
+def test_a_fault_is_named_with_its_line(tmp_path, line, says):
     message = fault(write(tmp_path, GOOD, line if isinstance(line, str) else {**GOOD, **line}))
     assert "labelled.jsonl line 2" in message
     assert says in message
 
 
-def test_a_missing_an_empty_and_an_unreadable_file_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_an_empty_and_an_unreadable_file_are_told_apart(tmp_path):
     assert "There are no labelled questions" in fault(tmp_path / "none.jsonl")
     assert "holds no questions" in fault(write(tmp_path, "", ""))
     assert "cannot be read" in fault(tmp_path)
@@ -99,7 +95,7 @@ def test_a_missing_an_empty_and_an_unreadable_file_are_told_apart(tmp_path: Path
     assert "line 2 is not UTF-8" in fault(path)
 
 
-def test_a_question_cannot_be_changed_and_its_line_is_no_label() -> None:
+def test_a_question_cannot_be_changed_and_its_line_is_no_label():
     question = LabelledQuestion(id="q", question="a?", facts=["b"], line=4)
     with pytest.raises(ValueError, match="frozen"):
         question.id = "r"

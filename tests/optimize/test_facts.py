@@ -1,7 +1,5 @@
 """A text states a fact: laws and the spellings that count as one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +15,7 @@ SMALL = (
 TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 
 
-def in_words(n: int) -> str:
+def in_words(n):
     """Return the English name of 0 to 9999."""
     if n < 20:
         return SMALL[n]
@@ -62,7 +60,7 @@ def in_words(n: int) -> str:
         ("three rooms", "3"),
     ],
 )
-def test_spellings_of_the_same_value_count_as_one(text: str, fact: str) -> None:
+def test_spellings_of_the_same_value_count_as_one(text, fact):
     assert states(text, fact)
     assert states(text, ["nothing of the kind", fact])
 
@@ -89,42 +87,42 @@ def test_spellings_of_the_same_value_count_as_one(text: str, fact: str) -> None:
         ("three hundred", "three"),
     ],
 )
-def test_a_part_of_a_number_or_word_is_not_stated(text: str, fact: str) -> None:
+def test_a_part_of_a_number_or_word_is_not_stated(text, fact):
     assert not states(text, fact)
 
 
 @given(before=ANY_TEXT, fact=WORDS, after=ANY_TEXT)
-def test_a_sentence_states_itself_whatever_surrounds_it(before: str, fact: str, after: str) -> None:
+def test_a_sentence_states_itself_whatever_surrounds_it(before, fact, after):
     assert states(f"{before}\n\n{fact}. {after}", fact)
 
 
 @given(text=ANY_TEXT)
-def test_what_is_stated_survives_case_and_white_space(text: str) -> None:
+def test_what_is_stated_survives_case_and_white_space(text):
     assert normalise_text(text).startswith(" ") and normalise_text(text).endswith(" ")
     if normalise_text(text).strip(" ."):
         assert states(text, text) and states(f"  {text}\t", text)
 
 
 @given(n=st.integers(0, 999_999), unit=st.sampled_from(["days", "doors", "GBP"]))
-def test_thousands_commas_do_not_matter(n: int, unit: str) -> None:
+def test_thousands_commas_do_not_matter(n, unit):
     assert states(f"up to {n:,} {unit} now", f"{n} {unit}")
     assert states(f"up to {n} {unit} now", f"{n:,} {unit}")
 
 
 @given(n=st.integers(0, 9999))
-def test_a_number_in_words_is_its_digits(n: int) -> None:
+def test_a_number_in_words_is_its_digits(n):
     assert states(f"within {in_words(n)} days", f"{n} days")
     assert states(f"within {n} days", f"{in_words(n)} days")
     assert is_bare_numeral(in_words(n)) and not is_bare_numeral(str(n)) and not is_bare_numeral("and")
 
 
 @given(n=st.integers(0, 99_999), m=st.integers(0, 99_999))
-def test_a_number_states_only_itself(n: int, m: int) -> None:
+def test_a_number_states_only_itself(n, m):
     assert states(f"exactly {n} doors", str(m)) == (n == m)
     assert states(f"exactly {n}.5 doors", str(m)) is False
 
 
-def test_a_fact_that_only_a_boundary_parts_is_known() -> None:
+def test_a_fact_that_only_a_boundary_parts_is_known():
     assert spans_boundary("| Rowan | 4 beds |", "Rowan 4 beds")
     assert not spans_boundary("| Rowan | 4 beds |", "4 beds")
     assert not spans_boundary("| Rowan | 4 beds |", "Birch 4 beds")

@@ -1,27 +1,21 @@
 """Each public layout becomes a knowledge base and labelled questions that the check lets pass."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from optimize.labelled.check import check_questions
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set
 from optimize.labelled.rules import read_corpus
 from program.errors import DataError
 from program.project import Project
 
-Import = Callable[..., dict[str, LabelledQuestion]]
 PAIRS = [
     ["Merle", ["The Merle is a kettle.", " It holds 1.7 litres."]],
     ["Wren", ["The Wren is a kettle made in Oslo."]],
 ]
-HOTPOT: dict[str, Any] = {
+HOTPOT = {
     "_id": "h1", "question": "Where is the kettle smaller than the Merle made?", "answer": "Oslo", "type": "bridge",
     "supporting_facts": [["Merle", 1], ["Wren", 0]], "context": [*PAIRS, ["Kite", ["A kite is no kettle."]]],
 }  # fmt: skip
@@ -63,10 +57,10 @@ What does the Kite cost?,,,
 
 
 @pytest.fixture
-def imported(tmp_path: Path) -> Import:
+def imported(tmp_path):
     """Import a file of that content, check the project, and return its questions by id."""
 
-    def run(name: str, content: object, format: str = "", **more: Any) -> dict[str, LabelledQuestion]:
+    def run(name, content, format="", **more):
         source = tmp_path / name
         source.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
         import_set(tmp_path / "project", source, format, **more)
@@ -75,7 +69,7 @@ def imported(tmp_path: Path) -> Import:
     return run
 
 
-def checked(folder: Path) -> dict[str, LabelledQuestion]:
+def checked(folder):
     project = Project.open(folder)
     questions, corpus = read_labelled(project.labelled), read_corpus(project)
     report = check_questions(questions, corpus.passages, corpus.tables)
@@ -83,7 +77,7 @@ def checked(folder: Path) -> dict[str, LabelledQuestion]:
     return {q.id: q for q in questions}
 
 
-def test_hotpotqa_is_told_by_its_keys_and_read_in_both_its_layouts(imported: Import, tmp_path: Path) -> None:
+def test_hotpotqa_is_told_by_its_keys_and_read_in_both_its_layouts(imported, tmp_path):
     found = imported("hotpot.json", [HOTPOT, COLUMNS])
     bridge, comparison = found["h1"], found["h2"]
     assert bridge.evidence == ("hotpotqa/corpus.jsonl#p1", "hotpotqa/corpus.jsonl#p2")
@@ -95,7 +89,7 @@ def test_hotpotqa_is_told_by_its_keys_and_read_in_both_its_layouts(imported: Imp
     assert imported("dev.json", [TWO_WIKI])["w1"].sources == ("twowiki",)
 
 
-def test_musiques_hops_are_sub_queries_with_the_answers_put_in(imported: Import) -> None:
+def test_musiques_hops_are_sub_queries_with_the_answers_put_in(imported):
     unanswerable = {**MUSIQUE, "id": "2hop__2", "answerable": False}
     found = imported("musique.jsonl", "\n".join(json.dumps(row) for row in (MUSIQUE, unanswerable)))
     assert found["2hop__1"].sub_queries == ("Wren >> made in", "country of Oslo")
@@ -103,13 +97,13 @@ def test_musiques_hops_are_sub_queries_with_the_answers_put_in(imported: Import)
     assert (found["2hop__2"].outcome, found["2hop__2"].evidence) == ("abstain", ())
 
 
-def test_squads_impossible_questions_are_ones_to_abstain_from(imported: Import) -> None:
+def test_squads_impossible_questions_are_ones_to_abstain_from(imported):
     found = imported("dev-v2.0.json", SQUAD)
     assert (found["s1"].facts, found["s1"].topic) == (("0.8 litres",), "Kettles of Oslo")
     assert (found["s2"].outcome, found["s2"].facts, found["s2"].topic) == ("abstain", (), "Kettles of Oslo")
 
 
-def test_a_beir_folder_gives_its_judged_questions(tmp_path: Path) -> None:
+def test_a_beir_folder_gives_its_judged_questions(tmp_path):
     for name, text in BEIR.items():
         (tmp_path / "beir" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "beir" / name).write_text(text)
@@ -119,7 +113,7 @@ def test_a_beir_folder_gives_its_judged_questions(tmp_path: Path) -> None:
     assert found["q1"].evidence == ("kettles/corpus.jsonl#d 1",) and found["q1"].facts == ("Oslo",)
 
 
-def test_an_import_adds_to_a_project_and_leaves_what_is_there(own_shop: Path, tmp_path: Path) -> None:
+def test_an_import_adds_to_a_project_and_leaves_what_is_there(own_shop, tmp_path):
     before = (own_shop / "labelled.jsonl").read_text()
     source = tmp_path / "faq.csv"
     source.write_text(TABLE)
@@ -134,9 +128,7 @@ def test_an_import_adds_to_a_project_and_leaves_what_is_there(own_shop: Path, tm
     assert not (own_shop / "knowledge" / "more").exists()
 
 
-def test_a_limit_takes_the_first_questions_and_a_large_corpus_is_not_skipped(
-    imported: Import, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_takes_the_first_questions_and_a_large_corpus_is_not_skipped(imported, tmp_path, monkeypatch):
     assert list(imported("dev.json", SQUAD, limit=1)) == ["s1"]
     monkeypatch.setattr("optimize.labelled.imports.MAX_MEGABYTES", 0.0001)
     assert imported("hotpot.json", [HOTPOT])["h1"].evidence[1] == "hotpotqa/corpus.jsonl#p2"
@@ -157,9 +149,7 @@ def test_a_limit_takes_the_first_questions_and_a_large_corpus_is_not_skipped(
         ("", "", {}, "nothing at"),
     ],
 )
-def test_what_is_no_set_is_an_error_and_makes_no_project(
-    tmp_path: Path, name: str, content: str, more: dict[str, str], complaint: str
-) -> None:
+def test_what_is_no_set_is_an_error_and_makes_no_project(tmp_path, name, content, more, complaint):
     if name:
         (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=complaint):

@@ -100,12 +100,8 @@ def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
             file.write("{broken")
     found = summarise_traces(open_log(traces))
     assert (found.n, found.unread) == (6, (f"{traces / 'traces.jsonl'} line 7",))
-    for asked in (
-        ["stats", str(traces)],
-        ["stats", str(traces), "--review"],
-        ["show", "0000000000000001", str(traces)],
-    ):
-        assert RUN.invoke(app, ["trace", *asked]).exit_code == 0
+    for asked in ("stats", "stats --review", "show 0000000000000001"):
+        assert RUN.invoke(app, ["trace", *asked.split(), str(traces)]).exit_code == 0
 
 
 def test_a_project_that_was_never_asked_says_so(tmp_path):

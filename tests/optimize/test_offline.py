@@ -6,11 +6,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from optimize.abtest.offline import compare_offline
-from optimize.cli import ab
+from optimize.cli.main import app
 from optimize.evaluation.comparison import compare_rows
 from optimize.labelled.split import question_digest
 from optimize.registry.versions import publish_version
@@ -48,8 +47,6 @@ def root(tmp_path):
 
 @pytest.fixture
 def offline(tmp_path):
-    app = typer.Typer()
-    ab.add_ab_verbs(app)
     return lambda *args: CliRunner().invoke(app, ["ab", "offline", *map(str, args), "--artifacts", str(tmp_path)])
 
 
@@ -67,6 +64,20 @@ def test_several_versions_are_each_tested_against_the_first_and_corrected_for_th
     assert (shape["control"], shape["metric"], len(shape["arms"])) == ("helpdesk@v1", "utility", 3)
     assert shape["arms"][1]["verdict"] == "better"
     assert json.loads(json.dumps(shape, allow_nan=False)) == shape
+
+
+def test_the_verdict_opens_the_page_and_is_the_exit_code(root, offline):
+    for a, b, code, verdict in ((1, 2, 0, "better"), (2, 1, 1, "worse"), (2, 3, 3, "no_detectable_difference")):
+        result = offline(*refs(a, b), "--json")
+        assert (result.exit_code, json.loads(result.stdout)["verdict"]) == (code, verdict)
+    shown = offline(*refs(1, 2)).stdout
+    assert shown.startswith("better: utility +0.") and "Question 0?" in shown and "prove nothing" in shown
+    shape = json.loads(offline(*refs(1, 2), "--json").stdout)
+    assert {tag: found["n"] for tag, found in shape["by_tag"].items()} == {"new": 40, "old": 80}
+    assert "prove nothing" in shape["by_tag_warning"]
+    publish_version("helpdesk", {}, {"program.json": b"{}"}, root)
+    with pytest.raises(DataError, match=r"holds no scores\.jsonl"):
+        raise offline(*refs(1, 5)).exception
 
 
 def test_one_version_alone_or_twice_is_no_test(root):
@@ -99,19 +110,9 @@ def test_repeats_are_averaged_within_their_question_and_do_not_count_as_question
     assert compare_rows(rows(BAD), noisy).test.n == 80
 
 
-def test_a_tag_s_difference_is_shown_with_a_warning_against_reading_it_as_proof(root, offline):
-    shape = json.loads(offline(*refs(1, 2), "--json").stdout)
-    assert {tag: found["n"] for tag, found in shape["by_tag"].items()} == {"new": 40, "old": 80}
-    assert "prove nothing" in shape["by_tag_warning"]
-    assert "prove nothing" in offline(*refs(1, 2)).stdout
-
-
-def compiled_on(*questions, **fields):
-    return {
-        "optimizer": {"name": "ragc"},
-        "data": {"train": {"questions": [question_digest(q) for q in questions]}},
-        **fields,
-    }
+def compiled_on(*questions):
+    data = {"train": {"questions": [question_digest(q) for q in questions]}}
+    return {"optimizer": {"name": "ragc"}, "data": data}
 
 
 def test_questions_that_a_version_was_compiled_on_are_told(tmp_path):
@@ -148,13 +149,10 @@ def test_the_page_shows_intervals_and_both_answers_and_runs_nothing_that_a_versi
     assert not re.search(r"(src|href)\s*=\s*[\"']?http", text)
     pictures = [ElementTree.fromstring(svg) for svg in re.findall("<svg.*?</svg>", text, re.DOTALL)]
     assert len(pictures) == 2
-    rows_drawn = pictures[0].findall("g")
-    assert len(rows_drawn) == 1 + 4
-    first = rows_drawn[0].find("line")
-    dot = float(rows_drawn[0].find("circle").get("cx"))
-    zero = float(pictures[0].find("line").get("x1"))
-    assert zero < float(first.get("x1")) < dot < float(first.get("x2")), "better: all of the interval beyond zero"
-    assert rows_drawn[0].get("class") == "better"
+    drawn, zero = pictures[0].findall("g"), float(pictures[0].find("line").get("x1"))
+    assert len(drawn) == 1 + 4 and drawn[0].get("class") == "better"
+    line, dot = drawn[0].find("line"), float(drawn[0].find("circle").get("cx"))
+    assert zero < float(line.get("x1")) < dot < float(line.get("x2")), "better: all of the interval beyond zero"
     assert isinstance(offline(*refs(1, 2), "--html", tmp_path / "no" / "page.html").exception, DataError)
 
 

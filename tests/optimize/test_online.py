@@ -2,13 +2,10 @@
 
 import json
 import random
-import shutil
-import sys
 
 import pytest
 
 from optimize.abtest.online import report_experiment, start_experiment
-from optimize.cli.main import main
 from program.errors import ExperimentError, VersionError
 from program.serve.experiment_store import Assignment, ExposureLog, pseudonymize_unit, read_design
 from tests.experiments import KEY, NAME, begin, publish
@@ -17,17 +14,9 @@ RATES = {"A": 0.5, "B": 0.5, "C": 0.5}
 
 
 @pytest.fixture
-def ragc(monkeypatch, capsys, tmp_path):
-    """Runs a command line in this process; returns exit code, stdout and stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["ragc", *map(str, arguments), "--artifacts", str(tmp_path)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return run
+def ragc(ragc, tmp_path):
+    """Runs a command line over the versions of this test."""
+    return lambda *arguments: ragc(*arguments, "--artifacts", tmp_path)
 
 
 def serve(root, users, resolved=RATES, *, latency=None, recorded=None, key=KEY, place=None, first=0):
@@ -50,27 +39,27 @@ def test_a_clear_difference_is_better_or_worse_and_a_promotion_is_proposed_not_d
     serve(tmp_path, 1500, {"A": 0.5, "B": 0.7})
     found = report_experiment(NAME, tmp_path)
     (contrast,) = found.contrasts
-    assert (found.verdict, contrast.verdict) == ("better", "better")
-    assert contrast.ci[0] > 0
+    assert (found.verdict, contrast.verdict) == ("better", "better") and contrast.ci[0] > 0
     assert found.proposal == f"ragc promote {found.design.arms[1].version} --to production --reason {NAME}"
     assert not (tmp_path / "support" / "aliases").exists()
-    assert json.loads((tmp_path / "experiments" / NAME / "report.json").read_bytes()) == json.loads(
-        json.dumps(found.as_dict())
-    )
+    kept = json.loads((tmp_path / "experiments" / NAME / "report.json").read_bytes())
+    assert kept == json.loads(json.dumps(found.as_dict()))
 
 
-def test_a_worse_challenger_is_called_worse_and_of_a_cost_less_is_better(tmp_path):
-    begin(tmp_path, primary="latency_s")
-    serve(tmp_path, 600, latency={"A": 2.0, "B": 1.0})
-    assert report_experiment(NAME, tmp_path).verdict == "undecided"  # no spread: nothing to go by
-    shutil.rmtree(tmp_path)
-    begin(tmp_path)
-    serve(tmp_path, 1500, {"A": 0.7, "B": 0.5})
+@pytest.mark.parametrize(
+    ("design", "served", "verdict"),
+    [
+        ({}, {"users": 1500, "resolved": {"A": 0.7, "B": 0.5}}, "worse"),
+        ({"primary": "latency_s"}, {"users": 600, "latency": {"A": 2.0, "B": 1.0}}, "undecided"),  # there is no spread
+        ({"primary": "error"}, {"users": 0}, "undecided"),
+        ({"guards": ["latency_s<=3"]}, {"users": 1500, "latency": {"A": 4.0}}, "undecided"),  # the control breaks it
+    ],
+)
+def test_a_challenger_that_is_not_better_is_not_called_so_nor_proposed(tmp_path, design, served, verdict):
+    begin(tmp_path, **design)
+    serve(tmp_path, **served)
     found = report_experiment(NAME, tmp_path)
-    assert (found.verdict, found.proposal) == ("worse", "")
-    shutil.rmtree(tmp_path)
-    begin(tmp_path, primary="error")
-    assert report_experiment(NAME, tmp_path).verdict == "undecided"
+    assert (found.verdict, found.proposal) == (verdict, "")
 
 
 def test_nothing_found_is_undecided_while_it_runs_and_no_detectable_difference_at_its_end(tmp_path):
@@ -97,10 +86,6 @@ def test_a_broken_guard_halts_whatever_the_outcome_says(tmp_path):
     assert (found.verdict, found.proposal) == ("halted", "")
     assert found.state.reason == "B breaks latency_s <= 3 more often than the control"
     assert [check.broken for check in found.guards] == [True, False]
-    shutil.rmtree(tmp_path)
-    begin(tmp_path, guards=["latency_s<=3"])
-    serve(tmp_path, 1500, latency={"A": 4.0})
-    assert report_experiment(NAME, tmp_path).verdict == "undecided", "the control breaks it more often"
 
 
 def test_outcomes_that_are_missing_from_one_arm_hold_the_verdict_back(tmp_path):
@@ -163,9 +148,8 @@ def test_an_experiment_begins_once_on_versions_that_are_there_under_a_name_that_
 
 
 def start_named(root, name):
-    return start_experiment(
-        name, {"A": "support@v1", "B": "support@v2"}, primary="resolved", max_units=9, artifacts=root
-    )
+    arms = {"A": "support@v1", "B": "support@v2"}
+    return start_experiment(name, arms, primary="resolved", max_units=9, artifacts=root)
 
 
 def test_the_command_line_starts_reports_and_stops(ragc, tmp_path):

@@ -1,11 +1,7 @@
 """Search figures on a small set in BEIR's layout, through the command line and by hand."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -22,7 +18,7 @@ PASSAGES = {
 
 
 @pytest.fixture
-def beir(tmp_path: Path) -> Path:
+def beir(tmp_path):
     folder = tmp_path / "set"
     (folder / "qrels").mkdir(parents=True)
     corpus = [{"_id": id, "title": title, "text": text, "metadata": {}} for id, (title, text) in PASSAGES.items()]
@@ -36,7 +32,7 @@ def beir(tmp_path: Path) -> Path:
     return folder
 
 
-def ragc(*arguments: object) -> Any:
+def ragc(*arguments):
     """Return what the command prints as JSON, or raise its error."""
     result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
     if result.exit_code:
@@ -44,7 +40,7 @@ def ragc(*arguments: object) -> Any:
     return json.loads(result.stdout)
 
 
-def test_a_fresh_project_measures_a_set_and_keeps_its_index(tmp_path: Path, beir: Path) -> None:
+def test_a_fresh_project_measures_a_set_and_keeps_its_index(tmp_path, beir):
     CliRunner().invoke(app, ["init", str(tmp_path / "p")])
     for strategy in ("auto", "keyword"):
         found = ragc("eval-search", tmp_path / "p", "--beir", beir, "--strategy", strategy)
@@ -58,7 +54,7 @@ def test_a_fresh_project_measures_a_set_and_keeps_its_index(tmp_path: Path, beir
         assert getattr(stop.value, "exit_code", getattr(stop.value, "code", None)) == 2
 
 
-def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_shop: Path) -> None:
+def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_shop):
     ids = dict(zip(("train", "dev", "test"), ragc("index", own_shop, "--list"), strict=False))
     lines = [
         {"id": split, "question": f"What of {split}?", "topic": split, "evidence": [row["id"]], "split": split}
@@ -74,7 +70,7 @@ def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_
         ragc("eval-search", own_shop)
 
 
-def test_only_judged_questions_are_read_and_what_is_no_set_is_an_error(beir: Path) -> None:
+def test_only_judged_questions_are_read_and_what_is_no_set_is_an_error(beir):
     assert dict(read_beir(beir).judged) == {"q1": {"a": 1.0}}
     assert list(read_beir(beir).questions) == ["q1"]
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1 a 1\n", encoding="utf-8")
@@ -86,7 +82,7 @@ def test_only_judged_questions_are_read_and_what_is_no_set_is_an_error(beir: Pat
             read_beir(beir)
 
 
-def test_measures_are_those_of_the_definitions() -> None:
+def test_measures_are_those_of_the_definitions():
     ranked = Ranked(["x", "a", "y", "b"], {"a": 1.0, "b": 1.0, "c": 1.0}, 5.0)
     assert recall_at_k(ranked, 2) == pytest.approx(1 / 3) and recall_at_k(ranked, 10) == pytest.approx(2 / 3)
     ideal = 1 + 1 / math.log2(3) + 1 / 2

@@ -1,25 +1,19 @@
 """Shortcuts in labels: what should not matter and yet predicts is found, named and told how to break."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable
 
 import pytest
 
 from optimize.labelled.check import check_questions
 from optimize.labelled.dataset import LabelledQuestion
-from optimize.labelled.shortcuts import LEAST, WARN_ABOVE, Shortcut, find_shortcuts
+from optimize.labelled.shortcuts import LEAST, WARN_ABOVE, find_shortcuts
 
 WORDS = "lamp kettle door price parcel refund battery colour window hinge river cloud stone paper".split()
 SHORT, LONG = range(3, 7), range(14, 25)
 SURFACE = {"length", "question mark", "first word", "digit"}
-Trait = Callable[[bool, random.Random], str]
 
 
-def asked(
-    n: int, short: Callable[[bool, random.Random], bool] | None = None, **traits: Trait
-) -> list[LabelledQuestion]:
+def asked(n, short=None, **traits):
     """Questions of which every third is vague, each trait by its own rule or by chance."""
     r = random.Random(5)
     chance = {"first": ["how", "what", "my", "is"], "end": ["?", ""], "topic": "abcdef", "digit": ["7", "seven"]}
@@ -34,12 +28,12 @@ def asked(
     return found
 
 
-def found(questions: list[LabelledQuestion], feature: str) -> Shortcut:
+def found(questions, feature):
     (one,) = [s for s in find_shortcuts({"train": questions}) if (s.value, s.feature) == ("clarify", feature)]
     return one
 
 
-def test_questions_whose_form_is_by_chance_hold_no_shortcut() -> None:
+def test_questions_whose_form_is_by_chance_hold_no_shortcut():
     shortcuts = find_shortcuts({"train": asked(300)})
     assert {s.feature for s in shortcuts} == SURFACE | {"topic", "together"}
     assert max(s.auc for s in shortcuts) < 0.62
@@ -56,7 +50,7 @@ def test_questions_whose_form_is_by_chance_hold_no_shortcut() -> None:
         ("topic", {"topic": lambda vague, r: r.choice("abc" if vague else "def")}, "the topic"),
     ],
 )
-def test_a_shortcut_is_named_with_what_would_break_it(feature: str, rule: dict, mend: str) -> None:
+def test_a_shortcut_is_named_with_what_would_break_it(feature, rule, mend):
     questions = asked(120, **rule)
     shortcut = found(questions, feature)
     assert shortcut.auc > 0.95 and shortcut.warns and mend in shortcut.mend
@@ -65,8 +59,8 @@ def test_a_shortcut_is_named_with_what_would_break_it(feature: str, rule: dict, 
     assert [feature in w.what and w.mend == shortcut.mend for w in told] == [True]
 
 
-def test_weak_shortcuts_are_strong_together() -> None:
-    def often(yes: str, no: str) -> Trait:
+def test_weak_shortcuts_are_strong_together():
+    def often(yes, no):
         return lambda vague, r: yes if (r.random() < 0.8) == vague else no
 
     questions = asked(300, first=often("how", "my"), end=often("", "?"), digit=often("7", "seven"))
@@ -74,7 +68,7 @@ def test_weak_shortcuts_are_strong_together() -> None:
     assert max(alone) < 0.86 < found(questions, "together").auc
 
 
-def test_of_few_questions_nothing_is_told_and_a_topic_is_not_held_against_a_knowledge_base() -> None:
+def test_of_few_questions_nothing_is_told_and_a_topic_is_not_held_against_a_knowledge_base():
     assert find_shortcuts({"train": asked(3 * (LEAST - 1), short=lambda vague, r: vague)}) == []
     assert find_shortcuts({"train": asked(3 * LEAST, short=lambda vague, r: vague)})[0].auc > WARN_ABOVE
     questions = [

@@ -1,12 +1,7 @@
 """Dividing questions into train, dev and test, writing the division down, and keeping it for later versions."""
 
-from __future__ import annotations
-
 import json
-import random
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,12 +24,12 @@ from program.project import Project
 NEW = ("colour", "price", "weight", "noise", "size", "age")
 
 
-def question(n: int, topic: str = "", **labels: object) -> LabelledQuestion:
+def question(n, topic="", **labels):
     fields = {"id": f"q{n:04}", "question": f"What of {n}?", "topic": topic, "facts": ["x"], **labels}
     return LabelledQuestion.model_validate(fields)
 
 
-def many(topics: int = 30, size: int = 6) -> list[LabelledQuestion]:
+def many(topics=30, size=6):
     return [
         question(t * size + n, f"topic {t}", tags=["even" if n % 2 else "odd", *(["rare"] if n == t % 7 == 0 else [])])
         for t in range(topics)
@@ -42,13 +37,13 @@ def many(topics: int = 30, size: int = 6) -> list[LabelledQuestion]:
     ]
 
 
-def where(parts: dict[str, list[LabelledQuestion]]) -> dict[str, str]:
+def where(parts):
     return {q.id: split for split, part in parts.items() for q in part}
 
 
 @settings(max_examples=60, deadline=None)
 @given(sizes=st.lists(st.integers(1, 9), min_size=3, max_size=25), seed=st.integers(0, 5))
-def test_a_topic_is_in_one_split_no_split_is_empty_and_nothing_is_lost(sizes: list[int], seed: int) -> None:
+def test_a_topic_is_in_one_split_no_split_is_empty_and_nothing_is_lost(sizes, seed):
     questions = [question(100 * t + n, f"t{t}") for t, size in enumerate(sizes) for n in range(size)]
     parts = split_questions(questions, seed)
     assert sorted(q.id for part in parts.values() for q in part) == [q.id for q in questions]
@@ -59,7 +54,7 @@ def test_a_topic_is_in_one_split_no_split_is_empty_and_nothing_is_lost(sizes: li
 
 @settings(max_examples=20, deadline=None)
 @given(order=st.randoms(use_true_random=False))
-def test_the_division_depends_on_the_seed_and_not_on_the_order_of_the_file(order: random.Random) -> None:
+def test_the_division_depends_on_the_seed_and_not_on_the_order_of_the_file(order):
     questions = many()
     shuffled = list(questions)
     order.shuffle(shuffled)
@@ -67,7 +62,7 @@ def test_the_division_depends_on_the_seed_and_not_on_the_order_of_the_file(order
     assert where(split_questions(questions, 0)) != where(split_questions(questions, 1))
 
 
-def test_sizes_and_tags_come_out_near_50_20_30() -> None:
+def test_sizes_and_tags_come_out_near_50_20_30():
     parts = split_questions(many(), 0)
     for tag in ("even", "odd"):
         assert [sum(tag in q.tags for q in part) for part in parts.values()] == [45, 18, 27]
@@ -75,12 +70,12 @@ def test_sizes_and_tags_come_out_near_50_20_30() -> None:
     assert sum(rare) == 5 and max(rare) <= 3
 
 
-def test_a_given_split_counts_and_draws_its_topic_along() -> None:
+def test_a_given_split_counts_and_draws_its_topic_along():
     questions = [question(9000, "a", split="test"), question(9001, "a"), *many()]
     assert where(split_questions(questions))["q9001"] == "test"
 
 
-def test_questions_on_one_passage_stay_together_unless_it_binds_all_and_a_table_does_not_bind() -> None:
+def test_questions_on_one_passage_stay_together_unless_it_binds_all_and_a_table_does_not_bind():
     shared = [question(n, evidence=["docs/a.md#b"]) for n in range(4)]
     table = [question(10 + n, evidence=["records/orders"]) for n in range(40)]
     found = where(split_questions([*shared, *table]))
@@ -94,9 +89,7 @@ def test_questions_on_one_passage_stay_together_unless_it_binds_all_and_a_table_
     st.dictionaries(st.integers(0, 30), st.sampled_from(SPLITS)),
     st.integers(0, 3),
 )
-def test_a_question_stays_in_the_split_it_was_in_before_whatever_its_own(
-    rows: dict[int, tuple[int, str | None]], before: dict[int, str], seed: int
-) -> None:
+def test_a_question_stays_in_the_split_it_was_in_before_whatever_its_own(rows, before, seed):
     questions = [question(n, f"t{topic}", split=own) for n, (topic, own) in rows.items()]
     known = {question_digest(f"What  OF {n}?"): split for n, split in before.items()}
     found = where(split_questions(questions, seed, known))
@@ -108,9 +101,7 @@ def test_a_question_stays_in_the_split_it_was_in_before_whatever_its_own(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["answered", "clarify"])), max_size=60),
     st.integers(1, 70),
 )
-def test_a_sample_keeps_the_order_and_of_every_topic_and_outcome_its_share(
-    kinds: list[tuple[str, str]], most: int
-) -> None:
+def test_a_sample_keeps_the_order_and_of_every_topic_and_outcome_its_share(kinds, most):
     questions = [question(n, topic, outcome=outcome) for n, (topic, outcome) in enumerate(kinds)]
     kept = sample_stratified(questions, most)
     assert len(kept) == min(most, len(questions))
@@ -120,7 +111,7 @@ def test_a_sample_keeps_the_order_and_of_every_topic_and_outcome_its_share(
         assert abs(Counter((q.topic, q.outcome) for q in kept)[kind] - count * share) <= 1.5
 
 
-def test_writing_splits_changes_nothing_else(tmp_path: Path) -> None:
+def test_writing_splits_changes_nothing_else(tmp_path):
     path = tmp_path / "labelled.jsonl"
     before = (
         '\ufeff{"question": "a, {\\"split\\": 1}?",  "id":"q1" , "facts": ["\\u00a3 5"] }\r\n'
@@ -136,12 +127,12 @@ def test_writing_splits_changes_nothing_else(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["labelled.jsonl"]
 
 
-def run(*arguments: str) -> tuple[int, str]:
+def run(*arguments):
     result = CliRunner().invoke(app, list(arguments))
     return result.exit_code, result.stdout if result.exception is None else str(result.exception)
 
 
-def test_the_command_writes_each_split_once_and_anew_when_told_and_stats_count_them(tmp_path: Path) -> None:
+def test_the_command_writes_each_split_once_and_anew_when_told_and_stats_count_them(tmp_path):
     (tmp_path / "ragc.toml").write_text('name = "p"\n[knowledge.docs]\npath = "docs"\n')
     labelled, folder = tmp_path / "labelled.jsonl", str(tmp_path)
     for questions in (many(topics=2), many()):
@@ -158,7 +149,7 @@ def test_the_command_writes_each_split_once_and_anew_when_told_and_stats_count_t
     assert json.loads(run("data", "split", folder, "--seed", "1", "--again", "--json")[1])["changed"] > 0
 
 
-def undivided(folder: Path, *topics: str) -> Project:
+def undivided(folder, *topics):
     """Take the `split` out of the questions of a project and add one of each topic."""
     path = folder / "labelled.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -167,8 +158,8 @@ def undivided(folder: Path, *topics: str) -> Project:
     return Project.open(folder)
 
 
-def test_what_a_version_learnt_from_is_in_no_test_of_it_or_its_children(own_shop: Path) -> None:
-    def digests(manifest: Any, *parts: str) -> set[str]:
+def test_what_a_version_learnt_from_is_in_no_test_of_it_or_its_children(own_shop):
+    def digests(manifest, *parts):
         return {digest for part in parts for digest in manifest.section("data")[part]["questions"]}
 
     root = own_shop / "artifacts"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, nct, permutation_test, t
+from scipy.stats import binomtest, permutation_test, t
 
-from optimize.evaluation.stats import correct_holm, format_p, mean_interval, paired_test, questions_needed
+from optimize.evaluation.stats import correct_holm, format_p, mean_interval, paired_test
 from program.errors import DataError
 
 
@@ -30,12 +30,6 @@ def test_equal_versions_are_told_apart_in_at_most_one_case_of_twenty(topics):
     rng, runs = np.random.default_rng(topics or 1), 200
     pairs = (no_difference(rng, topics) if topics else (rng.random((2, 40)) < 0.7) for _ in range(runs))
     assert sum(paired_test(*pair).p < 0.05 for pair in pairs) / runs <= 0.05 + slack(0.05, runs)
-
-
-def test_a_test_that_ignores_topics_would_fail_the_same_bar():
-    rng, runs = np.random.default_rng(8), 100
-    hits = sum(paired_test(a, b).p < 0.05 for a, b, _ in (no_difference(rng, 8, 20) for _ in range(runs)))
-    assert hits / runs > 0.10
 
 
 @pytest.mark.parametrize("topics", [8, 20])
@@ -115,15 +109,13 @@ def test_what_cannot_be_measured_is_an_error():
             mean_interval(values)
     with pytest.raises(DataError, match="3 values cannot be paired with 2"):
         paired_test([1, 2, 3], [1, 2])
-    for effect, spread in ((0, 1), (math.nan, 1), (0.1, 0), (0.1, math.inf)):
-        with pytest.raises(DataError):
-            questions_needed(effect, spread)
 
 
 def test_identical_versions_show_no_difference_and_say_what_could_have_been_seen():
     result = paired_test([1.0] * 60, [1.0] * 60, [i // 5 for i in range(60)])
     assert (result.difference, result.ci, result.p, result.topics) == (0, (0, 0), 1.0, 12)
     assert result.mde == pytest.approx(0.1)
+    assert paired_test([0.0] * 100, [1.0] * 10 + [-1.0] * 10 + [0.0] * 80).mde == pytest.approx(0.127, abs=0.002)
 
 
 def test_five_topics_are_too_few_to_say_anything():
@@ -131,15 +123,6 @@ def test_five_topics_are_too_few_to_say_anything():
     assert not result.enough_topics
     assert result.p > 0.05 and result.mde == math.inf
     assert paired_test([0.0] * 60, [1.0] * 60, [i // 10 for i in range(60)]).p == pytest.approx(2 / 64)
-
-
-def test_the_smallest_detectable_difference_is_detected_in_about_four_cases_of_five():
-    rng, runs, share = np.random.default_rng(6), 100, 0.2
-    size = paired_test([0.0] * 100, rng.permutation([1.0] * 10 + [-1.0] * 10 + [0.0] * 80)).mde
-    assert size == pytest.approx(0.127, abs=0.002)
-    chances = [(share + size) / 2, (share - size) / 2, 1 - share]
-    hits = sum(paired_test(np.zeros(100), rng.choice([1.0, -1.0, 0.0], 100, p=chances)).p < 0.05 for _ in range(runs))
-    assert hits / runs == pytest.approx(0.8, abs=0.1)
 
 
 @pytest.mark.parametrize("topics", [6, 8, 20])
@@ -154,23 +137,6 @@ def test_topics_differing_by_what_is_detectable_are_told_apart_in_about_four_cas
     printed = np.mean([tested(0.0).mde for _ in range(runs)])
     found = np.mean([tested(printed).p < 0.05 for _ in range(runs)])
     assert found == pytest.approx(0.8, abs=0.05 + slack(0.8, runs))
-
-
-@given(st.floats(0.004, 0.8))
-def test_the_questions_needed_are_the_fewest_with_the_power_of_a_t_test(size):
-    def power(n):
-        reach = t.ppf(0.975, n - 1)
-        return nct.sf(reach, n - 1, size * math.sqrt(n)) + nct.cdf(-reach, n - 1, size * math.sqrt(n))
-
-    n = questions_needed(size, 1.0)
-    assert power(n - 1) < 0.8 + 1e-6 and power(n) > 0.8 - 1e-6
-
-
-def test_the_questions_needed_match_the_published_table():
-    for effect, published in ((0.05, 622), (0.03, 1739)):
-        assert questions_needed(effect, math.sqrt(0.2 - effect**2)) == pytest.approx(published, abs=2)
-    assert questions_needed(0.05, 0.3, per_unit=8) == pytest.approx(8 * questions_needed(0.05, 0.3), abs=8)
-    assert questions_needed(5.0, 0.3, per_unit=8) == 6 * 8, "never fewer than six topics"
 
 
 @given(st.lists(st.floats(0, 1), max_size=9))
