@@ -14,10 +14,10 @@ import orjson
 from dspy.adapters.types.decision import decision_type
 
 from program.errors import IntegrityError, ModelError, VersionError
+from program.knowledge.project import Project
 from program.loop.policy import LEVEL, Knob, apply_setting, find_dimensions
 from program.loop.rag import AgenticRAG
 from program.models.catalog import list_names, missing_keys
-from program.project import Project
 from program.serve.manifest import Manifest
 
 STATE = "program.json"

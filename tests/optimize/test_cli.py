@@ -12,7 +12,7 @@ import pytest
 
 from optimize.cli.main import main
 from program import load
-from program.project import Project
+from program.knowledge.project import Project
 from tests.support.provider import serve
 
 WREN = "How many watts does the Wren draw?"

@@ -16,8 +16,8 @@ from optimize.labelled.check import CheckReport, check_questions, require_sound_
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.rules import read_corpus
 from program.errors import DataError, KnowledgeError
+from program.knowledge.project import Project
 from program.passage import Passage
-from program.project import Project
 
 PASSAGES = {
     p.id: p

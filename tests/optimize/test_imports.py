@@ -14,7 +14,7 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.imports import import_set
 from optimize.labelled.rules import read_corpus
 from program.errors import DataError
-from program.project import Project
+from program.knowledge.project import Project
 
 Import = Callable[..., dict[str, LabelledQuestion]]
 PAIRS = [

@@ -11,7 +11,7 @@ from optimize.cli.main import app
 from optimize.compiler.compile import compile_project
 from optimize.registry.aliases import promote_version
 from optimize.registry.versions import LOOKS, note_test_use, verify_version
-from program.project import Project
+from program.knowledge.project import Project
 from program.serve.reference import resolve
 
 

@@ -24,7 +24,7 @@ from optimize.labelled.split import (
     split_questions,
     write_splits,
 )
-from program.project import Project
+from program.knowledge.project import Project
 
 NEW = ("colour", "price", "weight", "noise", "size", "age")
 

@@ -4,7 +4,7 @@ import pytest
 
 from program import errors
 from program.errors import IntegrityError, RagcError, SettingsError, VersionError
-from program.project import Project
+from program.knowledge.project import Project
 from program.settings import artifacts_root
 
 

@@ -18,8 +18,8 @@ from program import load, open_program
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index.build import index_project
 from program.knowledge.ingest.folder import BaseSpec, fingerprint_files
+from program.knowledge.project import Project
 from program.loop.policy import PLAIN
-from program.project import Project
 from program.serve.opening import open_library
 
 Add = Callable[[str], Project]
