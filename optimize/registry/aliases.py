@@ -29,15 +29,11 @@ class AliasMove:
     """An alias that was set."""
 
     name: str
-    """The name of the program."""
     alias: str
-    """The alias."""
     previous: str | None
     """The version it pointed at; None the first time, or when its file was broken."""
     version: str
-    """The version it points at."""
     gate: Comparison | None = None
-    """What the gate saw."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc promote --json`."""
@@ -116,16 +112,13 @@ def version_before(name: str, alias: str, base: Path) -> str | None:
     present = read_alias(base, name, alias)["version"]
     stack: list[str] = []
     for move in (move for move in read_history(name, base) if move["alias"] == alias):
-        if move["action"] == "rollback":
-            while stack and stack[-1] != move["to"]:
-                stack.pop()
+        while move["action"] == "rollback" and stack and stack[-1] != move["to"]:
+            stack.pop()
         if stack[-1:] != [move["to"]]:
             stack.append(move["to"])
-    if present in stack:
-        while stack.pop() != present:
-            continue
-    earlier = [version for version in stack if version != present]
-    return earlier[-1] if earlier else None
+    while present in stack and stack.pop() != present:
+        continue
+    return next((version for version in reversed(stack) if version != present), None)
 
 
 def read_history(name: str, root: Path | str | None = None) -> list[dict[str, Any]]:
@@ -143,7 +136,6 @@ def read_history(name: str, root: Path | str | None = None) -> list[dict[str, An
 
 
 def _require_gain(gate: Comparison, require: Requirement, min_gain: float | None, *, new: str, old: str) -> None:
-    """Raise `GateError` unless the comparison meets the requirement."""
     least = DEFAULT_GAIN[require] if min_gain is None else min_gain
     if gate.test.ci[0] >= least and (require == "no-worse" or gate.verdict == "better"):
         return

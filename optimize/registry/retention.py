@@ -29,11 +29,8 @@ class Retention:
     """Whether a version stays."""
 
     name: str
-    """The name of the program."""
     version: str
-    """The version's folder."""
     size: int
-    """The size in bytes."""
     reason: str
     """Why it stays; empty when it goes."""
     broken: str = ""
@@ -101,10 +98,9 @@ def _decide_retention(base: Path, name: str, keep: int, *, parents: set[str], na
             reasons.setdefault(version, "is a parent")
         elif called & named:
             reasons.setdefault(version, "is named in an experiment")
-    kept = ((version, folder / version) for version in (*digests, *broken))
     return [
-        Retention(name, version, _folder_size(place), reasons.get(version, ""), broken.get(version, ""))
-        for version, place in sorted(kept, key=lambda one: (reference.version_number(one[0]), one[0]))
+        Retention(name, version, _folder_size(folder / version), reasons.get(version, ""), broken.get(version, ""))
+        for version in sorted({*digests, *broken}, key=lambda one: (reference.version_number(one), one))
     ]
 
 
@@ -116,12 +112,11 @@ def _find_references(paths: Iterable[Path], *, strict: bool) -> set[str]:
             text = path.read_text(encoding="utf-8", errors="replace")
             if strict:
                 orjson.loads(text)
+            found.update(REFERENCE.findall(text))
         except (OSError, ValueError) as error:
             if strict:
                 what = f"{path} is unreadable, so what it names is unknown."
                 raise IntegrityError(what, "Restore it, or remove the experiment.") from error
-            continue
-        found.update(REFERENCE.findall(text))
     return found
 
 

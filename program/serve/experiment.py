@@ -33,11 +33,8 @@ from program.serve.reference import resolve
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
 
-STATE_SECONDS = 1.0
-"""How old the state of an experiment may be before it is read from disk again."""
-REMEMBERED = 10_000
-"""How many answers outside the experiment are kept in mind, so that no outcome of theirs is logged."""
-FAILED = {"error": 1.0}
+STATE_SECONDS = 1.0  # how old the state of an experiment may be before it is read from disk again
+REMEMBERED = 10_000  # how many answers outside the experiment are kept in mind: no outcome of theirs is logged
 _LOG = logging.getLogger("ragc.experiment")
 
 
@@ -99,9 +96,8 @@ class Experiment:
     """A running experiment in a service, safe from threads and across a fork."""
 
     def __init__(self, folder: Path, design: Design, programs: Mapping[str, AgenticRAG]) -> None:
-        self.design = design
+        self.design, self.programs = design, programs
         self._folder = folder
-        self.programs = programs
         self._assignment = Assignment(design.id, design.weights, design.include)
         self._key = read_unit_key()
         self._log = self._new_log()
@@ -153,7 +149,7 @@ class Experiment:
             yield AssignedArm(arm.name, arm.version, why, program)
         except Exception:
             if program.request_id:
-                self._write_row("measured", request=program.request_id, values=FAILED)
+                self._write_row("measured", request=program.request_id, values={"error": 1.0})
             raise
 
     def record(self, answer: Answer | str, outcome: Mapping[str, float]) -> None:

@@ -93,13 +93,11 @@ class Design:
     """What was decided before the first user came; never changed after."""
 
     id: str
-    """The name of the experiment's folder."""
     arms: tuple[ArmDesign, ...]
     """The arms, the control first."""
     primary: str
     """The outcome that the verdict is on."""
     guards: tuple[MetricGuard, ...]
-    """What every answer should keep to."""
     include: float
     """The share of units that take part, in (0, 1]."""
     max_units: int
@@ -230,11 +228,10 @@ def read_state(folder: Path) -> ExperimentState:
 def end_experiment(folder: Path, status: Status, reason: str) -> ExperimentState:
     """End an experiment, once: whatever ended it first stays."""
     found = read_state(folder)
-    if not found.running:
-        return found
-    ended = ExperimentState(status, reason, time.time())
-    write_whole(folder / STATE, orjson.dumps(asdict(ended), option=_CANONICAL))
-    return ended
+    if found.running:
+        found = ExperimentState(status, reason, time.time())
+        write_whole(folder / STATE, orjson.dumps(asdict(found), option=_CANONICAL))
+    return found
 
 
 def read_unit_key() -> bytes:

@@ -34,14 +34,11 @@ _SEAL = re.compile(rb'^  "seal": "sha256:([0-9a-f]{64})"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class SealedFile:
-    """One file of a sealed folder."""
+    """The name, the bytes' number and the bytes' digest of one file of a sealed folder."""
 
     path: str
-    """The name of the file."""
     size: int
-    """The size in bytes."""
     digest: str
-    """The digest of its bytes, `sha256:...`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +155,10 @@ def find_differences(folder: Path, digest: str = "") -> list[str]:
         return [f"{FOREIGN} {major}, this program reads {SCHEMA['major']}"]
     found = _find_manifest_differences(manifest, digest)
     listed = {file.path: file for file in manifest.files}
-    with os.scandir(folder) as entries:
-        present = {e.name: e.is_file(follow_symlinks=False) for e in entries if e.name != MANIFEST}
-    for name in sorted(listed.keys() | present.keys()):
-        if name not in listed:
-            found.append(f"{name} is surplus")
-        elif name not in present:
-            found.append(f"{name} is missing")
-        elif not present[name]:
-            found.append(f"{name} is not a plain file")
-        elif problem := _find_file_difference(folder / name, listed[name]):
-            found.append(f"{name} {problem}")
+    present = {path.name for path in folder.iterdir()} - {MANIFEST}
+    for name in sorted(listed.keys() | present):
+        problem = _find_file_difference(folder / name, listed.get(name)) if name in present else "is missing"
+        found += [f"{name} {problem}"] if problem else []
     return found
 
 
@@ -207,7 +197,6 @@ def _parse_manifest(folder: Path, content: bytes) -> Manifest:
 
 
 def _find_unsuitable(name: str, content: bytes) -> str:
-    """Return why a file may not be sealed, or nothing."""
     if not is_name(name) or name == MANIFEST:
         return "its name is not a plain lower-case file name"
     if not name.endswith(KINDS):
@@ -240,7 +229,11 @@ def _find_manifest_differences(manifest: Manifest, digest: str) -> list[str]:
     return found + [f"{path!r} may not be in a version" for path in unsafe]
 
 
-def _find_file_difference(path: Path, sealed: SealedFile) -> str:
+def _find_file_difference(path: Path, sealed: SealedFile | None) -> str:
+    if sealed is None:
+        return "is surplus"
+    if path.is_symlink() or not path.is_file():
+        return "is not a plain file"
     content = path.read_bytes()
     if len(content) != sealed.size:
         return f"has {len(content)} bytes instead of {sealed.size}"
