@@ -53,16 +53,14 @@ class Manifest:
     """The sealed files."""
     fields: Mapping[str, Any]
     """All that the manifest says, keys of a newer minor schema included."""
-
-    @property
-    def name(self) -> str:
-        """The name of the program."""
-        return str(self.fields.get("name", ""))
-
-    @property
-    def version(self) -> str:
-        """The version number alone: `v7`."""
-        return str(self.fields.get("version", ""))
+    name: str
+    """The name of the program."""
+    version: str
+    """The version number alone: `v7`."""
+    created_at: str
+    """The time of sealing, UTC, ISO 8601."""
+    content_digest: str
+    """The digest of the program alone: equal for two versions that hold the same one."""
 
     @property
     def label(self) -> str:
@@ -73,16 +71,6 @@ class Manifest:
     def parent(self) -> str | None:
         """The reference of the version that this one was compiled from."""
         return self.fields.get("parent")
-
-    @property
-    def created_at(self) -> str:
-        """The time of sealing, UTC, ISO 8601."""
-        return str(self.fields.get("created_at", ""))
-
-    @property
-    def content_digest(self) -> str:
-        """The digest of the program alone: equal for two versions that hold the same one."""
-        return str(self.fields.get("content_digest", ""))
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Return a table of the manifest, such as `points`; empty when there is none."""
@@ -193,7 +181,8 @@ def _parse_manifest(folder: Path, content: bytes) -> Manifest:
     if not isinstance(fields.get("parent"), str | None):
         raise TypeError("a parent is a reference")
     files = tuple(SealedFile(str(f["path"]), int(f["size"]), str(f["digest"])) for f in fields["files"])
-    return Manifest(folder, digest_of(content), files, fields)
+    texts = (str(fields.get(key, "")) for key in ("name", "version", "created_at", "content_digest"))
+    return Manifest(folder, digest_of(content), files, fields, *texts)
 
 
 def _find_unsuitable(name: str, content: bytes) -> str:
