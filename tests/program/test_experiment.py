@@ -1,8 +1,8 @@
 """An experiment as a service sees it: sticky arms, a log of each answer, and a halt."""
 
 import asyncio
-import json
 import multiprocessing
+import shutil
 import sys
 import time
 from collections import Counter
@@ -44,33 +44,38 @@ def test_a_user_gets_the_arm_of_the_hash_every_time_and_it_says_which_and_why(tm
     for n in (*range(30), *range(30)):
         with exp.assign(unit=f"user-{n}") as arm:
             answer = arm.program("why?")
-        assert arm.name == "AB"[expected.arm(f"user-{n}")]
+        assert (arm.name, arm.why) == ("AB"[expected.arm(f"user-{n}")], "assigned")
         assert answer.text == f"{arm.name}: why?"
         assert arm.version.startswith(f"support@v{1 + 'AB'.index(arm.name)}-")
-        assert arm.why == "assigned"
     assert Counter(row["kind"] for row in rows(tmp_path)) == {"opened": 1, "exposure": 60, "measured": 60}
     assert len({row["unit"] for row in rows(tmp_path, "exposure")}) == 30
 
 
-def test_an_exposure_is_written_before_the_answer_is_made_and_only_if_one_is(tmp_path):
+def test_an_exposure_is_written_before_the_answer_and_a_failure_counts_and_nobody_is_named(tmp_path):
     begin(tmp_path)
     seen = []
     exp = opened(tmp_path, {n: Echo(n, then=lambda: seen.append(len(rows(tmp_path, "exposure")))) for n in "AB"})
-    with exp.assign(unit="ann"):
+    with exp.assign(unit="ann@example.org"):
         pass
     assert rows(tmp_path) == []
-    with exp.assign(unit="ann") as arm:
-        arm.program("why?")
-    assert seen == [1]
 
+    async def ask():
+        with exp.assign(unit="ann@example.org") as arm:
+            answer = await arm.program.aask("my card is 4711")
+            *events, last = [event async for event in arm.program.stream("two")]
+        assert [row["trace"] for row in rows(tmp_path, "measured")] == [answer.trace.id, last.trace.id]
+        assert events == ["a token"]
 
-def test_a_failing_answer_counts_as_an_error_and_is_raised(tmp_path):
-    begin(tmp_path)
-    exp = opened(tmp_path, {n: Echo(n, then=lambda: 1 / 0) for n in "AB"})
-    with pytest.raises(ZeroDivisionError), exp.assign(unit="ann") as arm:
-        arm.program("why?")
-    (row,) = rows(tmp_path, "measured")
-    assert row["values"] == {"error": 1}
+    asyncio.run(ask())
+    assert seen == [1, 2]
+    failing = opened(tmp_path, {n: Echo(n, then=lambda: 1 / 0) for n in "AB"})
+    with pytest.raises(ZeroDivisionError), failing.assign(unit="ann@example.org") as arm:
+        arm.program("my card is 4711")
+    assert rows(tmp_path, "measured")[-1]["values"] == {"error": 1}
+    with pytest.raises(ExperimentError, match="not a number"):
+        exp.record("a1", outcome={"comment": "call me, ann"})
+    (log,) = folder(tmp_path).glob("exposures-*.jsonl")
+    assert not any(word in log.read_text() for word in ("ann", "example", "4711", "card", KEY))
 
 
 def test_an_outcome_is_recorded_by_answer_by_trace_or_by_request_now_or_later(tmp_path):
@@ -88,32 +93,6 @@ def test_an_outcome_is_recorded_by_answer_by_trace_or_by_request_now_or_later(tm
     assert sum(arm.measured for arm in found.arms) == 3
     assert found.accounting.unmatched == 0
     assert all(arm.mean in {1.0, None} for arm in found.arms)
-
-
-def test_async_answers_and_streams_are_logged_alike(tmp_path):
-    begin(tmp_path)
-    exp = opened(tmp_path)
-
-    async def ask():
-        with exp.assign(unit="ann") as arm:
-            answer = await arm.program.aask("one")
-            events = [event async for event in arm.program.stream("two")]
-        return answer, events
-
-    answer, events = asyncio.run(ask())
-    assert [row["trace"] for row in rows(tmp_path, "measured")] == [answer.trace.id, events[-1].trace.id]
-    assert events[0] == "a token"
-
-
-def test_neither_question_nor_answer_nor_user_is_in_the_log(tmp_path):
-    begin(tmp_path)
-    exp = opened(tmp_path)
-    with exp.assign(unit="ann@example.org") as arm:
-        exp.record(arm.program("my card is 4711"), outcome={"resolved": 1})
-    (log,) = folder(tmp_path).glob("exposures-*.jsonl")
-    assert not any(word in log.read_text() for word in ("ann", "example", "4711", "card", KEY))
-    with pytest.raises(ExperimentError, match="not a number"):
-        exp.record("a1", outcome={"comment": "call me, ann"})
 
 
 def test_those_not_included_get_the_control_and_leave_no_trace(tmp_path):
@@ -135,11 +114,9 @@ def test_after_a_stop_every_process_serves_the_control_within_seconds_and_logs_n
     with exp.assign(unit="ann") as arm:
         late = arm.program("why?")
     stop_experiment(NAME, "enough", tmp_path)
-    until = time.monotonic() + 10
-    while arm.why == "assigned" and time.monotonic() < until:
-        with exp.assign(unit="bob") as arm:
-            pass
-    assert (arm.name, arm.why) == ("A", "stopped: enough")
+    time.sleep(1.1)
+    with exp.assign(unit="bob") as arm:
+        assert (arm.name, arm.why) == ("A", "stopped: enough")
     before = len(rows(tmp_path))
     arm.program("why?")
     assert len(rows(tmp_path)) == before
@@ -150,15 +127,12 @@ def test_after_a_stop_every_process_serves_the_control_within_seconds_and_logs_n
 def test_a_log_that_cannot_be_written_costs_nobody_an_answer_and_the_control_gives_it(tmp_path):
     begin(tmp_path)
     exp = opened(tmp_path)
-    for path in folder(tmp_path).iterdir():
-        path.unlink()
-    folder(tmp_path).rmdir()
+    shutil.rmtree(folder(tmp_path))
     for n in range(8):
         with exp.assign(unit=f"user-{n}") as arm:
             answer = arm.program("why?")
             exp.record(answer, outcome={"resolved": True})
-        assert answer.text == "A: why?"
-        assert arm.request_id == ""
+        assert (answer.text, arm.request_id) == ("A: why?", "")
 
 
 def serve_users(exp, users, arms="AB"):
@@ -175,12 +149,9 @@ def test_a_challenger_that_breaks_a_guard_serves_on_until_a_look_halts_it(tmp_pa
     serve_users(exp, 60)
     assert exp.state().running
     assert look_at_experiment(NAME, tmp_path).state.status == "halted"
-    until = time.monotonic() + 10
-    while exp.state().running and time.monotonic() < until:
-        time.sleep(0.05)
+    time.sleep(1.1)
     with exp.assign(unit="user-0") as arm:
-        assert arm.why == "halted: B breaks latency_s <= 3 more often than the control"
-    assert arm.name == "A"
+        assert (arm.name, arm.why) == ("A", "halted: B breaks latency_s <= 3 more often than the control")
 
 
 def test_an_experiment_ends_when_it_has_seen_its_units_or_its_arms_are_of_the_wrong_size(tmp_path):
@@ -214,10 +185,9 @@ def test_processes_forked_from_one_experiment_agree_on_every_user_and_log_to_a_f
         child.start()
     for child in children:
         child.join()
+        assert child.exitcode == 0
     found = report_experiment(NAME, tmp_path)
-    assert [child.exitcode for child in children] == [0] * 4
-    assert found.files == 5
-    assert sum(arm.units for arm in found.arms) == 60
+    assert (found.files, sum(arm.units for arm in found.arms)) == (5, 60)
     assert found.accounting.crossed == found.accounting.torn == found.accounting.malformed == 0
     assert found.accounting.rows == 3 + 4 * (1 + 90 * 3)
 
@@ -248,9 +218,7 @@ def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused
             opened(tmp_path)
     path = folder(tmp_path) / DESIGN
     sound = path.read_bytes()
-    fields = json.loads(sound)
-    fields["arms"][1]["weight"] = 5
-    path.write_text(json.dumps(fields))
+    path.write_bytes(sound.replace(b'"primary": "resolved"', b'"primary": "kept"'))
     with pytest.raises(IntegrityError, match="changed after the experiment began"):
         opened(tmp_path)
     manifest = next((tmp_path / "support" / "versions").glob("v2-*")) / "manifest.json"

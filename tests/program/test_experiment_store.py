@@ -11,37 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.serve.experiment_store import (
-    ARM,
-    INCLUDE,
-    Assignment,
-    ExposureLog,
-    draw_number,
-    log_files,
-    pseudonymize_unit,
-    read_exposures,
-)
+from program.serve.experiment_store import Assignment, ExposureLog, log_files, pseudonymize_unit, read_exposures
 from tests.experiments import KEY, NAME
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
 needs_fork = pytest.mark.skipif(fork is None, reason="processes are forked and killed")
 
-# printf 'exp-2026-11-refunds\0arm\0user-1' | sha256sum | cut -c1-16
-GOLDEN = [
-    (ARM, "user-1", 0xA68670EBD557C720),
-    (INCLUDE, "user-1", 0xFC16067FCD0AD643),
-    (ARM, "user-2", 0x92064D905E4E0039),
-    (INCLUDE, "user-2", 0x5270BCF8F02A057D),
-    (ARM, "üñí", 0xED1D0E2AF9EA14A4),
-    (INCLUDE, "üñí", 0xE6069B2FC2FAB9B3),
-]
 weights = st.lists(st.sampled_from([0.5, 1, 10, 33.3, 90]), min_size=2, max_size=5).map(tuple)
 units = st.text(st.characters(), min_size=1)  # whatever a caller may hold, lone surrogates included
 
 
-def test_a_draw_is_what_sha256sum_says_and_puts_golden_units_in_their_arms():
-    for salt, unit, drawn in GOLDEN:
-        assert draw_number("exp-2026-11-refunds", salt, unit) == drawn
+def test_golden_units_are_put_in_the_arms_that_sha256sum_says():
+    # printf 'exp-2026-11-refunds\0arm\0user-1' | sha256sum | cut -c1-16
     ninety_ten = Assignment("exp-2026-11-refunds", (90, 10), 0.5)
     assert [ninety_ten.arm(unit) for unit in ("user-1", "user-2", "üñí")] == [0, 0, 1]
     assert [ninety_ten.includes(unit) for unit in ("user-1", "user-2", "üñí")] == [False, True, False]
@@ -64,8 +45,7 @@ def test_shares_are_those_asked_for_and_inclusion_tells_nothing_about_the_arm():
     n = 40_000
     assignment = Assignment("exp-a", (90, 10), 0.5)
     drawn = [(assignment.includes(f"u{i}"), assignment.arm(f"u{i}")) for i in range(n)]
-    included = [arm for inside, arm in drawn if inside]
-    outside = [arm for inside, arm in drawn if not inside]
+    included, outside = ([arm for inside, arm in drawn if inside is wanted] for wanted in (True, False))
     assert abs(len(included) - n / 2) < 4 * (n / 4) ** 0.5
     for part in (included, outside):
         assert abs(sum(part) - len(part) / 10) < 4 * (len(part) * 0.09) ** 0.5
@@ -128,36 +108,22 @@ def test_a_full_disk_is_an_error_and_tears_one_row_at_most(tmp_path):
     child = fork.Process(target=_write_to_a_small_disk, args=(tmp_path,))
     child.start()
     child.join()
-    assert child.exitcode == 0
     found = rows(tmp_path)
-    assert len(found) > 5
-    assert found.count(None) == 1
+    assert (child.exitcode, len(found) > 5, found.count(None)) == (0, True, 1)
 
 
 def test_a_process_id_that_comes_again_starts_on_a_line_of_its_own(tmp_path):
     first = log(tmp_path)
     first.append("exposure", request="1")
     with first.path.open("ab") as file:
-        file.write(b'{"kind":"exposure","ts":1,"requ')
+        file.write(b'[1]\n{"kind":"exposure"}\n\xff\xfe\n{"kind":"exposure","ts":1,"requ')
     log(tmp_path).append("exposure", request="2")
-    found = rows(tmp_path)
-    assert [row and row["kind"] for row in found] == ["opened", "exposure", None, "opened", "exposure"]
-    assert [found[n]["request"] for n in (1, 4)] == ["1", "2"]
-
-
-def test_lines_that_are_no_rows_are_counted_and_passed_over(tmp_path):
-    (tmp_path / "exposures-host-1.jsonl").write_bytes(
-        b'[1]\n{"kind":"exposure"}\n\xff\xfe\n{"kind":"exposure","ts":1}\n'
-    )
-    assert rows(tmp_path) == [None, None, None, {"kind": "exposure", "ts": 1}]
+    kinds = [row and row["kind"] for row in rows(tmp_path)]
+    assert kinds == ["opened", "exposure", None, None, None, None, "opened", "exposure"]
 
 
 def test_a_pseudonym_is_stable_within_an_experiment_and_unlinkable_beyond():
     key = KEY.encode()
     assert pseudonymize_unit(key, NAME, "ann") == pseudonymize_unit(key, NAME, "ann")
-    others = {
-        pseudonymize_unit(key, NAME, "bob"),
-        pseudonymize_unit(key, "exp-b", "ann"),
-        pseudonymize_unit(b"another key", NAME, "ann"),
-    }
-    assert pseudonymize_unit(key, NAME, "ann") not in others
+    others = ((key, NAME, "bob"), (key, "exp-b", "ann"), (b"another key", NAME, "ann"))
+    assert pseudonymize_unit(key, NAME, "ann") not in {pseudonymize_unit(*other) for other in others}
