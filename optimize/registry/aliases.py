@@ -59,12 +59,10 @@ def promote_version(
 ) -> AliasMove:
     """Point an alias at the verified version that a reference names.
 
-    With `require`, the version is first compared with the alias's present one on their sealed scores: "better" wants
-    the verdict better, both want the 95 % interval of the gain in utility at or above `min_gain` (0 for better, -0.02
-    for no-worse). An alias that points nowhere yet has nothing to compare. The alias is set only if it still points
-    where it did at the start, and at `expect` when given. Raises `GateError` when the gate does not pass or the alias
-    moved, `VersionError` for a bad alias, `IntegrityError` when there is something to compare with and the alias cannot
-    be read.
+    With `require`, the version is first compared with the alias's present one, if any, on their sealed scores: "better"
+    wants the verdict better, both want the 95 % interval of the gain in utility at or above `min_gain` (0 for better,
+    -0.02 for no-worse). Raises `GateError` when the gate does not pass, or the alias moved meanwhile or is not at
+    `expect`, `VersionError` for a bad alias, `IntegrityError` when an alias to compare with cannot be read.
     """
     base = artifacts_root(root)
     found = resolve(ref, base)

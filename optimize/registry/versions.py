@@ -82,10 +82,8 @@ def publish_version(
 ) -> str:
     """Seal files as the next version of a name and return its reference, `name@v7`.
 
-    `fields` are the manifest's (see `program.serve.manifest.seal_folder`); name and version are filled in. Under the
-    name's lock the folder is written aside, given the next number, and renamed: readers see a whole version or none,
-    and a killed publisher leaves only a `.tmp-` folder that the next one clears away. Raises `VersionError` for a name
-    that is not one.
+    `fields` are the manifest's; name and version are filled in. Readers see a whole version or none: the folder is
+    written aside under the name's lock and then renamed. Raises `VersionError` for a name that is not one.
     """
     if not reference.is_name(name) or name in reference.RESERVED:
         raise VersionError(
@@ -193,12 +191,8 @@ def verify_by_loading(
     project: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Checked:
-    """Check every byte of a version, and whether it loads here.
-
-    `project` is the project folder when it is not where it was at compile time; it is indexed if it never was.
-    """
-    checked = verify_version(ref, root)
-    if not checked.sound:
+    """Check every byte of a version, and whether it loads here; options as those of `load`."""
+    if not (checked := verify_version(ref, root)).sound:
         return checked
     if not open_version(ref, root).section("program").get("structure"):
         return replace(checked, note="it holds no program to load")

@@ -116,10 +116,9 @@ class Experiment:
     ) -> Experiment:
         """Open the experiment that `ragc ab start` began, and load its versions.
 
-        The response caches of their models are off: a cached answer would make the version that is asked second look
-        fast and cheap. `artifacts` and `project` are those of `load`; `programs` gives arms that are loaded already (at
-        another operating point, say). Raises `ExperimentError` when there is no such experiment or no key for
-        pseudonyms, `IntegrityError` when its design or a version changed since the start.
+        The response caches of their models are off, for the version asked second must not look fast and cheap.
+        `programs` gives arms that are loaded already. Raises `ExperimentError` when there is no such experiment or no
+        key for pseudonyms, `IntegrityError` when its design or a version changed since the start.
         """
         folder, design = read_design(name, artifacts)
         read_unit_key()

@@ -81,9 +81,8 @@ class Manifest:
 def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> Manifest:
     """Write files and their manifest to a new folder, down to the disk.
 
-    `manifest` gives name, version, parent and any tables; the schema, the files' digests, the content digest, the seal
-    and (when missing) `created_at` are filled in. Raises `IntegrityError` for a kind of file that is not data,
-    `FileExistsError` when the folder exists.
+    `manifest` gives name, version, parent and any tables; all else is filled in. Raises `IntegrityError` for a kind of
+    file that is not data, `FileExistsError` when the folder exists.
     """
     for name, content in files.items():
         if problem := _find_unsuitable(name, content):

@@ -118,8 +118,7 @@ def emit_spans(answer: Answer, question: str = "", preset: str = "") -> None:
     """Emit an OpenTelemetry span for a question, with one inside for each step.
 
     They follow the GenAI semantic conventions and hang under the caller's span; without an SDK in use there are none.
-    They are made once the answer is there, with the times that were measured, so that a question costs nothing more
-    while it runs. Passages, prompts and texts are not in them.
+    They are made once the answer is there, with the times measured. Passages, prompts and texts are not in them.
     """
     try:
         from opentelemetry import trace
