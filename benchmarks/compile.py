@@ -47,9 +47,9 @@ from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set
 from optimize.labelled.split import split_questions
 from program import load
+from program.knowledge.project import Project
 from program.loop.policy import apply_setting, read_setting
 from program.loop.rag import AgenticRAG
-from program.project import Project
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "tallowgate"
 SEEDS = 5

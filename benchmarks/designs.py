@@ -23,9 +23,9 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import split_questions
 from program.answer import Answer
 from program.errors import RagcError
+from program.knowledge.project import Project
 from program.loop.policy import PRESETS
 from program.loop.rag import AgenticRAG
-from program.project import Project
 from program.serve.opening import load, open_program
 from program.serve.trace import UNRETRIEVED
 

@@ -33,9 +33,9 @@ from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.store import Index
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
+from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, SourceCard, embedding_text, keyword_text
-from program.project import Project
 
 BARS = {
     "hotpotqa": {"R@5": 0.95, "all@8": 0.95},

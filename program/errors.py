@@ -53,22 +53,6 @@ class VersionError(RagcError):
     """A reference names no version, or more than one."""
 
     @classmethod
-    def unknown_name(cls, name: str, nearest: list[str], root: Path) -> Self:
-        """Return the error for a name without versions."""
-        mend = (
-            f"Nearest: {', '.join(nearest)}."
-            if nearest
-            else "Name another folder, or make one with: ragc compile PROJECT"
-        )
-        what = f"There is no version of {name} in the artifacts folder {root}."
-        return cls(what, mend, reference=name, nearest=nearest)
-
-    @classmethod
-    def unknown_reference(cls, reference: str, nearest: list[str]) -> Self:
-        """Return the error for a reference whose name exists and whose selector does not."""
-        return cls(f"There is no {reference}.", f"Nearest: {', '.join(nearest)}.", reference=reference, nearest=nearest)
-
-    @classmethod
     def link(cls, path: Path) -> Self:
         """Return the error for a link where a folder or file of the artifacts should be."""
         return cls(f"{path} is a link.", "Put the folder itself in the artifacts folder.", path=str(path))

@@ -9,16 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    FiniteFloat,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, FiniteFloat, Tag, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 FILE = "ragc.toml"
@@ -85,7 +76,6 @@ class TablesSettings(_Base):
     """Tables for questions that count, sum or compare."""
 
     kind: Literal["tables"]
-    """How the base is read."""
     path: str = ""
     """A folder of CSV files."""
     url: str = ""
@@ -96,7 +86,6 @@ class WebSettings(_Files):
     """Saved pages, or live search; without its provider's key there is no base."""
 
     kind: Literal["web"]
-    """How the base is read."""
     path: str = ""
     """The folder of saved pages."""
     provider: Literal["", "searxng", "tavily", "brave"] = ""
@@ -125,7 +114,6 @@ class HttpSettings(_Base):
     """A JSON API, read by JSON pointers (RFC 6901)."""
 
     kind: Literal["http"]
-    """How the base is read."""
     url: Annotated[str, Field(pattern=r"^https?://[^{}/?#]+([/?#].*)?$")]
     """The address, in which `{query}` and `{k}` are filled in."""
     headers: dict[str, str] = {}
@@ -295,8 +283,8 @@ class UtilitySettings(TomlTable):
 
     @model_validator(mode="after")
     def _check_order(self) -> UtilitySettings:
-        for name, what in (("wrong", "a wrong one"), ("missed", "a needless refusal")):
-            if self.correct <= (value := getattr(self, name)):
+        for name, value, what in (("wrong", self.wrong, "a wrong one"), ("missed", self.missed, "a needless refusal")):
+            if self.correct <= value:
                 better = f"a correct answer (correct = {self.correct:g}) must be worth more than {what}"
                 raise ValueError(f"{better} ({name} = {value:g})")
         return self
@@ -349,38 +337,20 @@ class Settings(BaseSettings):
     artifacts: str = DEFAULT
     """The folder of versions, relative to the project."""
     models: ModelSettings = ModelSettings()
-    """The model of each role."""
     knowledge: dict[Annotated[str, Field(pattern=f"^{BASE_NAME}$")], KnowledgeSettings]
     """The knowledge bases by name."""
     keyword: KeywordSettings = KeywordSettings()
-    """Keyword search."""
     qdrant: QdrantSettings = QdrantSettings()
-    """The vector database."""
     study: StudySettings = StudySettings()
-    """The storage of trials."""
     budget: BudgetSettings = BudgetSettings()
-    """The caps of one question."""
     provider: ProviderSettings = ProviderSettings()
-    """How language models are called."""
     utility: UtilitySettings = UtilitySettings()
-    """The worth of an answer."""
     labelled: LabelledSettings = LabelledSettings()
-    """The labelled questions."""
     trace: TraceSettings = TraceSettings()
-    """The log of traces."""
     loop: LoopSettings = LoopSettings()
-    """The uncompiled program."""
     answer: AnswerSettings = AnswerSettings()
-    """What answers may hold."""
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        *others: Any,
-        **named: Any,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
+    def settings_customise_sources(cls, *args: Any, **sources: Any) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the environment, then the file: the first that sets a key wins."""
-        return env_settings, init_settings
+        return sources["env_settings"], sources["init_settings"]

@@ -151,7 +151,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Sequence[Any]]:
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small project that was compiled: versions v1 (uncompiled) and v2 are in its artifacts folder."""
     from optimize.compiler.compile import compile_project
-    from program.project import Project
+    from program.knowledge.project import Project
 
     folder = write_shop(tmp_path_factory.mktemp("compiled"))
     compile_project(Project.open(folder), trials=6)

@@ -13,7 +13,7 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.rules import Corpus, read_corpus
 from optimize.labelled.split import split_questions
 from program import load
-from program.project import Project
+from program.knowledge.project import Project
 from program.settings import FILE
 
 FOLDER = Path(__file__).parents[1] / "data" / "tallowgate"

@@ -27,8 +27,8 @@ from program.errors import DataError, QuestionError, RagcError, SettingsError, V
 if TYPE_CHECKING:
     from optimize.labelled.dataset import LabelledQuestion
     from program.answer import Answer
+    from program.knowledge.project import Project
     from program.loop.rag import AgenticRAG
-    from program.project import Project
 
 NO_SHARES = {"utility", "model_calls", "tokens", "usd", "seconds_p50", "seconds_p95", "answer_relevancy"}
 Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
@@ -193,8 +193,8 @@ def run_search(
     json: Json = False,
 ) -> None:
     """Find the best passages for a question, and the graph's way to them."""
+    from program.knowledge.project import Project
     from program.loop.rag import check_question
-    from program.project import Project
     from program.serve.opening import open_library
 
     weight, graph = find_strategy(strategy)
@@ -246,7 +246,7 @@ def run_eval_search(
 ) -> None:
     """Measure recall, all gold found, and nDCG on a labelled set."""
     from optimize.evaluation import retrieval
-    from program.project import Project
+    from program.knowledge.project import Project
     from program.serve.opening import open_library
 
     find_strategy(strategy)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from optimize.compiler.publish import Compiled
     from optimize.compiler.search import Live, Watch
     from optimize.evaluation.stats import PairedResult
-    from program.project import Project
+    from program.knowledge.project import Project
 
 SEARCHING = "searching"
 WORTH = "utility + routing credit"  # may be more than the best utility there is
@@ -100,7 +100,7 @@ def compile_(
     from optimize.compiler.compile import compile_project
     from optimize.registry.aliases import promote_version as move
     from optimize.registry.aliases import require_alias
-    from program.project import Project
+    from program.knowledge.project import Project
 
     opened = Project.open(project)
     if promote:
@@ -156,7 +156,7 @@ def worker(
 ) -> None:
     """One more process on a study that `ragc compile` began, here or on another machine."""
     from optimize.compiler.compile import join_study
-    from program.project import Project
+    from program.knowledge.project import Project
 
     with _live(json, lambda: "interrupted") as watch:
         added = join_study(Project.open(project), study or "", watch=watch)

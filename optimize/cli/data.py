@@ -34,7 +34,7 @@ def run_check(folder: ProjectFolder, json: Json = False) -> None:
     from optimize.labelled.check import check_questions
     from optimize.labelled.dataset import read_lines
     from optimize.labelled.rules import read_corpus
-    from program.project import Project
+    from program.knowledge.project import Project
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
@@ -91,7 +91,7 @@ def run_stats(folder: ProjectFolder, json: Json = False) -> None:
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions
     from optimize.registry.versions import count_test_uses
-    from program.project import Project
+    from program.knowledge.project import Project
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)
@@ -116,7 +116,7 @@ def run_split(
     """Write a `split` into questions without one: whole topics, about 50/20/30."""
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions, write_splits
-    from program.project import Project
+    from program.knowledge.project import Project
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)

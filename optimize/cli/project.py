@@ -12,7 +12,7 @@ import typer
 from optimize.cli.show import Json, ProjectFolder, add_verbs, count_noun, print_json, print_table, show_progress
 
 if TYPE_CHECKING:
-    from program.project import Project
+    from program.knowledge.project import Project
 
 TOML = """name = "{name}"
 artifacts = "artifacts"
@@ -88,7 +88,7 @@ def run_index(
 ) -> None:
     """Index what changed; safe to interrupt."""
     from program.knowledge.index.build import index_project
-    from program.project import Project
+    from program.knowledge.project import Project
 
     project = Project.open(folder)
     if list_:

@@ -49,11 +49,11 @@ from optimize.evaluation.stats import PairedResult, paired_test
 from optimize.labelled.split import sample_stratified
 from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
+from program.knowledge.project import Project
 from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, apply_setting
 from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
-from program.project import Project
 from program.serve.reference import resolve
 
 FINALISTS = 6

@@ -31,10 +31,10 @@ from optimize.labelled.split import sample_stratified, split_questions
 from optimize.registry.versions import hold_lock
 from program.errors import BudgetStop, DataError, StudyError
 from program.knowledge.index.build import index_project
+from program.knowledge.project import Project
 from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
-from program.project import Project
 from program.serve.artifact import ROLES, require_keys
 from program.serve.opening import load, open_program
 

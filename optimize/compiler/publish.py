@@ -25,9 +25,9 @@ from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from optimize.registry.versions import Listed, list_versions, note_test_use, read_manifests
 from program.errors import IntegrityError, VersionError
+from program.knowledge.project import Project
 from program.loop.policy import read_setting
 from program.loop.rag import AgenticRAG
-from program.project import Project
 from program.serve import reference
 from program.serve.artifact import FRONTIER, describe_structure, export_files
 from program.serve.manifest import Manifest, read_manifest

@@ -22,7 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from optimize.compiler.record import database_error, try_again
 from program.errors import RecordError, StudyError
-from program.project import Project
+from program.knowledge.project import Project
 
 OBJECTIVES = {"utility": "maximize", "model calls a question": "minimize"}
 SUFFIX = ".journal"

@@ -18,7 +18,7 @@ from program.knowledge.index.build import Advance, index_bases
 from program.knowledge.index.fusion import STRATEGIES
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library, open_bases
-from program.project import Project
+from program.knowledge.project import Project
 
 BASE = "corpus"
 DEPTHS = (2, 5, 8, 10)

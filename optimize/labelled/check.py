@@ -14,8 +14,8 @@ from optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, ProjectTables, 
 from optimize.labelled.shortcuts import Shortcut, find_shortcuts
 from optimize.labelled.split import SPLITS, split_questions
 from program.errors import DataError
+from program.knowledge.project import Project
 from program.passage import Flaw, Passage
-from program.project import Project
 
 WIDTH = 0.3
 FEWEST = math.ceil((1.96 / WIDTH) ** 2 - 1.96**2)

@@ -17,7 +17,7 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.facts import states
 from optimize.labelled.split import link_components
 from program.errors import DataError
-from program.project import Project
+from program.knowledge.project import Project
 from program.serve.reference import name_from
 from program.settings import BASE_NAME, FILE, MAX_MEGABYTES
 from program.storage import write_whole

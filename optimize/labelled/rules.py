@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import is_bare_numeral, normalise_text, spans_boundary, split_pieces, states
 from program.errors import KnowledgeError, RagcError
+from program.knowledge.project import Project
 from program.passage import Flaw, Passage, SourceCard
-from program.project import Project
 from program.settings import TablesSettings
 
 if TYPE_CHECKING:

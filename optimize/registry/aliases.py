@@ -29,15 +29,11 @@ class AliasMove:
     """An alias that was set."""
 
     name: str
-    """The name of the program."""
     alias: str
-    """The alias."""
     previous: str | None
     """The version it pointed at; None the first time, or when its file was broken."""
     version: str
-    """The version it points at."""
     gate: Comparison | None = None
-    """What the gate saw."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc promote --json`."""
@@ -63,12 +59,10 @@ def promote_version(
 ) -> AliasMove:
     """Point an alias at the verified version that a reference names.
 
-    With `require`, the version is first compared with the alias's present one on their sealed scores: "better" wants
-    the verdict better, both want the 95 % interval of the gain in utility at or above `min_gain` (0 for better, -0.02
-    for no-worse). An alias that points nowhere yet has nothing to compare. The alias is set only if it still points
-    where it did at the start, and at `expect` when given. Raises `GateError` when the gate does not pass or the alias
-    moved, `VersionError` for a bad alias, `IntegrityError` when there is something to compare with and the alias cannot
-    be read.
+    With `require`, the version is first compared with the alias's present one, if any, on their sealed scores: "better"
+    wants the verdict better, both want the 95 % interval of the gain in utility at or above `min_gain` (0 for better,
+    -0.02 for no-worse). Raises `GateError` when the gate does not pass, or the alias moved meanwhile or is not at
+    `expect`, `VersionError` for a bad alias, `IntegrityError` when an alias to compare with cannot be read.
     """
     base = artifacts_root(root)
     found = resolve(ref, base)
@@ -116,16 +110,13 @@ def version_before(name: str, alias: str, base: Path) -> str | None:
     present = read_alias(base, name, alias)["version"]
     stack: list[str] = []
     for move in (move for move in read_history(name, base) if move["alias"] == alias):
-        if move["action"] == "rollback":
-            while stack and stack[-1] != move["to"]:
-                stack.pop()
+        while move["action"] == "rollback" and stack and stack[-1] != move["to"]:
+            stack.pop()
         if stack[-1:] != [move["to"]]:
             stack.append(move["to"])
-    if present in stack:
-        while stack.pop() != present:
-            continue
-    earlier = [version for version in stack if version != present]
-    return earlier[-1] if earlier else None
+    while present in stack and stack.pop() != present:
+        continue
+    return next((version for version in reversed(stack) if version != present), None)
 
 
 def read_history(name: str, root: Path | str | None = None) -> list[dict[str, Any]]:
@@ -143,7 +134,6 @@ def read_history(name: str, root: Path | str | None = None) -> list[dict[str, An
 
 
 def _require_gain(gate: Comparison, require: Requirement, min_gain: float | None, *, new: str, old: str) -> None:
-    """Raise `GateError` unless the comparison meets the requirement."""
     least = DEFAULT_GAIN[require] if min_gain is None else min_gain
     if gate.test.ci[0] >= least and (require == "no-worse" or gate.verdict == "better"):
         return

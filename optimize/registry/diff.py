@@ -14,7 +14,7 @@ import orjson
 from optimize.evaluation.comparison import Comparison, compare_versions
 from optimize.registry.versions import open_version
 from program.errors import DataError, VersionError
-from program.serve.manifest import Manifest, refuse_unreadable
+from program.serve.manifest import refuse_unreadable
 
 Edit = tuple[Literal["same", "out", "in"], str]
 """A run of words, and whether both hold it, only the first (out) or only the second (in)."""
@@ -33,7 +33,6 @@ class WordingChange:
     of: str
     """The predictor, `judge.relevance`, or its field, `judge.relevance / Relevant:`."""
     edits: tuple[Edit, ...]
-    """The change as word edits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +40,11 @@ class DemonstrationChange:
     """A predictor's demonstrations, in brief, and how they changed."""
 
     of: str
-    """The predictor."""
     came: tuple[Mapping[str, Any], ...]
     """Those that only B shows."""
     went: tuple[Mapping[str, Any], ...]
     """Those that only A shows."""
     stayed: int
-    """How many both show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +52,16 @@ class Difference:
     """Version B against version A."""
 
     a: str
-    """The version before, in full."""
     b: str
-    """The version after, in full."""
     point: str
     """The operating point whose settings are compared."""
     wording: tuple[WordingChange, ...]
     """Instructions and descriptions that changed."""
     demonstrations: tuple[DemonstrationChange, ...]
-    """Demonstrations that changed."""
     settings: Mapping[str, Change]
-    """Thresholds and knobs that changed."""
     sections: Mapping[str, Mapping[str, Change]]
     """Entries of the manifest's tables that changed, by table."""
     scores: Comparison | None
-    """The paired comparison of the sealed scores."""
     unscored: str = ""
     """Why there is no comparison."""
 
@@ -107,7 +99,8 @@ def diff_versions(a: str, b: str, point: str = POINT, root: Path | str | None = 
     if not any(points):
         known = sorted({*before.section("points"), *after.section("points")})
         raise VersionError(f"Neither has an operating point {point!r}.", f"Use one of: {', '.join(known) or 'none'}.")
-    states = [_read_state(sealed) for sealed in (before, after)]
+    paths = [sealed.folder / STATE for sealed in (before, after)]
+    states = [orjson.loads(path.read_bytes()) if path.is_file() else {} for path in paths]
     scores, unscored = None, ""
     try:
         scores = compare_versions(a, b, root=root)
@@ -134,19 +127,9 @@ def word_edits(before: str, after: str) -> tuple[Edit, ...]:
     x, y = (re.findall(r"\S+\s*|\s+", text) for text in (before, after))
     found: list[Edit] = []
     for op, i, j, k, m in difflib.SequenceMatcher(a=x, b=y, autojunk=False).get_opcodes():
-        if op == "equal":
-            found.append(("same", "".join(x[i:j])))
-            continue
-        if i < j:
-            found.append(("out", "".join(x[i:j])))
-        if k < m:
-            found.append(("in", "".join(y[k:m])))
-    return tuple(found)
-
-
-def _read_state(sealed: Manifest) -> dict[str, Any]:
-    path = sealed.folder / STATE
-    return orjson.loads(path.read_bytes()) if path.is_file() else {}
+        old, new = "".join(x[i:j]), "".join(y[k:m])
+        found += [("same", old)] if op == "equal" else [("out", old), ("in", new)]
+    return tuple(edit for edit in found if edit[1])
 
 
 def _compare_wording(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[WordingChange, ...]:

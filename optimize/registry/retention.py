@@ -21,7 +21,6 @@ from program.settings import artifacts_root
 from program.storage import ASIDE, sync_folder
 
 REFERENCE = re.compile(r"(?:[-._a-z0-9]+@)?(?:v[0-9]+-[0-9a-f]{8}|sha256:[0-9a-f]{8,64})|[-._a-z0-9]+@v[0-9]+")
-"""Every text that may name a version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +28,8 @@ class Retention:
     """Whether a version stays."""
 
     name: str
-    """The name of the program."""
     version: str
-    """The version's folder."""
     size: int
-    """The size in bytes."""
     reason: str
     """Why it stays; empty when it goes."""
     broken: str = ""
@@ -51,10 +47,9 @@ def collect_garbage(
     """Tell which versions of a name, or of every name, stay.
 
     With `force`, those that go are removed. The newest `keep` numbers that can be read stay, all that cannot, and so
-    does whatever an alias points at or would roll back to, the parent of any version that is there, and what a file
-    below `experiments` names. Under the name's lock; a removal that is killed halfway leaves no partial version. Raises
-    `VersionError` for `keep` below 1 or an unknown name, `IntegrityError` when an experiment or an alias cannot be
-    read: then nothing is removed.
+    does whatever an alias points at or would roll back to, any version's parent, and what an experiment names. Raises
+    `VersionError` for `keep` below 1 or an unknown name; `IntegrityError`, and nothing is removed, when an experiment
+    or an alias cannot be read.
     """
     if keep < 1:
         raise VersionError(f"{keep} versions cannot be kept.", "Keep at least 1.")
@@ -68,10 +63,8 @@ def collect_garbage(
             parents = _find_references(base.glob(f"*/versions/v*/{reference.MANIFEST}"), strict=False)
             retained = _decide_retention(base, one, keep, parents=parents, named=named)
             folder = base / one / "versions"
-            for version in (version for version in retained if version.goes and force):
-                aside = folder / f"{ASIDE}gone-{version.version}"
-                (folder / version.version).rename(aside)
-                shutil.rmtree(aside)
+            for gone in [one.version for one in retained if one.goes and force]:
+                shutil.rmtree((folder / gone).rename(folder / f"{ASIDE}gone-{gone}"))
             sync_folder(folder)
         found += retained
     return found
@@ -93,18 +86,14 @@ def _decide_retention(base: Path, name: str, keep: int, *, parents: set[str], na
         reasons.setdefault(reference.read_alias(base, name, alias)["version"], f"is {alias}")
         if before := version_before(name, alias, base):
             reasons.setdefault(before, f"{alias} would roll back to it")
-    by_digest = [text for text in parents | named if text.startswith(f"{name}@sha256:")]
-    for version, digest in digests.items():
-        called = {version, digest, f"{name}@{version}", f"{name}@v{reference.version_number(version)}"}
-        called |= {text for text in by_digest if digest.startswith(text.removeprefix(f"{name}@"))}
-        if called & parents:
-            reasons.setdefault(version, "is a parent")
-        elif called & named:
-            reasons.setdefault(version, "is named in an experiment")
-    kept = ((version, folder / version) for version in (*digests, *broken))
+    for texts, reason in ((parents, "is a parent"), (named, "is named in an experiment")):
+        called = tuple(text.removeprefix(f"{name}@") for text in texts)
+        for version, digest in digests.items():
+            if version in called or version.partition("-")[0] in called or digest.startswith(called):
+                reasons.setdefault(version, reason)
     return [
-        Retention(name, version, _folder_size(place), reasons.get(version, ""), broken.get(version, ""))
-        for version, place in sorted(kept, key=lambda one: (reference.version_number(one[0]), one[0]))
+        Retention(name, version, _folder_size(folder / version), reasons.get(version, ""), broken.get(version, ""))
+        for version in sorted({*digests, *broken}, key=lambda one: (reference.version_number(one), one))
     ]
 
 
@@ -116,17 +105,15 @@ def _find_references(paths: Iterable[Path], *, strict: bool) -> set[str]:
             text = path.read_text(encoding="utf-8", errors="replace")
             if strict:
                 orjson.loads(text)
+            found.update(REFERENCE.findall(text))
         except (OSError, ValueError) as error:
             if strict:
                 what = f"{path} is unreadable, so what it names is unknown."
                 raise IntegrityError(what, "Restore it, or remove the experiment.") from error
-            continue
-        found.update(REFERENCE.findall(text))
     return found
 
 
 def _folder_size(folder: Path) -> int:
-    """Return the bytes in a folder; 0 for one that may not be looked into."""
-    with suppress(PermissionError):
+    with suppress(PermissionError):  # of a folder that may not be looked into
         return sum(path.stat(follow_symlinks=False).st_size for path in folder.iterdir())
     return 0

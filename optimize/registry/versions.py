@@ -42,19 +42,15 @@ class Listed:
     """A version, or a broken alias, as `ragc ls` shows it."""
 
     name: str
-    """The name of the program."""
     version: str
     """The version's folder; empty for an alias that cannot be read."""
     digest: str
-    """The version's digest."""
     created_at: str
     """The time of sealing, UTC, ISO 8601."""
     aliases: tuple[str, ...]
-    """The aliases that point at the version."""
     parent: str | None
     """The version that it was compiled from."""
     metrics: Mapping[str, Any]
-    """The scores of its manifest."""
     broken: str = ""
     """Why it cannot be read, and the way out."""
 
@@ -68,13 +64,10 @@ class Checked:
     """The result of verifying a reference."""
 
     reference: str
-    """The reference verified."""
     digest: str
-    """The digest of its version."""
     problems: tuple[str, ...]
     """Every difference in words; none when the version is sound."""
     mend: str = ""
-    """The way out."""
     note: str = ""
     """What could not be tried, such as loading a version whose project is not here."""
 
@@ -89,10 +82,8 @@ def publish_version(
 ) -> str:
     """Seal files as the next version of a name and return its reference, `name@v7`.
 
-    `fields` are the manifest's (see `program.serve.manifest.seal_folder`); name and version are filled in. Under the
-    name's lock the folder is written aside, given the next number, and renamed: readers see a whole version or none,
-    and a killed publisher leaves only a `.tmp-` folder that the next one clears away. Raises `VersionError` for a name
-    that is not one.
+    `fields` are the manifest's; name and version are filled in. Readers see a whole version or none: the folder is
+    written aside under the name's lock and then renamed. Raises `VersionError` for a name that is not one.
     """
     if not reference.is_name(name) or name in reference.RESERVED:
         raise VersionError(
@@ -138,13 +129,11 @@ def list_versions(name: str = "", root: Path | str | None = None) -> list[Listed
         for version in reference.find_versions(base, one):
             at = pointing.get(version, ())
             try:
-                read = read_if_present(base / one / "versions" / version)
+                if read := read_if_present(base / one / "versions" / version):
+                    scores = read.section("scores")
+                    found.append(Listed(one, version, read.digest, read.created_at, at, read.parent, scores))
             except IntegrityError as error:
                 found.append(Listed(one, version, "", "", at, None, {}, str(error)))
-                continue
-            if read is not None:
-                metrics = read.section("scores")
-                found.append(Listed(one, version, read.digest, read.created_at, at, read.parent, metrics))
         found += lost
     return found
 
@@ -170,7 +159,7 @@ def read_manifests(root: Path, name: str) -> list[manifest.Manifest]:
             found.append(read_if_present(root / name / "versions" / version))
         except IntegrityError as error:
             _warn_once(f"{name}@{version}", str(error))
-    return [one for one in found if one is not None]
+    return list(filter(None, found))
 
 
 @cache
@@ -202,12 +191,8 @@ def verify_by_loading(
     project: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Checked:
-    """Check every byte of a version, and whether it loads here.
-
-    `project` is the project folder when it is not where it was at compile time; it is indexed if it never was.
-    """
-    checked = verify_version(ref, root)
-    if not checked.sound:
+    """Check every byte of a version, and whether it loads here; options as those of `load`."""
+    if not (checked := verify_version(ref, root)).sound:
         return checked
     if not open_version(ref, root).section("program").get("structure"):
         return replace(checked, note="it holds no program to load")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from program.errors import RagcError
 
 if TYPE_CHECKING:
+    from program.knowledge.project import Project
     from program.models.language.gateway import Endpoint
-    from program.project import Project
     from program.settings import KnowledgeSettings, ProviderSettings
 
 INSTALL = "python -m pip install -c constraints.txt"
@@ -58,8 +58,8 @@ def _check_packages() -> Iterator[SetupFinding]:
 
 
 def _check_project(folder: Path) -> Iterator[SetupFinding]:
+    from program.knowledge.project import Project
     from program.models.catalog import list_names
-    from program.project import Project
 
     try:
         project = Project.open(folder)

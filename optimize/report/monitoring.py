@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from program.errors import DataError
+from program.knowledge.project import Project
 from program.models.asked import DEFAULTED
-from program.project import Project
 from program.serve.trace import UNRETRIEVED, LineLog, TraceLog
 from program.settings import FILE
 

@@ -19,9 +19,9 @@ from program.knowledge.index.fusion import GRAPH, RRF_K, WEIGHT, Method, Reranke
 from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import ArrayVectors
 from program.knowledge.ingest.folder import BaseSpec
+from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
-from program.project import Project
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
 from program.storage import DiskCache
 

@@ -14,10 +14,10 @@ import orjson
 from dspy.adapters.types.decision import decision_type
 
 from program.errors import IntegrityError, ModelError, VersionError
+from program.knowledge.project import Project
 from program.loop.policy import LEVEL, Knob, apply_setting, find_dimensions
 from program.loop.rag import AgenticRAG
 from program.models.catalog import list_names, missing_keys
-from program.project import Project
 from program.serve.manifest import Manifest
 
 STATE = "program.json"
@@ -81,10 +81,9 @@ def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
         if isinstance(parameter, Knob):
             structure.append({"knob": name, "low": parameter.low, "high": parameter.high})
             continue
-        signature = parameter.signature
-        inputs = [[n, "in", _type_name(f)] for n, f in signature.input_fields.items()]
-        outputs = [[n, "out", _type_name(f)] for n, f in signature.output_fields.items()]
-        structure.append({"predictor": name, "fields": inputs + outputs})
+        ways = {"in": parameter.signature.input_fields, "out": parameter.signature.output_fields}
+        fields = [[n, way, _type_name(f)] for way, found in ways.items() for n, f in found.items()]
+        structure.append({"predictor": name, "fields": fields})
     return structure
 
 
@@ -105,18 +104,17 @@ def check_models(manifest: Manifest, project: Project) -> None:
     decider, judge or writer other than at compile time is allowed, but thresholds were fitted to the first.
     """
     then, now = manifest.section("models"), project.settings.models.model_dump()
-    if "embed" in then and then["embed"] != now["embed"]:
-        there, here = then["embed"], now["embed"]
+    here = now["embed"]
+    if (there := then.get("embed", here)) != here:
         raise IntegrityError(
             f"{manifest.label} was compiled with the embedding model {there}, the project names {here}.",
             f'Set [models] embed = "{there}" in ragc.toml and run: ragc index PROJECT. {COMPILE_ANEW}',
         )
     for role in ROLES:
         require_keys(project, role, manifest.label)
-        if role in then and list_names(then[role]) != list_names(
-            now[role]
-        ):  # a cascade is sealed as a list, opened as a tuple
-            before, after = (" > ".join(list_names(names)) or "nothing" for names in (then[role], now[role]))
+        models = (then.get(role, now[role]), now[role])  # a cascade is sealed as a list, opened as a tuple
+        before, after = (" > ".join(list_names(names)) or "nothing" for names in models)
+        if before != after:
             _log.warning("%s was compiled with %s = %s and runs with %s.", manifest.label, role, before, after)
 
 

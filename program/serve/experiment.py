@@ -33,11 +33,8 @@ from program.serve.reference import resolve
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
 
-STATE_SECONDS = 1.0
-"""How old the state of an experiment may be before it is read from disk again."""
-REMEMBERED = 10_000
-"""How many answers outside the experiment are kept in mind, so that no outcome of theirs is logged."""
-FAILED = {"error": 1.0}
+STATE_SECONDS = 1.0  # how old the state of an experiment may be before it is read from disk again
+REMEMBERED = 10_000  # how many answers outside the experiment are kept in mind: no outcome of theirs is logged
 _LOG = logging.getLogger("ragc.experiment")
 
 
@@ -99,9 +96,8 @@ class Experiment:
     """A running experiment in a service, safe from threads and across a fork."""
 
     def __init__(self, folder: Path, design: Design, programs: Mapping[str, AgenticRAG]) -> None:
-        self.design = design
+        self.design, self.programs = design, programs
         self._folder = folder
-        self.programs = programs
         self._assignment = Assignment(design.id, design.weights, design.include)
         self._key = read_unit_key()
         self._log = self._new_log()
@@ -120,10 +116,9 @@ class Experiment:
     ) -> Experiment:
         """Open the experiment that `ragc ab start` began, and load its versions.
 
-        The response caches of their models are off: a cached answer would make the version that is asked second look
-        fast and cheap. `artifacts` and `project` are those of `load`; `programs` gives arms that are loaded already (at
-        another operating point, say). Raises `ExperimentError` when there is no such experiment or no key for
-        pseudonyms, `IntegrityError` when its design or a version changed since the start.
+        The response caches of their models are off, for the version asked second must not look fast and cheap.
+        `programs` gives arms that are loaded already. Raises `ExperimentError` when there is no such experiment or no
+        key for pseudonyms, `IntegrityError` when its design or a version changed since the start.
         """
         folder, design = read_design(name, artifacts)
         read_unit_key()
@@ -153,7 +148,7 @@ class Experiment:
             yield AssignedArm(arm.name, arm.version, why, program)
         except Exception:
             if program.request_id:
-                self._write_row("measured", request=program.request_id, values=FAILED)
+                self._write_row("measured", request=program.request_id, values={"error": 1.0})
             raise
 
     def record(self, answer: Answer | str, outcome: Mapping[str, float]) -> None:

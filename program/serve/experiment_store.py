@@ -93,13 +93,11 @@ class Design:
     """What was decided before the first user came; never changed after."""
 
     id: str
-    """The name of the experiment's folder."""
     arms: tuple[ArmDesign, ...]
     """The arms, the control first."""
     primary: str
     """The outcome that the verdict is on."""
     guards: tuple[MetricGuard, ...]
-    """What every answer should keep to."""
     include: float
     """The share of units that take part, in (0, 1]."""
     max_units: int
@@ -143,9 +141,8 @@ def draw_number(experiment: str, salt: str, unit: str) -> int:
 class Assignment:
     """Sticky arms for one experiment.
 
-    A pure function, the same in every process and language. `weights` are positive and of any sum; `include` in (0, 1]
-    is the share of units that take part. Inclusion and arm are drawn with different salts, so neither tells anything
-    about the other.
+    The same in every process and language. `weights` are positive and of any sum; `include` in (0, 1] is the share of
+    units that take part. Inclusion and arm are drawn with different salts, so neither tells anything of the other.
     """
 
     def __init__(self, experiment: str, weights: Sequence[float], include: float = 1.0) -> None:
@@ -230,11 +227,10 @@ def read_state(folder: Path) -> ExperimentState:
 def end_experiment(folder: Path, status: Status, reason: str) -> ExperimentState:
     """End an experiment, once: whatever ended it first stays."""
     found = read_state(folder)
-    if not found.running:
-        return found
-    ended = ExperimentState(status, reason, time.time())
-    write_whole(folder / STATE, orjson.dumps(asdict(ended), option=_CANONICAL))
-    return ended
+    if found.running:
+        found = ExperimentState(status, reason, time.time())
+        write_whole(folder / STATE, orjson.dumps(asdict(found), option=_CANONICAL))
+    return found
 
 
 def read_unit_key() -> bytes:
@@ -255,11 +251,10 @@ def pseudonymize_unit(key: bytes, experiment: str, unit: str) -> str:
 
 
 class ExposureLog:
-    """The file of one process.
+    """The file of one process, to which neither threads nor a kill write mixed rows.
 
-    A row is one write to the end of it, so neither threads nor a kill mix rows. A forked process needs a log of its
-    own: `pid` tells whose this one is. The first row holds eight hexadecimal digits by which two hosts' keys can be
-    told apart.
+    A forked process needs a log of its own: `pid` tells whose this one is. The first row holds eight hexadecimal digits
+    by which two hosts' keys can be told apart.
     """
 
     def __init__(self, folder: Path, experiment: str, seal: str, key: bytes) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from program.answer import Answer
 from program.errors import VersionError
@@ -17,8 +17,7 @@ from program.serve.reference import LATEST, Reference, find_versions, is_alias, 
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
 
-RETRY_SECONDS = 30.0
-"""A version that failed to load is tried again no sooner: its files may still be on their way."""
+RETRY_SECONDS = 30.0  # a version that failed to load is tried again no sooner: its files may still be on their way
 _log = logging.getLogger(__name__)
 
 
@@ -34,11 +33,9 @@ class Followed:
         """Load the version named now. Raises `VersionError` for one that never moves."""
         self._reference = parse_reference(reference)
         if self._reference.selector != LATEST and not is_alias(self._reference.selector):
-            raise VersionError(
-                f"{reference} always names the same version.", "Follow an alias: name@production, or name@latest."
-            )
-        self._root = root
-        self._load_version = load_version
+            what = f"{reference} always names the same version."
+            raise VersionError(what, "Follow an alias: name@production, or name@latest.")
+        self._root, self._load_version = root, load_version
         self._lock = threading.Lock()
         self._warned_of: object = None
         self._retry_at: float | None = None
@@ -52,8 +49,7 @@ class Followed:
 
     def __call__(self, question: str) -> Answer:
         """Answer with the version named now."""
-        answer: Answer = self.follow_alias()(question)
-        return answer
+        return cast(Answer, self.follow_alias()(question))
 
     async def aask(self, question: str) -> Answer:
         """Answer with the version named now; a new one loads beside the event loop."""
@@ -83,11 +79,9 @@ class Followed:
         except Exception as error:  # whatever is wrong with the new version, the old one can answer
             self._retry_at = time.monotonic() + RETRY_SECONDS
             if seen != self._warned_of:
-                self._warned_of = seen
-                version = self._current.runtime.version
-                _log.warning(
-                    "%s moved, but what it names does not load; %s goes on. %s", self._reference, version, error
-                )
+                self._warned_of, version = seen, self._current.runtime.version
+                told = "%s moved, but what it names does not load; %s goes on. %s"
+                _log.warning(told, self._reference, version, error)
         self._seen = seen
 
 

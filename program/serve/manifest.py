@@ -34,14 +34,11 @@ _SEAL = re.compile(rb'^  "seal": "sha256:([0-9a-f]{64})"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class SealedFile:
-    """One file of a sealed folder."""
+    """The name, the bytes' number and the bytes' digest of one file of a sealed folder."""
 
     path: str
-    """The name of the file."""
     size: int
-    """The size in bytes."""
     digest: str
-    """The digest of its bytes, `sha256:...`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +53,14 @@ class Manifest:
     """The sealed files."""
     fields: Mapping[str, Any]
     """All that the manifest says, keys of a newer minor schema included."""
-
-    @property
-    def name(self) -> str:
-        """The name of the program."""
-        return str(self.fields.get("name", ""))
-
-    @property
-    def version(self) -> str:
-        """The version number alone: `v7`."""
-        return str(self.fields.get("version", ""))
+    name: str
+    """The name of the program."""
+    version: str
+    """The version number alone: `v7`."""
+    created_at: str
+    """The time of sealing, UTC, ISO 8601."""
+    content_digest: str
+    """The digest of the program alone: equal for two versions that hold the same one."""
 
     @property
     def label(self) -> str:
@@ -77,16 +72,6 @@ class Manifest:
         """The reference of the version that this one was compiled from."""
         return self.fields.get("parent")
 
-    @property
-    def created_at(self) -> str:
-        """The time of sealing, UTC, ISO 8601."""
-        return str(self.fields.get("created_at", ""))
-
-    @property
-    def content_digest(self) -> str:
-        """The digest of the program alone: equal for two versions that hold the same one."""
-        return str(self.fields.get("content_digest", ""))
-
     def section(self, name: str) -> Mapping[str, Any]:
         """Return a table of the manifest, such as `points`; empty when there is none."""
         found = self.fields.get(name)
@@ -96,9 +81,8 @@ class Manifest:
 def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> Manifest:
     """Write files and their manifest to a new folder, down to the disk.
 
-    `manifest` gives name, version, parent and any tables; the schema, the files' digests, the content digest, the seal
-    and (when missing) `created_at` are filled in. Raises `IntegrityError` for a kind of file that is not data,
-    `FileExistsError` when the folder exists.
+    `manifest` gives name, version, parent and any tables; all else is filled in. Raises `IntegrityError` for a kind of
+    file that is not data, `FileExistsError` when the folder exists.
     """
     for name, content in files.items():
         if problem := _find_unsuitable(name, content):
@@ -158,17 +142,10 @@ def find_differences(folder: Path, digest: str = "") -> list[str]:
         return [f"{FOREIGN} {major}, this program reads {SCHEMA['major']}"]
     found = _find_manifest_differences(manifest, digest)
     listed = {file.path: file for file in manifest.files}
-    with os.scandir(folder) as entries:
-        present = {e.name: e.is_file(follow_symlinks=False) for e in entries if e.name != MANIFEST}
-    for name in sorted(listed.keys() | present.keys()):
-        if name not in listed:
-            found.append(f"{name} is surplus")
-        elif name not in present:
-            found.append(f"{name} is missing")
-        elif not present[name]:
-            found.append(f"{name} is not a plain file")
-        elif problem := _find_file_difference(folder / name, listed[name]):
-            found.append(f"{name} {problem}")
+    present = {path.name for path in folder.iterdir()} - {MANIFEST}
+    for name in sorted(listed.keys() | present):
+        problem = _find_file_difference(folder / name, listed.get(name)) if name in present else "is missing"
+        found += [f"{name} {problem}"] if problem else []
     return found
 
 
@@ -203,11 +180,11 @@ def _parse_manifest(folder: Path, content: bytes) -> Manifest:
     if not isinstance(fields.get("parent"), str | None):
         raise TypeError("a parent is a reference")
     files = tuple(SealedFile(str(f["path"]), int(f["size"]), str(f["digest"])) for f in fields["files"])
-    return Manifest(folder, digest_of(content), files, fields)
+    texts = (str(fields.get(key, "")) for key in ("name", "version", "created_at", "content_digest"))
+    return Manifest(folder, digest_of(content), files, fields, *texts)
 
 
 def _find_unsuitable(name: str, content: bytes) -> str:
-    """Return why a file may not be sealed, or nothing."""
     if not is_name(name) or name == MANIFEST:
         return "its name is not a plain lower-case file name"
     if not name.endswith(KINDS):
@@ -240,7 +217,11 @@ def _find_manifest_differences(manifest: Manifest, digest: str) -> list[str]:
     return found + [f"{path!r} may not be in a version" for path in unsafe]
 
 
-def _find_file_difference(path: Path, sealed: SealedFile) -> str:
+def _find_file_difference(path: Path, sealed: SealedFile | None) -> str:
+    if sealed is None:
+        return "is surplus"
+    if path.is_symlink() or not path.is_file():
+        return "is not a plain file"
     content = path.read_bytes()
     if len(content) != sealed.size:
         return f"has {len(content)} bytes instead of {sealed.size}"

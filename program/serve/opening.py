@@ -16,9 +16,9 @@ from program.errors import BudgetError, SettingsError, VersionError
 
 if TYPE_CHECKING:
     from program.knowledge.library import Library
+    from program.knowledge.project import Project
     from program.loop.rag import AgenticRAG
     from program.models.catalog import Models
-    from program.project import Project
     from program.serve.follow import Followed
     from program.serve.manifest import Manifest
 
@@ -71,7 +71,7 @@ def open_latest(project: str | Path, *, point: str | None = None, progress: Adva
 
     Raises as `load`; `VersionError`, too, when a point is given for a project without a version.
     """
-    from program.project import Project
+    from program.knowledge.project import Project
     from program.serve.reference import list_programs
 
     opened = Project.open(project)
@@ -90,11 +90,11 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     Raises `SettingsError` or `KnowledgeError` when the project is not in order, `BudgetError` when it caps the money of
     a question and names a model whose price is not known.
     """
+    from program.knowledge.project import Project
     from program.loop.policy import PRESETS
     from program.loop.rag import AgenticRAG
     from program.loop.state import Budget, Observer, Runtime
     from program.models.catalog import LOCAL, open_models
-    from program.project import Project
     from program.serve.trace import TraceLog, emit_spans
 
     opened = project if isinstance(project, Project) else Project.open(project)
@@ -139,7 +139,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
 
 def find_project(target: str, artifacts: str | Path | None = None, project: str | Path | None = None) -> Project:
     """Open the project of a project folder or a version; `project` if it moved."""
-    from program.project import Project
+    from program.knowledge.project import Project
     from program.serve.manifest import verify_folder
     from program.serve.reference import resolve
 
@@ -166,7 +166,7 @@ def _load_version(reference: str | Path, options: LoadOptions) -> AgenticRAG:
 
 
 def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project:
-    from program.project import Project
+    from program.knowledge.project import Project
 
     if given is not None:
         return Project.open(given)

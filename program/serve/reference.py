@@ -83,9 +83,7 @@ def parse_reference(given: str | Path) -> Reference:
     The forms are `name@v7`, `name@v7-3fa9c1d2`, `name@sha256:...`, `name@alias`, and `name` for its latest version.
     """
     text = _require_text(given)
-    name, at, selector = text.partition("@")
-    if not at:
-        selector = LATEST
+    name, selector = text.split("@", 1) if "@" in text else (text, LATEST)
     known = selector == LATEST or any(re.fullmatch(p, selector) for p in (VERSION, NUMBER, DIGEST))
     if not is_name(name) or name in RESERVED or not (known or is_alias(selector)):
         raise VersionError(
@@ -160,7 +158,7 @@ def read_alias(root: Path, name: str, alias: str) -> dict[str, str]:
     Raises `VersionError` when the name has no such alias, `IntegrityError` when its file is not one.
     """
     if alias not in (known := list_aliases(root, name)):
-        raise _explain_unknown(Reference(name, alias), [*known, *find_versions(root, name)])
+        raise _explain_unknown(f"{name}@{alias}", alias, [*known, *find_versions(root, name)], f"{name}@")
     path = _require_no_link(root / name / "aliases" / f"{alias}.json", root)
     try:
         found = json.loads(path.read_bytes())
@@ -179,9 +177,7 @@ def _find_fitting(reference: Reference, base: Path) -> list[str]:
     name, chosen = reference.name, reference.selector
     known = find_versions(base, name) if name in _list_entries(base) else []
     if not known:
-        names = list_programs(base)
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names[-3:]
-        raise VersionError.unknown_name(name, near, base)
+        raise _explain_unknown(f"version of {name} in the artifacts folder {base}", name, list_programs(base))
     if is_alias(chosen):
         target = read_alias(base, name, chosen)["version"]
         if target not in known:
@@ -193,18 +189,19 @@ def _find_fitting(reference: Reference, base: Path) -> list[str]:
         folder = base / name / "versions"
         fitting = [v for v in fitting if _describe_folder(folder / v, base).digest.startswith(chosen)]
     elif is_version(chosen):
-        fitting = [version for version in known if version == chosen]
+        fitting = [chosen] if chosen in known else []
     else:
         number = version_number(known[-1] if chosen == LATEST else chosen)
         fitting = [version for version in known if version_number(version) == number]
     if not fitting:
-        raise _explain_unknown(reference, [*list_aliases(base, name), *known])
+        raise _explain_unknown(str(reference), chosen, [*list_aliases(base, name), *known], f"{name}@")
     return fitting
 
 
-def _explain_unknown(reference: Reference, known: list[str]) -> VersionError:
-    near = difflib.get_close_matches(reference.selector, known, n=3, cutoff=0.5) or known[-3:]
-    return VersionError.unknown_reference(str(reference), [f"{reference.name}@{selector}" for selector in near])
+def _explain_unknown(what: str, chosen: str, known: list[str], prefix: str = "") -> VersionError:
+    near = [prefix + one for one in difflib.get_close_matches(chosen, known, n=3, cutoff=0.5) or known[-3:]]
+    mend = f"Nearest: {', '.join(near)}." if near else "Name another folder, or make one with: ragc compile PROJECT"
+    return VersionError(f"There is no {what}.", mend, reference=prefix + chosen, nearest=near)
 
 
 def _require_text(given: object) -> str:

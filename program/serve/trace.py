@@ -38,12 +38,16 @@ class LineLog:
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Append one line in one write, so that no two are ever mixed."""
-        line = orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
-        try:
-            self._append_line(line)
-        except FileNotFoundError:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._append_line(line)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab", buffering=0) as file:
+            file.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+            full = file.tell() >= self.largest
+        if full:
+            with FileLock(f"{self.path}.lock"):
+                if self.path.is_file() and self.path.stat().st_size >= self.largest:  # no other process was first
+                    handler = RotatingFileHandler(self.path, backupCount=self.files, delay=True)
+                    handler.doRollover()
+                    handler.close()
 
     def entries(self, report_unread: Callable[[str], None] = lambda place: None) -> Iterator[dict[str, Any]]:
         """Yield every entry, oldest first.
@@ -62,17 +66,6 @@ class LineLog:
                         yield entry
                     else:
                         report_unread(f"{path} line {number}")
-
-    def _append_line(self, line: bytes) -> None:
-        with self.path.open("ab", buffering=0) as file:
-            file.write(line)
-            full = file.tell() >= self.largest
-        if full:
-            with FileLock(f"{self.path}.lock"):
-                if self.path.is_file() and self.path.stat().st_size >= self.largest:  # no other process was first
-                    handler = RotatingFileHandler(self.path, backupCount=self.files, delay=True)
-                    handler.doRollover()
-                    handler.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +118,7 @@ def emit_spans(answer: Answer, question: str = "", preset: str = "") -> None:
     """Emit an OpenTelemetry span for a question, with one inside for each step.
 
     They follow the GenAI semantic conventions and hang under the caller's span; without an SDK in use there are none.
-    They are made once the answer is there, with the times that were measured, so that a question costs nothing more
-    while it runs. Passages, prompts and texts are not in them.
+    They are made once the answer is there, with the times measured. Passages, prompts and texts are not in them.
     """
     try:
         from opentelemetry import trace
@@ -162,7 +154,6 @@ def emit_spans(answer: Answer, question: str = "", preset: str = "") -> None:
 
 
 def _describe_step(step: Step) -> tuple[str, dict[str, Any]]:
-    """Return the name and the attributes of a step's span."""
     scores = {f"ragc.score.{name}": score for name, score in step.scores.items()}
     common = {"ragc.step": step.name, "ragc.inputs": step.inputs, "ragc.output": step.output, **scores}
     if not step.model:

@@ -17,8 +17,8 @@ from optimize.compiler.record import Record
 from optimize.compiler.search import Live, Session
 from optimize.compiler.spending import Caps, Spending
 from program import load
+from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway
-from program.project import Project
 from tests.loopback import serving
 from tests.support.replies import obliging
 

@@ -13,11 +13,11 @@ from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.plan import inherit
 from program import load, open_program
 from program.errors import StudyError
+from program.knowledge.project import Project
 from program.loop.decisions import to_jsonable
 from program.loop.policy import apply_setting, find_dimensions, is_candidate
 from program.loop.policy import read_setting as values
 from program.models.language.gateway import shared_gateway
-from program.project import Project
 from program.serve.manifest import read_manifest
 from program.serve.reference import resolve
 from tests.conftest import write_shop

@@ -11,8 +11,8 @@ from optimize.compiler.replay import PARALLEL_CALLS
 from optimize.compiler.spending import SEARCH_SHARE
 from optimize.compiler.study import open_study
 from program.errors import BudgetError
+from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway
-from program.project import Project
 
 CALLS, SECONDS = 60, 600.0
 

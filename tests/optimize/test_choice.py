@@ -16,8 +16,8 @@ from optimize.compiler.scoring import gain_out_of_fold, survives
 from optimize.labelled.dataset import read_labelled
 from program import load
 from program.errors import VersionError
+from program.knowledge.project import Project
 from program.loop.policy import read_setting
-from program.project import Project
 from program.serve.manifest import read_manifest
 from program.serve.reference import resolve
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from program import load
-from program.project import Project
+from program.knowledge.project import Project
 from tests.support.provider import serve
 
 WREN = "How many watts does the Wren draw?"

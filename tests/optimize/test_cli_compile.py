@@ -15,7 +15,7 @@ from optimize.cli import compile as compile_
 from optimize.cli.main import app
 from optimize.compiler.compile import compile_project
 from optimize.compiler.search import Live
-from program.project import Project
+from program.knowledge.project import Project
 
 STAGES = ["indexing the knowledge", "checking the labels", "searching"]
 

@@ -14,8 +14,8 @@ from optimize.compiler.compile import compile_project
 from optimize.registry.aliases import promote_version
 from program import open_program
 from program.errors import BudgetError, DataError, ModelError, StudyError, VersionError
+from program.knowledge.project import Project
 from program.loop.policy import PRESETS
-from program.project import Project
 from program.serve.manifest import read_manifest, verify_folder
 from program.serve.reference import resolve
 

@@ -10,8 +10,8 @@ from optimize.labelled.check import check_questions, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.rules import read_corpus
 from program.errors import DataError, KnowledgeError
+from program.knowledge.project import Project
 from program.passage import Passage
-from program.project import Project
 
 PASSAGES = {
     p.id: p

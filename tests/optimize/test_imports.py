@@ -9,7 +9,7 @@ from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set
 from optimize.labelled.rules import read_corpus
 from program.errors import DataError
-from program.project import Project
+from program.knowledge.project import Project
 
 PAIRS = [
     ["Merle", ["The Merle is a kettle.", " It holds 1.7 litres."]],

@@ -23,10 +23,10 @@ from optimize.compiler.replay import PARALLEL_CALLS
 from optimize.compiler.search import Search
 from optimize.compiler.study import list_studies, open_study
 from program.errors import StudyError
+from program.knowledge.project import Project
 from program.loop.grounding import FOUND_NOTHING
 from program.loop.policy import PRESETS
 from program.loop.rag import AgenticRAG
-from program.project import Project
 from program.serve.manifest import read_manifest
 from program.serve.reference import find_versions, resolve
 from tests.conftest import write_shop

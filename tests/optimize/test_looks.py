@@ -11,7 +11,7 @@ from optimize.cli.main import app
 from optimize.compiler.compile import compile_project
 from optimize.registry.aliases import promote_version
 from optimize.registry.versions import LOOKS, note_test_use, verify_version
-from program.project import Project
+from program.knowledge.project import Project
 from program.serve.reference import resolve
 
 
@@ -72,13 +72,10 @@ def test_a_version_that_cannot_be_read_is_left_out_and_a_compile_is_sealed_all_t
     assert len([r for r in caplog.records if "shop@v1" in r.getMessage() and "is left out" in r.getMessage()]) == 1
 
 
-def test_looks_at_once_are_looks_one_after_the_other(tmp_path):
+def test_looks_at_once_count_one_by_one_and_a_line_cut_off_and_a_full_folder_harm_nobody(tmp_path):
     with ThreadPoolExecutor(8) as pool:
-        numbers = list(pool.map(lambda n: note_test_use(tmp_path, "shop", f"worker {n}", ["Why?"]), range(24)))
+        numbers = list(pool.map(lambda n: note_test_use(tmp_path, "other", f"worker {n}", ["Why?"]), range(24)))
     assert sorted(numbers) == [*range(1, 25)]
-
-
-def test_a_line_that_was_cut_off_and_a_folder_that_cannot_be_written_harm_nobody(tmp_path):
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / LOOKS).write_bytes(b'{"look": "a", "by"')
     assert [note_test_use(tmp_path, "shop", "eval", ["How much?"]) for _ in range(2)] == [1, 2]

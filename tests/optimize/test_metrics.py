@@ -10,7 +10,7 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.answer import Answer, Citation, Outcome, Usage
 from program.errors import DataError
-from program.project import Project
+from program.knowledge.project import Project
 from program.settings import UtilitySettings
 
 WEIGHTS = UtilitySettings()

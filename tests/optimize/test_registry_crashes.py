@@ -4,9 +4,9 @@ import multiprocessing
 import os
 import random
 import signal
-import string
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -75,11 +75,9 @@ def test_a_hundred_kills_leave_no_partial_version_and_no_torn_alias(tmp_path):
 
 def promote_from_the_first(root, ref, told):
     try:
-        promote_version(ref, "production", expect="helpdesk@v1", root=root)
+        told.put(promote_version(ref, "production", expect="helpdesk@v1", root=root).version)
     except GateError:
-        told.put(False)
-    else:
-        told.put(True)
+        told.put("")
 
 
 def test_of_many_processes_that_expect_the_same_one_moves_the_alias(tmp_path):
@@ -90,10 +88,10 @@ def test_of_many_processes_that_expect_the_same_one_moves_the_alias(tmp_path):
     moved = [told.get(timeout=60) for _ in processes]
     for process in processes:
         process.join(10)
-    assert sorted(moved) == [False] * 7 + [True]
+    *others, version = sorted(moved)
+    assert others == [""] * 7 and reference.resolve("helpdesk@production", tmp_path).version == version
     first, second = read_history("helpdesk", tmp_path)
-    assert second["from"] == first["to"]
-    assert reference.resolve("helpdesk@production", tmp_path).version == second["to"]
+    assert (second["from"], second["to"]) == (first["to"], version)
 
 
 PIECES = ["helpdesk", "secret", "..", ".", "/", "\\", "@", "v1", "latest", "production", "~", "\0", "\n", "con", "aliases",
@@ -115,34 +113,18 @@ def outside_of(root):
     return sorted(str(p) for p in root.parent.rglob("*") if not p.is_relative_to(root))
 
 
-def test_ten_thousand_fuzzed_references_reach_nothing_outside_the_root(fenced):
-    rng, reached = random.Random(0), 0
-    for _ in range(10_000):
-        left, right = (
-            "".join(rng.choice([*PIECES, rng.choice(string.printable)]) for _ in range(rng.randint(1, 4))) for _ in "@@"
-        )
-        try:
-            # What begins with a dot or a slash is a path: its caller's own choice, and no reference.
-            found = reference.resolve(f"{left.lstrip('./')}@{right}", fenced)
-        except RagcError:
-            continue
-        reached += 1
-        assert found.path.is_relative_to(fenced.resolve()), (left, right)
-    assert reached > 0, "some of the references are sound"
-
-
 names = st.lists(st.sampled_from(PIECES) | st.characters(), min_size=1, max_size=6).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(names, names)
-def test_no_fuzzed_name_or_alias_writes_outside_the_root(fenced, name, alias):
+def test_no_fuzzed_name_or_alias_reaches_or_writes_outside_the_root(fenced, name, alias):
     before = outside_of(fenced)
+    with suppress(RagcError):  # what begins with a dot or a slash is a path: its caller's own choice, and no reference
+        assert reference.resolve(f"{name.lstrip('./')}@{alias}", fenced).path.is_relative_to(fenced.resolve())
     for write in (lambda: publish(fenced, name), lambda: promote_version("helpdesk@v1", alias, root=fenced)):
-        try:
+        with suppress(VersionError):
             write()
-        except VersionError:
-            continue
     assert outside_of(fenced) == before
     inside = {p.parts[len(fenced.parts)] for p in fenced.rglob("*")}
     assert all(reference.is_name(part) or part in registry.GIT_FILES for part in inside)

@@ -20,8 +20,8 @@ from optimize.compiler.thresholds import sweep
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import SettingsError, StudyError
+from program.knowledge.project import Project
 from program.loop.policy import find_dimensions, read_setting
-from program.project import Project
 from program.settings import UtilitySettings
 from tests.optimize.conftest import planned
 

@@ -19,7 +19,7 @@ from optimize.labelled.split import (
     split_questions,
     write_splits,
 )
-from program.project import Project
+from program.knowledge.project import Project
 
 NEW = ("colour", "price", "weight", "noise", "size", "age")
 

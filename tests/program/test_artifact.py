@@ -1,19 +1,22 @@
-"""A compiled program on disk and back: what loads, and what is refused with every difference in one error."""
+"""A compiled program on disk and back: what loads or is refused, and a service that follows an alias."""
 
+import asyncio
 import json
 import logging
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from optimize.registry import versions as registry
+from optimize.registry.aliases import promote_version, roll_back
 from optimize.report.doctor import examine_setup
-from program import Outcome, load, open_program
+from program import Answer, Outcome, load, open_program
 from program.errors import IntegrityError, ModelError, SettingsError, VersionError
 from program.loop.policy import read_setting
+from program.serve import follow
 from program.serve.artifact import describe_structure, export_files
 from program.serve.manifest import read_manifest
 from program.serve.opening import open_latest
@@ -74,26 +77,15 @@ def test_an_unknown_point_option_or_version_is_refused_by_name(compiled, own_sho
         load("shop@v2", artifacts=compiled / "artifacts", point="cheapest")
     with pytest.raises(VersionError, match="v2"):
         load("shop@v9", artifacts=compiled / "artifacts")
+    for nothing in (None, 7, b"shop@v2"):
+        with pytest.raises(VersionError, match=r"named by text or a Path, not by .*Write name@v7"):
+            load(nothing, artifacts=compiled / "artifacts", follow=nothing == 7)
     with pytest.raises(TypeError, match="pont"):
         load("shop@v2", artifacts=compiled / "artifacts", pont="balanced")
     with pytest.raises(VersionError, match=r"never compiled, so it has no point economy.*ragc compile"):
         open_latest(own_shop, point="economy")
     assert open_latest(own_shop).runtime.version == ""
     assert open_latest(compiled).runtime.version == "shop@v2"
-
-
-def test_a_path_names_the_version_that_its_text_names(compiled, monkeypatch):
-    folder = version_folder(compiled, 2)
-    monkeypatch.chdir(folder.parent)
-    for path in (folder, Path(folder.name)):
-        assert load(path, artifacts=compiled / "artifacts").runtime.version == "shop@v2"
-
-
-@pytest.mark.parametrize("follow", [False, True])
-def test_what_is_neither_text_nor_a_path_names_no_version(compiled, follow):
-    for nothing in (None, 7, b"shop@v2"):
-        with pytest.raises(VersionError, match=r"named by text or a Path, not by .*Write name@v7"):
-            load(nothing, artifacts=compiled / "artifacts", follow=follow)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "program.json", "scores.jsonl", "heads.safetensors"])
@@ -126,80 +118,46 @@ def test_a_program_marked_as_compiled_is_not_saved_half(shop):
         export_files(rag)
 
 
-def edit_judge(change):
-    def apply(fields):
-        (found,) = [one for one in fields["program"]["structure"] if one.get("predictor") == "judge.relevance"]
-        change(found["fields"])
-
-    return apply
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (lambda f: f[0].__setitem__(0, "asked"), r"missing here: judge\.relevance\(asked: str \(in\)"),
-        (lambda f: f[0].__setitem__(2, "int"), r"missing here: judge\.relevance\(question: int"),
-        (lambda f: f.reverse(), r"missing here: judge\.relevance\(relevant"),
-        (lambda f: f.append(["hint", "in", "str"]), r"missing here: judge\.relevance\(.*hint: str"),
-    ],
-)
-def test_a_field_of_another_name_type_or_order_is_refused(changed, change, told):
-    with pytest.raises(IntegrityError, match=told) as error:
-        changed(edit_judge(change))
-    assert "missing in the artifact: judge.relevance(question: str (in)" in error.value.what
-    assert "ragc compile" in error.value.mend
+ODD = [
+    ("policy.k", 1), ("policy.k", 13), ("policy.dense_weight", "high"), ("policy.route", True), ("policy.k", None),
+    ("judge.relevance:relevant", 1.5), ("judge.relevance:relevant", -0.1), ("classifier.route:route=simple", 0),
+    ("policy.unheard_of", 1),
+]  # fmt: skip
 
 
 def test_every_difference_is_in_the_one_error(changed):
     def manifest(fields):
+        (judge,) = [one for one in fields["program"]["structure"] if one.get("predictor") == "judge.relevance"]
+        judge["fields"][0][0] = "asked"
         del fields["program"]["structure"][-1]
         fields["models"]["embedder"] = "sha256:0"
-        fields["points"]["balanced"]["policy.k"] = 99
+        fields["points"] |= {f"odd {n}": {name: value} for n, (name, value) in enumerate(ODD)}
 
     with pytest.raises(IntegrityError) as error:
-        changed(manifest, lambda parts: parts["policy.sentences"].update(value=-3))
+        changed(
+            manifest, lambda p: (p["policy.sentences"].update(value=-3), p.pop("judge.missing"), p.update(other={}))
+        )
     for part in (
-        "missing in the artifact: knob policy.",
-        "embedding model sha256:0 there",
-        "policy.k is 99 at balanced, outside [2, 12]",
-        "policy.sentences is -3, outside [1, 6]",
-    ):
+        "missing here: judge.relevance(asked: str (in)", "missing in the artifact: judge.relevance(question: str (in)",
+        "missing in the artifact: knob policy.", "embedding model sha256:0 there",
+        "policy.sentences is -3, outside [1, 6]", "its state has no judge.missing", "its state has a surplus other",
+        "policy.k is 13 at odd 1, outside [2, 12]", *(f" at odd {n}" for n in range(len(ODD) - 1)),
+        "unknown setting at odd 8: policy.unheard_of",
+    ):  # fmt: skip
         assert part in error.value.what
+    assert "ragc compile" in error.value.mend
     with pytest.raises(IntegrityError, match="the order of the predictors differs"):
         changed(lambda fields: fields["program"]["structure"].reverse())
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("policy.k", 1), ("policy.k", 13), ("policy.dense_weight", "high"), ("policy.route", True),
-        ("policy.k", None), ("judge.relevance:relevant", 1.5), ("judge.relevance:relevant", -0.1),
-        ("classifier.route:route=simple", 0), ("policy.unheard_of", 1),
-    ],
-)  # fmt: skip
-def test_a_setting_that_the_program_cannot_take_is_refused(changed, name, value):
-    with pytest.raises(IntegrityError, match=name.replace(".", r"\.")):
-        changed(lambda fields: fields["points"]["economy"].update({name: value}))
+    with pytest.raises(IntegrityError, match="compiled with the embedding model acme/e5, the project names local") as e:
+        changed(lambda fields: fields["models"].update(embed="acme/e5"))
+    assert 'embed = "acme/e5"' in e.value.mend and "ragc index" in e.value.mend
 
 
 def test_a_knob_whose_range_changed_is_no_hindrance_while_its_value_is_within(changed):
     def widen(fields):
-        for item in fields["program"]["structure"]:
-            if item.get("knob") == "policy.k":
-                item.update(low=0, high=1000)
+        [item.update(low=0, high=1000) for item in fields["program"]["structure"] if item.get("knob") == "policy.k"]
 
     assert changed(widen)(QUESTION).version == "shop@v1"
-
-
-def test_a_state_of_other_predictors_is_refused(changed):
-    with pytest.raises(IntegrityError, match=r"its state has no judge\.missing; its state has a surplus other"):
-        changed(state=lambda parts: (parts.pop("judge.missing"), parts.update(other={"value": 1})))
-
-
-def test_another_embedding_model_is_refused_with_the_command_that_mends_it(changed, own_shop, compiled):
-    with pytest.raises(IntegrityError, match="compiled with the embedding model acme/e5, the project names local") as e:
-        changed(lambda fields: fields["models"].update(embed="acme/e5"))
-    assert 'embed = "acme/e5"' in e.value.mend and "ragc index" in e.value.mend
 
 
 def test_knowledge_that_changed_since_is_answered_from_with_a_warning(own_shop, compiled, caplog):
@@ -263,3 +221,91 @@ def test_verify_tells_what_keeps_a_version_from_loading(changed, compiled, tmp_p
     assert registry.verify_by_loading("shop@v2", compiled / "artifacts").sound
     lost = registry.verify_by_loading("shop@v1", tmp_path / "artifacts")
     assert lost.sound and "is not at" in lost.note
+
+
+@pytest.fixture
+def root(compiled, tmp_path):
+    """The compiled project's versions; production is v1."""
+    shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
+    promote_version("shop@v1", "production", root=tmp_path / "artifacts")
+    return tmp_path / "artifacts"
+
+
+@pytest.fixture
+def rag(root, compiled):
+    return load("shop@production", artifacts=root, project=compiled, follow=True)
+
+
+def test_the_next_question_after_a_move_is_answered_by_the_new_version(rag, root):
+    before = rag.current
+    assert rag(QUESTION).version == "shop@v1"
+    assert rag.current is before, "without a move nothing is loaded again"
+    promote_version("shop@v2", "production", root=root)
+    assert rag(QUESTION).version == "shop@v2"
+    roll_back("shop", root=root)
+    assert rag(QUESTION).version == "shop@v1"
+    (root / "shop/aliases/production.json").unlink()
+    assert rag(QUESTION).version == "shop@v1", "an alias that is lost leaves the old version at work"
+
+
+def test_latest_is_followed_too(compiled, root):
+    (newest,) = (root / "shop/versions").glob("v2-*")
+    newest.rename(root / "aside")
+    rag = load("shop@latest", artifacts=root, project=compiled, follow=True)
+    assert rag(QUESTION).version == "shop@v1"
+    (root / "aside").rename(newest)
+    assert rag(QUESTION).version == "shop@v2"
+
+
+def test_a_version_that_does_not_load_is_told_once_and_taken_up_when_it_is_mended(rag, root, caplog, monkeypatch):
+    promote_version("shop@v2", "production", root=root)
+    (folder,) = (root / "shop/versions").glob("v2-*")
+    sound = (folder / "program.json").read_bytes()
+    (folder / "program.json").write_bytes(sound[:-1] + b" ")
+    with caplog.at_level(logging.WARNING, logger="program.serve.follow"):
+        assert [rag(QUESTION).version for _ in range(3)] == ["shop@v1"] * 3
+        monkeypatch.setattr(follow, "RETRY_SECONDS", 0.0)
+        rag._retry_at = 0.0
+        assert rag(QUESTION).version == "shop@v1"
+    (told,) = caplog.messages
+    assert "shop@production moved" in told and "program.json was changed" in told
+    (folder / "program.json").write_bytes(sound)
+    assert [rag(QUESTION).version for _ in range(2)] == ["shop@v2"] * 2
+
+
+@pytest.mark.parametrize("ref", ["shop@v1", "./somewhere"])
+def test_what_never_moves_cannot_be_followed(ref, root, compiled):
+    with pytest.raises(VersionError):
+        load(ref, artifacts=root, project=compiled, follow=True)
+    with pytest.raises(VersionError, match="no shop@canary"):
+        load("shop@canary", artifacts=root, project=compiled, follow=True)
+
+
+def test_many_threads_asking_while_the_alias_moves_get_whole_answers_of_one_version(rag, root, compiled):
+    alone = {}
+    for version in ("shop@v1", "shop@v2"):
+        answer = load(version, artifacts=root, project=compiled)(QUESTION)
+        alone[version] = (answer.text, answer.confidence, answer.trace.path)
+
+    def ask(n):
+        if n == 10:
+            promote_version("shop@v2", "production", root=root)
+        return rag(QUESTION)
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(60)))
+    assert {a.version for a in answers} == {"shop@v1", "shop@v2"}
+    assert all((a.text, a.confidence, a.trace.path) == alone[a.version] for a in answers)
+    assert rag(QUESTION).version == "shop@v2"
+
+
+async def test_tasks_on_one_event_loop_switch_between_questions_and_a_stream_does_not_switch_within(rag, root):
+    answers = []
+    async for event in rag.stream(QUESTION):
+        if not answers:
+            promote_version("shop@v2", "production", root=root)
+        answers.append(event)
+    assert isinstance(answers[-1], Answer) and answers[-1].version == "shop@v1"
+    together = await asyncio.gather(*(rag.aask(QUESTION) for _ in range(8)))
+    assert {answer.version for answer in together} <= {"shop@v1", "shop@v2"}
+    assert (await rag.aask(QUESTION)).version == "shop@v2"

@@ -1,22 +1,29 @@
-"""An experiment as a service sees it: sticky arms, a log of each answer, and a halt."""
+"""An experiment as a service sees it: sticky arms, a log of each answer that names no user, and a halt."""
 
 import asyncio
-import json
 import multiprocessing
+import os
+import shutil
+import signal
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
 from program import Experiment
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_store import DESIGN, Assignment, log_files, read_exposures
+from program.serve.experiment_store import DESIGN, Assignment, ExposureLog, log_files, pseudonymize_unit, read_exposures
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
-needs_fork = pytest.mark.skipif(fork is None, reason="processes are forked")
+needs_fork = pytest.mark.skipif(fork is None, reason="processes are forked and killed")
+weights = st.lists(st.sampled_from([0.5, 1, 10, 33.3, 90]), min_size=2, max_size=5).map(tuple)
+units = st.text(st.characters(), min_size=1)  # whatever a caller may hold, lone surrogates included
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +40,7 @@ def folder(root):
 
 
 def rows(root, kind=""):
-    found = [row for path in log_files(folder(root)) for row in read_exposures(path)]
-    return [row for row in found if row["kind"] == kind or not kind]
+    return [row for row in read_rows(folder(root)) if row["kind"] == kind or not kind]
 
 
 def test_a_user_gets_the_arm_of_the_hash_every_time_and_it_says_which_and_why(tmp_path):
@@ -44,33 +50,38 @@ def test_a_user_gets_the_arm_of_the_hash_every_time_and_it_says_which_and_why(tm
     for n in (*range(30), *range(30)):
         with exp.assign(unit=f"user-{n}") as arm:
             answer = arm.program("why?")
-        assert arm.name == "AB"[expected.arm(f"user-{n}")]
+        assert (arm.name, arm.why) == ("AB"[expected.arm(f"user-{n}")], "assigned")
         assert answer.text == f"{arm.name}: why?"
         assert arm.version.startswith(f"support@v{1 + 'AB'.index(arm.name)}-")
-        assert arm.why == "assigned"
     assert Counter(row["kind"] for row in rows(tmp_path)) == {"opened": 1, "exposure": 60, "measured": 60}
     assert len({row["unit"] for row in rows(tmp_path, "exposure")}) == 30
 
 
-def test_an_exposure_is_written_before_the_answer_is_made_and_only_if_one_is(tmp_path):
+def test_an_exposure_is_written_before_the_answer_and_a_failure_counts_and_nobody_is_named(tmp_path):
     begin(tmp_path)
     seen = []
     exp = opened(tmp_path, {n: Echo(n, then=lambda: seen.append(len(rows(tmp_path, "exposure")))) for n in "AB"})
-    with exp.assign(unit="ann"):
+    with exp.assign(unit="ann@example.org"):
         pass
     assert rows(tmp_path) == []
-    with exp.assign(unit="ann") as arm:
-        arm.program("why?")
-    assert seen == [1]
 
+    async def ask():
+        with exp.assign(unit="ann@example.org") as arm:
+            answer = await arm.program.aask("my card is 4711")
+            *events, last = [event async for event in arm.program.stream("two")]
+        assert [row["trace"] for row in rows(tmp_path, "measured")] == [answer.trace.id, last.trace.id]
+        assert events == ["a token"]
 
-def test_a_failing_answer_counts_as_an_error_and_is_raised(tmp_path):
-    begin(tmp_path)
-    exp = opened(tmp_path, {n: Echo(n, then=lambda: 1 / 0) for n in "AB"})
-    with pytest.raises(ZeroDivisionError), exp.assign(unit="ann") as arm:
-        arm.program("why?")
-    (row,) = rows(tmp_path, "measured")
-    assert row["values"] == {"error": 1}
+    asyncio.run(ask())
+    assert seen == [1, 2]
+    failing = opened(tmp_path, {n: Echo(n, then=lambda: 1 / 0) for n in "AB"})
+    with pytest.raises(ZeroDivisionError), failing.assign(unit="ann@example.org") as arm:
+        arm.program("my card is 4711")
+    assert rows(tmp_path, "measured")[-1]["values"] == {"error": 1}
+    with pytest.raises(ExperimentError, match="not a number"):
+        exp.record("a1", outcome={"comment": "call me, ann"})
+    (log,) = folder(tmp_path).glob("exposures-*.jsonl")
+    assert not any(word in log.read_text() for word in ("ann", "example", "4711", "card", KEY))
 
 
 def test_an_outcome_is_recorded_by_answer_by_trace_or_by_request_now_or_later(tmp_path):
@@ -88,32 +99,6 @@ def test_an_outcome_is_recorded_by_answer_by_trace_or_by_request_now_or_later(tm
     assert sum(arm.measured for arm in found.arms) == 3
     assert found.accounting.unmatched == 0
     assert all(arm.mean in {1.0, None} for arm in found.arms)
-
-
-def test_async_answers_and_streams_are_logged_alike(tmp_path):
-    begin(tmp_path)
-    exp = opened(tmp_path)
-
-    async def ask():
-        with exp.assign(unit="ann") as arm:
-            answer = await arm.program.aask("one")
-            events = [event async for event in arm.program.stream("two")]
-        return answer, events
-
-    answer, events = asyncio.run(ask())
-    assert [row["trace"] for row in rows(tmp_path, "measured")] == [answer.trace.id, events[-1].trace.id]
-    assert events[0] == "a token"
-
-
-def test_neither_question_nor_answer_nor_user_is_in_the_log(tmp_path):
-    begin(tmp_path)
-    exp = opened(tmp_path)
-    with exp.assign(unit="ann@example.org") as arm:
-        exp.record(arm.program("my card is 4711"), outcome={"resolved": 1})
-    (log,) = folder(tmp_path).glob("exposures-*.jsonl")
-    assert not any(word in log.read_text() for word in ("ann", "example", "4711", "card", KEY))
-    with pytest.raises(ExperimentError, match="not a number"):
-        exp.record("a1", outcome={"comment": "call me, ann"})
 
 
 def test_those_not_included_get_the_control_and_leave_no_trace(tmp_path):
@@ -135,11 +120,9 @@ def test_after_a_stop_every_process_serves_the_control_within_seconds_and_logs_n
     with exp.assign(unit="ann") as arm:
         late = arm.program("why?")
     stop_experiment(NAME, "enough", tmp_path)
-    until = time.monotonic() + 10
-    while arm.why == "assigned" and time.monotonic() < until:
-        with exp.assign(unit="bob") as arm:
-            pass
-    assert (arm.name, arm.why) == ("A", "stopped: enough")
+    time.sleep(1.1)
+    with exp.assign(unit="bob") as arm:
+        assert (arm.name, arm.why) == ("A", "stopped: enough")
     before = len(rows(tmp_path))
     arm.program("why?")
     assert len(rows(tmp_path)) == before
@@ -150,15 +133,12 @@ def test_after_a_stop_every_process_serves_the_control_within_seconds_and_logs_n
 def test_a_log_that_cannot_be_written_costs_nobody_an_answer_and_the_control_gives_it(tmp_path):
     begin(tmp_path)
     exp = opened(tmp_path)
-    for path in folder(tmp_path).iterdir():
-        path.unlink()
-    folder(tmp_path).rmdir()
+    shutil.rmtree(folder(tmp_path))
     for n in range(8):
         with exp.assign(unit=f"user-{n}") as arm:
             answer = arm.program("why?")
             exp.record(answer, outcome={"resolved": True})
-        assert answer.text == "A: why?"
-        assert arm.request_id == ""
+        assert (answer.text, arm.request_id) == ("A: why?", "")
 
 
 def serve_users(exp, users, arms="AB"):
@@ -175,12 +155,9 @@ def test_a_challenger_that_breaks_a_guard_serves_on_until_a_look_halts_it(tmp_pa
     serve_users(exp, 60)
     assert exp.state().running
     assert look_at_experiment(NAME, tmp_path).state.status == "halted"
-    until = time.monotonic() + 10
-    while exp.state().running and time.monotonic() < until:
-        time.sleep(0.05)
+    time.sleep(1.1)
     with exp.assign(unit="user-0") as arm:
-        assert arm.why == "halted: B breaks latency_s <= 3 more often than the control"
-    assert arm.name == "A"
+        assert (arm.name, arm.why) == ("A", "halted: B breaks latency_s <= 3 more often than the control")
 
 
 def test_an_experiment_ends_when_it_has_seen_its_units_or_its_arms_are_of_the_wrong_size(tmp_path):
@@ -214,10 +191,9 @@ def test_processes_forked_from_one_experiment_agree_on_every_user_and_log_to_a_f
         child.start()
     for child in children:
         child.join()
+        assert child.exitcode == 0
     found = report_experiment(NAME, tmp_path)
-    assert [child.exitcode for child in children] == [0] * 4
-    assert found.files == 5
-    assert sum(arm.units for arm in found.arms) == 60
+    assert (found.files, sum(arm.units for arm in found.arms)) == (5, 60)
     assert found.accounting.crossed == found.accounting.torn == found.accounting.malformed == 0
     assert found.accounting.rows == 3 + 4 * (1 + 90 * 3)
 
@@ -248,9 +224,7 @@ def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused
             opened(tmp_path)
     path = folder(tmp_path) / DESIGN
     sound = path.read_bytes()
-    fields = json.loads(sound)
-    fields["arms"][1]["weight"] = 5
-    path.write_text(json.dumps(fields))
+    path.write_bytes(sound.replace(b'"primary": "resolved"', b'"primary": "kept"'))
     with pytest.raises(IntegrityError, match="changed after the experiment began"):
         opened(tmp_path)
     manifest = next((tmp_path / "support" / "versions").glob("v2-*")) / "manifest.json"
@@ -259,3 +233,111 @@ def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused
     monkeypatch.setenv("RAGC_UNIT_KEY", KEY)
     with pytest.raises(IntegrityError, match="Arm B began as support@v2"):
         opened(tmp_path, {"A": Echo("A")})
+
+
+def test_golden_units_are_put_in_the_arms_that_sha256sum_says():
+    # printf 'exp-2026-11-refunds\0arm\0user-1' | sha256sum | cut -c1-16
+    ninety_ten = Assignment("exp-2026-11-refunds", (90, 10), 0.5)
+    assert [ninety_ten.arm(unit) for unit in ("user-1", "user-2", "üñí")] == [0, 0, 1]
+    assert [ninety_ten.includes(unit) for unit in ("user-1", "user-2", "üñí")] == [False, True, False]
+
+
+@given(units, weights, st.integers(2, 9))
+def test_an_arm_depends_on_nothing_but_experiment_unit_and_the_ratios_of_weights(unit, shares, times):
+    first = Assignment("exp-a", shares).arm(unit)
+    assert Assignment("exp-a", [times * weight for weight in shares], include=0.3).arm(unit) == first
+    assert 0 <= first < len(shares)
+
+
+@given(units, st.floats(0.01, 1), st.floats(0.01, 1))
+def test_a_larger_share_keeps_everyone_who_was_included(unit, one, other):
+    low, high = sorted((round(one, 3), round(other, 3)))
+    assert Assignment("exp-a", (1, 1), high).includes(unit) >= Assignment("exp-a", (1, 1), low).includes(unit)
+
+
+def test_shares_are_those_asked_for_and_inclusion_tells_nothing_about_the_arm():
+    n = 40_000
+    assignment = Assignment("exp-a", (90, 10), 0.5)
+    drawn = [(assignment.includes(f"u{i}"), assignment.arm(f"u{i}")) for i in range(n)]
+    included, outside = ([arm for inside, arm in drawn if inside is wanted] for wanted in (True, False))
+    assert abs(len(included) - n / 2) < 4 * (n / 4) ** 0.5
+    for part in (included, outside):
+        assert abs(sum(part) - len(part) / 10) < 4 * (len(part) * 0.09) ** 0.5
+
+
+def open_log(folder):
+    return ExposureLog(folder, NAME, "sha256:0", KEY.encode())
+
+
+def read_rows(folder):
+    return [row for path in log_files(folder) for row in read_exposures(path)]
+
+
+def test_threads_of_a_process_write_whole_rows_to_one_file(tmp_path):
+    mine = open_log(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: mine.append("exposure", request=str(n)), range(400)))
+    found = read_rows(tmp_path)
+    assert found[0]["kind"] == "opened"
+    assert {row["request"] for row in found[1:]} == {str(n) for n in range(400)}
+    assert [path.name for path in tmp_path.iterdir()] == [mine.path.name]
+    assert mine.path.name.endswith(f"-{os.getpid()}.jsonl")
+
+
+def _write_for_ever(folder):
+    mine = open_log(folder)
+    for n in range(10**9):
+        mine.append("exposure", request=str(n), padding="x" * 500)
+
+
+@needs_fork
+def test_rows_survive_a_killed_process_and_its_torn_last_line_is_counted(tmp_path):
+    child = fork.Process(target=_write_for_ever, args=(tmp_path,))
+    child.start()
+    while not (files := list(tmp_path.iterdir())) or files[0].stat().st_size < 50_000:
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    left = files[0].read_bytes()  # a kill, too, may come in the midst of a row: between two pages of the file
+    whole = left.count(b"\n")
+    with files[0].open("r+b") as file:  # what a power cut leaves of the last row
+        file.truncate(left.rindex(b"\n") + 1 - 7)
+    *found, torn = read_rows(tmp_path)
+    assert [row["request"] for row in found[1:]] == [str(n) for n in range(len(found) - 1)]
+    assert (len(found), torn) == (whole - 1, None)
+
+
+def _write_to_a_small_disk(folder):
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+    mine = open_log(folder)
+    with pytest.raises(OSError):
+        for n in range(100):
+            mine.append("exposure", request=str(n))
+
+
+@needs_fork
+def test_a_full_disk_is_an_error_and_tears_one_row_at_most(tmp_path):
+    child = fork.Process(target=_write_to_a_small_disk, args=(tmp_path,))
+    child.start()
+    child.join()
+    found = read_rows(tmp_path)
+    assert (child.exitcode, len(found) > 5, found.count(None)) == (0, True, 1)
+
+
+def test_a_process_id_that_comes_again_starts_on_a_line_of_its_own(tmp_path):
+    first = open_log(tmp_path)
+    first.append("exposure", request="1")
+    with first.path.open("ab") as file:
+        file.write(b'[1]\n{"kind":"exposure"}\n\xff\xfe\n{"kind":"exposure","ts":1,"requ')
+    open_log(tmp_path).append("exposure", request="2")
+    kinds = [row and row["kind"] for row in read_rows(tmp_path)]
+    assert kinds == ["opened", "exposure", None, None, None, None, "opened", "exposure"]
+
+
+def test_a_pseudonym_is_stable_within_an_experiment_and_unlinkable_beyond():
+    key = KEY.encode()
+    assert pseudonymize_unit(key, NAME, "ann") == pseudonymize_unit(key, NAME, "ann")
+    others = ((key, NAME, "bob"), (key, "exp-b", "ann"), (b"another key", NAME, "ann"))
+    assert pseudonymize_unit(key, NAME, "ann") not in {pseudonymize_unit(*other) for other in others}

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import orjson
 import pytest
 from safetensors.numpy import save
 
@@ -28,8 +27,7 @@ def test_a_sealed_folder_verifies_and_reads_back(folder):
     manifest = verify_folder(folder)
     assert (manifest.name, manifest.version, manifest.parent) == ("helpdesk", "v1", None)
     assert [(f.path, f.size) for f in manifest.files] == [("program.json", 8), ("scores.jsonl", 13)]
-    assert manifest.section("points") == {"balanced": {"k": 8}}
-    assert manifest.section("cost") == {}
+    assert (manifest.section("points"), manifest.section("cost")) == ({"balanced": {"k": 8}}, {})
     assert manifest.fields["schema"] == {"major": 2, "minor": 0}
     with pytest.raises(FileExistsError):
         seal_folder(folder, FIELDS, FILES)
@@ -45,50 +43,34 @@ def test_every_flipped_byte_of_every_file_is_found(folder):
     assert find_differences(folder) == []
 
 
-def test_every_difference_is_listed_at_once(folder):
-    (folder / "program.json").unlink()
+def test_every_difference_is_listed_at_once(folder, tmp_path):
+    assert find_differences(folder, read_manifest(folder).digest) == []
+    assert "instead of sha256:0" in find_differences(folder, "sha256:" + "0" * 64)[0]
+    assert "is of another version: v1-" in find_differences(shutil.copytree(folder, tmp_path / "v2-00000000"))[0]
+    (folder / "program.json").rename(tmp_path / "elsewhere.json")
     (folder / "extra.json").write_bytes(b"{}")
     (folder / "scores.jsonl").write_bytes(b"{}")
     with pytest.raises(IntegrityError) as error:
         verify_folder(folder)
-    assert error.value.data["differences"] == [
-        "extra.json is surplus",
-        "program.json is missing",
-        "scores.jsonl has 2 bytes instead of 13",
-    ]
-
-
-def test_a_link_in_place_of_a_file_is_found(folder, tmp_path):
-    (folder / "program.json").rename(tmp_path / "elsewhere.json")
+    found = ["extra.json is surplus", "program.json is missing", "scores.jsonl has 2 bytes instead of 13"]
+    assert error.value.data["differences"] == found
     (folder / "program.json").symlink_to(tmp_path / "elsewhere.json")
-    assert find_differences(folder) == ["program.json is not a plain file"]
-
-
-def test_another_version_than_the_expected_one_is_found(folder):
-    assert find_differences(folder, read_manifest(folder).digest) == []
-    assert "instead of sha256:0" in find_differences(folder, "sha256:" + "0" * 64)[0]
+    assert "program.json is not a plain file" in find_differences(folder)
+    content = json.loads((folder / "manifest.json").read_bytes())
+    content["files"][0]["path"] = "../program.json"
+    (folder / "manifest.json").write_text(json.dumps(content, indent=2))
+    assert any("may not be in a version" in difference for difference in find_differences(folder))
+    (folder / "manifest.json").write_text(json.dumps(content | {"schema": {"major": 9, "minor": 0}}))
+    with pytest.raises(IntegrityError, match=r"its schema is 9, this program reads 2.*install the ragc that wrote it"):
+        verify_folder(folder)
 
 
 def test_what_earlier_code_sealed_is_listed_and_refused_with_the_command_that_mends_it(shop):
     assert [version.version for version in registry.list_versions("shop", EARLIER)] == ["v1-bfdda811"]
     with pytest.raises(IntegrityError, match=r"its schema is 1, this program reads 2\.") as error:
         load("shop@latest", artifacts=EARLIER, project=shop)
-    assert (
-        error.value.mend == "Compile it again with this ragc (ragc compile PROJECT), or install the ragc that wrote it."
-    )
+    assert error.value.mend.startswith("Compile it again with this ragc (ragc compile PROJECT), or install the ragc")
     assert registry.verify_version("shop@v1", EARLIER).mend == error.value.mend
-
-
-def test_what_a_newer_ragc_sealed_is_refused_with_what_to_install(folder):
-    path = folder / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": {"major": 9, "minor": 0}}))
-    with pytest.raises(IntegrityError, match="its schema is 9, this program reads 2") as error:
-        verify_folder(folder)
-    assert "install the ragc that wrote it" in error.value.mend
-
-
-def test_keys_of_a_newer_minor_schema_are_kept(tmp_path):
-    assert seal_folder(tmp_path / "s", {**FIELDS, "carbon": {"kg": 1}}, FILES).fields["carbon"] == {"kg": 1}
 
 
 def test_a_manifest_that_is_no_manifest_is_an_error(folder):
@@ -105,11 +87,8 @@ def test_dates_timings_and_scores_do_not_enter_the_content_digest_and_the_same_s
     third = seal_folder(tmp_path / "3", FIELDS, {**FILES, "program.json": b'{"k": 9}'})
     assert one.content_digest == other.content_digest != third.content_digest
     assert one.digest != other.digest
-    again = (
-        seal_folder(tmp_path / "4", fields, FILES),
-        seal_folder(tmp_path / "5", dict(reversed(fields.items())), FILES),
-    )
-    assert len({sealed.digest for sealed in again}) == 1
+    backwards = seal_folder(tmp_path / "5", dict(reversed(fields.items())), FILES)
+    assert seal_folder(tmp_path / "4", fields, FILES).digest == backwards.digest
 
 
 @pytest.mark.parametrize(
@@ -126,15 +105,3 @@ def test_only_json_and_safetensors_are_sealed(tmp_path, name, content):
     assert not (tmp_path / "s").exists()
     seal_folder(tmp_path / "t", FIELDS, {"heads.safetensors": save({"w": np.eye(2)})})
     verify_folder(tmp_path / "t")
-
-
-def test_a_listed_file_that_could_run_is_refused(folder):
-    content = orjson.loads((folder / "manifest.json").read_bytes())
-    content["files"][0]["path"] = "../program.json"
-    (folder / "manifest.json").write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
-    assert any("may not be in a version" in difference for difference in find_differences(folder))
-
-
-def test_a_copied_version_is_of_the_number_its_manifest_says(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "v2-00000000")
-    assert "is of another version: v1-" in find_differences(copy)[0]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from program.errors import IntegrityError, VersionError
 from program.serve.manifest import seal_folder
 from program.serve.reference import Reference, is_name, list_programs, name_from, parse_reference, resolve
-from program.settings import artifacts_root
 
 
 def add_version(root, name, number, text="{}"):
@@ -54,26 +53,14 @@ def test_every_form_of_reference_names_its_version(root, known):
     forms = {
         "helpdesk@v1": 1, f"helpdesk@{known[2]}": 2, f"helpdesk@{digest}": 1, f"helpdesk@{digest[:20]}": 1,
         "helpdesk@production": 2, "helpdesk@latest": 10, "helpdesk": 10,
-        str(root / "helpdesk" / "versions" / known[1]): 1,
+        str(root / "helpdesk" / "versions" / known[1]): 1, root / "helpdesk" / "versions" / known[2]: 2,
     }  # fmt: skip
     for text, number in forms.items():
         found = resolve(text, root)
         assert (found.name, found.version) == ("helpdesk", known[number]), text
         assert found.path == root.resolve() / "helpdesk" / "versions" / known[number]
-
-
-def test_a_folder_outside_the_root_is_a_version_without_a_name(root, known, tmp_path):
-    seal_folder(tmp_path / "copied", {"name": "helpdesk", "version": "v1"}, {})
-    assert resolve(str(tmp_path / "copied"), root).version == ""
-
-
-def test_the_root_is_the_argument_then_the_environment_then_artifacts(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("RAGC_ARTIFACTS", raising=False)
-    assert artifacts_root() == tmp_path / "artifacts"
-    monkeypatch.setenv("RAGC_ARTIFACTS", str(tmp_path / "b"))
-    assert artifacts_root() == tmp_path / "b"
-    assert artifacts_root(tmp_path / "c") == tmp_path / "c"
+    outside = seal_folder(root / "copied", {"name": "helpdesk", "version": "v1"}, {}).folder
+    assert resolve(str(outside), root).version == ""
 
 
 def test_two_versions_of_one_number_are_ambiguous_and_both_are_named(root, known):

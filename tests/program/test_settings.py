@@ -4,7 +4,7 @@ import pytest
 
 from program import errors
 from program.errors import IntegrityError, RagcError, SettingsError, VersionError
-from program.project import Project
+from program.knowledge.project import Project
 from program.settings import artifacts_root
 
 
@@ -18,8 +18,7 @@ def write_shop(folder, more="", **replaced):
 
 def test_a_project_knows_the_places_its_settings_name(shop):
     project = Project.open(shop)
-    assert project.name == "shop"
-    assert project.artifacts == (shop / "artifacts").resolve()
+    assert (project.name, project.artifacts) == ("shop", (shop / "artifacts").resolve())
     assert project.labelled == (shop / "labelled.jsonl").resolve()
 
 
@@ -90,12 +89,7 @@ def test_the_environment_overrides_the_file(own_shop, tmp_path, monkeypatch):
 def test_every_error_has_a_code_of_its_own_and_the_two_sentences(tmp_path):
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RagcError)]
     assert len({kind.code for kind in kinds}) == len(kinds) > 10
-    assert VersionError.unknown_name("shpo", ["shop"], tmp_path).as_dict() == {
-        "code": "version",
-        "what": f"There is no version of shpo in the artifacts folder {tmp_path}.",
-        "mend": "Nearest: shop.",
-        "reference": "shpo",
-        "nearest": ["shop"],
-    }
+    told = {"code": "version", "what": "There is no shpo.", "mend": "Nearest: shop.", "nearest": ["shop"]}
+    assert VersionError("There is no shpo.", "Nearest: shop.", nearest=["shop"]).as_dict() == told
     assert str(IntegrityError.unreadable(tmp_path)) == f"{tmp_path} is unreadable. Restore it from a copy."
     assert IntegrityError.exit_code == 4

@@ -56,23 +56,17 @@ def test_a_line_that_is_no_entry_is_skipped_and_its_place_told(tmp_path):
     assert [place.rpartition(" ")[2] for place in unread] == ["2", "3", "4", "6"]
 
 
-def test_a_trace_tells_every_step_with_its_scores_tokens_and_model(tmp_path):
-    log, told = TraceLog(tmp_path), answer()
-    log.write_answer(told, "What is it?", "full")
-    (entry,) = log.traces.entries()
+def test_a_trace_tells_every_step_with_its_scores_tokens_and_model_and_the_doubtful_are_queued(tmp_path):
+    log, told, doubtful = TraceLog(tmp_path, review_below=0.7), answer(), answer(confidence=0.6)
+    for one in (told, doubtful, answer(outcome=Outcome.ABSTAIN, confidence=0.1)):
+        log.write_answer(one, "What is it?", "full")
+    assert [entry["trace_id"] for entry in log.review.entries()] == [doubtful.trace.id]
+    entry, *_ = log.traces.entries()
     assert (entry["trace_id"], entry["question"], entry["preset"]) == (told.trace.id, "What is it?", "full")
     assert entry["path"] == ["search(2)", "generate"]
     search, judged, written = entry["steps"]
     assert (search["model"], judged["scores"]) == ("", {"sufficient": 0.9})
     assert (written["tokens_in"], written["model"], written["inputs"]) == (10, "openai/writer", "d3")
-
-
-def test_only_an_answer_of_little_confidence_is_put_in_the_review_queue(tmp_path):
-    log = TraceLog(tmp_path, review_below=0.7)
-    doubtful = answer(confidence=0.6)
-    for one in (answer(), doubtful, answer(outcome=Outcome.ABSTAIN, confidence=0.1)):
-        log.write_answer(one, "What is it?", "")
-    assert [entry["trace_id"] for entry in log.review.entries()] == [doubtful.trace.id]
 
 
 def test_a_log_that_cannot_be_written_is_told_in_one_warning_and_raises_nothing(tmp_path, caplog):
@@ -92,9 +86,7 @@ def test_a_projects_questions_are_traced_unless_that_is_switched_off(own_shop, s
     told = open_program(own_shop)("How much water does the Merle hold?")
     (entry,) = TraceLog(own_shop / ".ragc").traces.entries()
     assert entry["trace_id"] == told.trace.id and entry["preset"] == "full"
-    assert [span.attributes["ragc.trace_id"] for span in spans() if "ragc.trace_id" in span.attributes] == [
-        told.trace.id
-    ]
+    assert [s.attributes["ragc.trace_id"] for s in spans() if "ragc.trace_id" in s.attributes] == [told.trace.id]
     (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + "\n[trace]\nenabled = false\n")
     open_program(own_shop)("How much water does the Merle hold?")
     assert len(list(TraceLog(own_shop / ".ragc").traces.entries())) == 1
@@ -121,9 +113,7 @@ def test_a_question_is_a_span_with_its_steps_inside(spans):
 def test_a_step_that_failed_is_a_span_with_the_status_of_an_error_under_the_callers_own(spans):
     from opentelemetry import trace
 
-    failed = Step(
-        "judge.sufficiency", "d", "failed: no such luck", 1.0, began=1000.0, model="x/y", error="RuntimeError"
-    )
+    failed = Step("judge.relevance", "d", "failed: no such luck", 1.0, began=1.0, model="x/y", error="RuntimeError")
     with trace.get_tracer("caller").start_as_current_span("request") as outer:
         emit_spans(answer(failed))
     step, whole, _ = spans()

@@ -31,9 +31,9 @@ from program.knowledge.ingest.folder import (
     list_bases,
     read_base,
 )
+from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, embedding_text, keyword_text
-from program.project import Project
 from program.settings import Settings
 from program.storage import DiskCache, write_whole
 

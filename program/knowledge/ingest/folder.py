@@ -20,8 +20,8 @@ import orjson
 from program.errors import KnowledgeError
 from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.sections import READ, Document, parse_file
+from program.knowledge.project import Project
 from program.passage import Flaw, Passage, SourceCard, decode_passage
-from program.project import Project
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES, DocumentsSettings, WebSettings
 from program.storage import DiskCache
 

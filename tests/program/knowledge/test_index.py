@@ -20,8 +20,8 @@ from program.knowledge.index.fanout import embed_over_ray
 from program.knowledge.index.store import FILES, MANIFEST
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
+from program.knowledge.project import Project
 from program.passage import embedding_text
-from program.project import Project
 
 HERE = Path(__file__).parent
 

@@ -16,8 +16,8 @@ from optimize.report.doctor import examine_setup
 from program import load, open_program
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index.build import index_project
+from program.knowledge.project import Project
 from program.loop.policy import PLAIN
-from program.project import Project
 from program.serve.opening import open_library
 
 Add = Callable[[str], Project]

@@ -177,7 +177,7 @@ SEARCH = """
 import json, sys
 from program.knowledge.documents import Documents
 from program.serve.opening import open_library
-from program.project import Project
+from program.knowledge.project import Project
 library = open_library(Project.open(sys.argv[1]))
 searched = []
 whole = Documents.candidates

@@ -9,9 +9,9 @@ import pytest
 from scripted import Scripted, passage
 
 from program import open_program
+from program.knowledge.project import Project
 from program.loop.grounding import known_addresses
 from program.loop.metering import Token
-from program.project import Project
 from program.settings import FILE
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

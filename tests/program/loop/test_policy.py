@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from program import open_program, signatures
 from program.errors import IntegrityError, SettingsError
+from program.knowledge.project import Project
 from program.loop.decisions import RequestCache, decode
 from program.loop.policy import PRESETS, Knob, Policy, apply_setting, find_dimensions, read_setting
 from program.loop.rag import Stage
 from program.passage import SourceCard
-from program.project import Project
 from program.settings import LoopSettings
 
 PROMPTS = [s for s in vars(signatures).values() if isinstance(s, type) and issubclass(s, dspy.Signature)]

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from program import open_program
 from program.errors import RagcError, SettingsError
+from program.knowledge.project import Project
 from program.loop.drivers import run
 from program.models.catalog import open_models
 from program.models.language.transport import key_variable
-from program.project import Project
 from program.settings import FILE, ModelSettings
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

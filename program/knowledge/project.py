@@ -30,25 +30,24 @@ from program.settings import (
 ALLOW = "RAGC_ALLOW"
 SQLITE = "sqlite:///"
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_Place = DocumentsSettings | WebSettings | TablesSettings
 
 
 class Project:
     """A project folder: its settings and the places they name, all absolute."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        self.folder = folder
-        self.settings = settings
+        self.folder, self.settings = folder, settings
 
     @classmethod
     def open(cls, folder: str | Path) -> Project:
         """Open a project. Raises `SettingsError` when `ragc.toml` is absent or wrong."""
         root = Path(folder).resolve()
-        path = root / FILE
         if root.is_file():
             own = (root.parent / FILE).is_file()
             mend = f"Name its folder: {Path(folder).parent}" if own else f"Name a folder that holds a {FILE}."
             raise SettingsError(f"{folder} is a file, not a project's folder.", mend)
-        if not path.is_file():
+        if not (path := root / FILE).is_file():
             raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {shlex.quote(str(folder))}")
         try:
             text = path.read_text(encoding="utf-8")
@@ -69,11 +68,8 @@ class Project:
         A `ragc.toml` may come from anyone. Its paths, resolved, must lie in its own folder or in one of those that the
         environment variable `RAGC_ALLOW` lists (separated as in `PATH`).
         """
-        named: dict[str, str | Path] = {
-            f"knowledge.{name}": self.place(base)
-            for name, base in self.settings.knowledge.items()
-            if isinstance(base, DocumentsSettings | WebSettings | TablesSettings)
-        }
+        bases = self.settings.knowledge.items()
+        named = {f"knowledge.{name}": self.place(base) for name, base in bases if isinstance(base, _Place)}
         for role in ("embed", "rerank"):
             model = getattr(self.settings.models, role)
             # What loads models takes a name for a folder that exists.
@@ -108,7 +104,7 @@ class Project:
         """The project's own working folder (index, record, studies, traces); not for git."""
         return self.folder / ".ragc"
 
-    def place(self, base: DocumentsSettings | WebSettings | TablesSettings) -> str | Path:
+    def place(self, base: _Place) -> str | Path:
         """Return a base's folder or URL; a relative path counts from the project."""
         if not isinstance(base, TablesSettings) or not base.url:
             return self.folder / base.path
