@@ -175,11 +175,9 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     gaps, rates = [], []
     for seed in range(seeds):
         project = make_project(folder / str(seed), 8 if quick else 16, seed)
-        session = Session(Record(), Spending(), Live(), lambda live: None)
+        session = Session(Record(), Spending(), Caps(), Live(), lambda live: None)
         opened = open_compile(session, project, 0, "", None)
-        plan = plan_search(
-            session, opened, begin_study(session, opened, None, 1, Caps()), demonstrate(session, opened), Caps()
-        )
+        plan = plan_search(session, opened, begin_study(session, opened, None, 1), demonstrate(session, opened))
         program, shown = copy_program(opened.base), opened.parts["train"][: 3 if quick else None]
         plan.candidates.equip(program)
         apply_setting(program, plan.candidates.begun)
@@ -217,7 +215,7 @@ def peers_run(name: str, folder: Path, seed: int, quick: bool, hashes: int) -> t
 def peer_run(name: str, folder: Path, seed: int, quick: bool) -> tuple[float, float]:
     """The same, here."""
     logging.disable(logging.WARNING)
-    session = Session(Record(), Spending(), Live(), lambda live: None)
+    session = Session(Record(), Spending(), Caps(), Live(), lambda live: None)
     opened = open_compile(session, Project.open(folder), 0, "", None)
     peer = Peer(opened, opened.parts["train"])
     theirs = PEERS[name](peer, seed, quick)

@@ -21,12 +21,12 @@ from optimize.compiler.demonstrations import (
     Demonstration,
     Run,
     bootstrap,
-    diversify,
     label_of,
     learns,
     observe_runs,
     plain_values,
     reads_instructions,
+    thin_out,
     to_json,
 )
 from optimize.compiler.instructions import Failure, Proposer, collect_failures
@@ -39,15 +39,10 @@ from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply_set
 from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask
-from program.models.embedded.encoder import Embedder
 from program.models.language.decision_format import EXAMPLES_SHOWN, format_example
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)
 """Sizes of the sets for language models."""
-SMALLER = (100, 50)
-"""Sizes of the diverse sets for embedded deciders, which otherwise have every one."""
-MUCH_SMALLER = 0.6
-"""Share of all demonstrations from which a smaller set is hardly another."""
 WORTH_ADDING = 1.25
 """Times as many demonstrations as are labelled from which the program's own are a set beside."""
 PROMPT_CHARACTERS = 12_000
@@ -165,14 +160,13 @@ def find_candidates(
     `first` has the instructions in the code, `base` what is compiled from. The programs of the arms are given the
     candidates on the way.
     """
-    embedder = first.runtime.models.embedder
-    found = gather_sets(base, demonstrations, [], embedder)
+    found = gather_sets(base, demonstrations, [])
     found.equip_arms(arms)
     runs: list[Run] = []
     with contextlib.suppress(BudgetStop):
         runs = _observe_useful(base, demonstrations, arms, found)
     if good := bootstrap(runs):
-        found = gather_sets(base, demonstrations, good, embedder)
+        found = gather_sets(base, demonstrations, good)
     offers = dict(found.offers)
     with contextlib.suppress(BudgetStop):
         for done, name in enumerate(found.sets):
@@ -226,23 +220,15 @@ class Screening:
             self._losses_before()
         return self._failures
 
-    def let_in(self, kind: str, names: Sequence[str]) -> list[int]:
-        """Return the places (from 1) of the candidates that do better by a standard error, MOST_LET_IN at most.
-
-        Of sets that shrink the next is tried only while the larger does not lose.
-        """
+    def let_in(self, kind: str, count: int) -> list[int]:
+        """Return the places, 1 to `count`, of the candidates that do better by a standard error, the best few."""
         gains: dict[int, float] = {}
-        lost = ""
-        for place, name in enumerate(names, 1):
-            shrinking = name.rpartition("-")[0] if kind == DEMONSTRATIONS else ""
-            if (kind == DEMONSTRATIONS and place == self.base) or (shrinking and shrinking == lost):
+        for place in range(1, count + 1):
+            if kind == DEMONSTRATIONS and place == self.base:
                 continue
             gain = self._losses_before() - self._losses(kind, place)
-            mean = float(np.nanmean(gain)) if not np.isnan(gain).all() else -np.inf
-            if mean <= 0:
-                lost = shrinking
-            elif survives(gain, self.topics):
-                gains[place] = mean
+            if survives(gain, self.topics):
+                gains[place] = float(np.nanmean(gain))
         return sorted(sorted(gains, key=lambda place: (-gains[place], place))[:MOST_LET_IN])
 
     def _losses_before(self) -> Floats:
@@ -284,9 +270,7 @@ def log_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
     return float(-np.log(np.clip(right, SURE, 1 - SURE)).mean()) if right else float("nan")
 
 
-def gather_sets(
-    program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration], embedder: Embedder
-) -> Candidates:
+def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> Candidates:
     """Return the sets of every predictor to which they make a difference: from labels and from good runs.
 
     Whatever its labels say, an embedded decider without demonstrations is offered every labelled one.
@@ -305,20 +289,15 @@ def gather_sets(
             inputs = predictor.signature.input_fields
             seen = {_to_text({field: one.fields[field] for field in inputs}) for one in own}
             new = [one for one in runs if _to_text({field: one.fields[field] for field in inputs}) not in seen]
-            sets[name] = _sets_for_heads(had, own, new, embedder)
+            sets[name] = _sets_for_heads(had, own, new)
         elif reads_instructions(program, name):
-            sets[name] = _sets_for_prompts(had, own, runs, embedder, predictor)
+            sets[name] = _sets_for_prompts(had, own, runs, predictor)
     new_deciders = [n for n, own in sets.items() if LABELLED in own and learns(program, n) and not own[AS_IT_IS]]
     return Candidates(sets, {name: Offer((), (LABELLED,)) for name in new_deciders})
 
 
-def _sets_for_heads(
-    had: list[Demonstration], own: list[Demonstration], new: list[Demonstration], embedder: Embedder
-) -> Sets:
+def _sets_for_heads(had: list[Demonstration], own: list[Demonstration], new: list[Demonstration]) -> Sets:
     found = {AS_IT_IS: had, LABELLED: own, "none": []}
-    for size in SMALLER:
-        if size <= MUCH_SMALLER * len(own):
-            found[f"diverse-{size}"] = diversify(own, size, embedder)
     more = [*own, *new][:MOST]
     if len(more) >= WORTH_ADDING * len(own) and len({label_of(one) for one in more}) > 1:
         found["bootstrapped"] = more
@@ -329,7 +308,6 @@ def _sets_for_prompts(
     had: list[Demonstration],
     own: list[Demonstration],
     runs: list[Demonstration],
-    embedder: Embedder,
     predictor: dspy.Predict,
 ) -> Sets:
     found, decision = {AS_IT_IS: had}, is_decision(predictor)
@@ -337,7 +315,7 @@ def _sets_for_prompts(
     for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
         fit = [one for one in source if format_example(one.fields, outputs) is not None] if decision else source
         for size in FEW:
-            few = diversify(fit, size, embedder)
+            few = thin_out(fit, size)
             if decision or sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:
                 found[f"{kind}-{size}"] = few
     return _drop_equal(found)
@@ -388,8 +366,8 @@ def _screen(
         return every
     Candidates({screening.name: sets}, {screening.name: every}).equip_arms(arms)
     return Offer(
-        tuple(texts[place - 1] for place in screening.let_in(INSTRUCTIONS, texts)),
-        anyway + tuple(kinds[place - 1] for place in screening.let_in(DEMONSTRATIONS, kinds)),
+        tuple(texts[place - 1] for place in screening.let_in(INSTRUCTIONS, len(texts))),
+        anyway + tuple(kinds[place - 1] for place in screening.let_in(DEMONSTRATIONS, len(kinds))),
     )
 
 

@@ -13,9 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pysbd
-from numpy.typing import NDArray
 
 from optimize.compiler.replay import Arm, Replay
 from optimize.evaluation.metrics import Correctness, judge_answer, supports_claim
@@ -27,7 +25,6 @@ from program.loop.grounding import split_claims, state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Ask, Find, Reply, StepFailed
 from program.models.catalog import LOCAL
-from program.models.embedded.encoder import Embedder
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
@@ -322,53 +319,3 @@ def bootstrap(runs: Sequence[Run]) -> list[Demonstration]:
 def plain_values(reply: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reply as plain values: of a decision its decoded value."""
     return {name: value.value if isinstance(value, Decision) else value for name, value in reply.items()}
-
-
-def diversify(demonstrations: Sequence[Demonstration], size: int, embedder: Embedder) -> list[Demonstration]:
-    """Return at most `size` demonstrations, in their order: for each label the k-centers of its share."""
-    if len(demonstrations) <= size:
-        return list(demonstrations)
-    vectors = _embed(demonstrations, embedder)
-    groups: dict[Any, list[int]] = defaultdict(list)
-    for at, one in enumerate(demonstrations):
-        groups[label_of(one)].append(at)
-    kept: list[int] = []
-    left, rest = size, len(demonstrations)
-    for _, places in sorted(groups.items(), key=lambda pair: (len(pair[1]), pair[1])):  # the rarest has one at least
-        share = min(len(places), max(1, round(left * len(places) / rest)), left)
-        kept += [places[n] for n in find_centers(vectors[places], share)]
-        left, rest = left - share, rest - len(places)
-    return [demonstrations[at] for at in sorted(kept)]
-
-
-def find_centers(vectors: NDArray[np.float32], k: int) -> list[int]:
-    """Return the places of `k` rows of unit length that leave no row far from all of them.
-
-    Greedy k-center (Gonzalez 1985), within a factor of two of the best; the first is the row nearest to the mean.
-    """
-    if k <= 0:
-        return []
-    chosen = [int(np.argmax(vectors @ vectors.mean(axis=0)))]
-    distance = 1 - vectors @ vectors[chosen[0]]
-    while len(chosen) < min(k, len(vectors)):
-        distance[chosen] = -np.inf
-        chosen.append(int(np.argmax(distance)))
-        distance = np.minimum(distance, 1 - vectors @ vectors[chosen[-1]])
-    return chosen
-
-
-def _embed(demonstrations: Sequence[Demonstration], embedder: Embedder) -> NDArray[np.float32]:
-    """Return unit vectors (demonstrations, dimension): the mean of the short texts and titles of each."""
-    told = [_short_texts(one.fields) for one in demonstrations]
-    texts = list(dict.fromkeys(text for some in told for text in some))
-    vectors = dict(zip(texts, embedder.encode(texts), strict=True))
-    means = np.stack([np.mean([vectors[text] for text in some], axis=0) for some in told])
-    return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True), np.float32)
-
-
-def _short_texts(fields: Fields) -> list[str]:
-    values = [
-        to_jsonable(item) for value in fields.values() for item in (value if isinstance(value, list) else [value])
-    ]
-    told = [item if isinstance(item, str) else item["title"] for item in values if isinstance(item, str | dict)]
-    return told or [""]

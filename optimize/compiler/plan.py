@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, zip_longest
@@ -26,8 +26,7 @@ from optimize.compiler.study import CAPS, PLANNED, TRIALS, Study, create_study
 from optimize.compiler.thresholds import observe_routing
 from optimize.labelled.check import find_empty_split, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
-from optimize.labelled.split import find_previous_splits as places
-from optimize.labelled.split import sample_stratified, split_questions
+from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import hold_lock
 from program.errors import BudgetStop, DataError, StudyError
 from program.knowledge.index.build import index_project
@@ -114,7 +113,7 @@ def open_compile(
     session.begin_stage("checking the labels")
     questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
-    before = places(read_ancestors(origin, project.artifacts)) if origin else None
+    before = find_previous_splits(read_ancestors(origin, project.artifacts)) if origin else None
     parts = split_questions(questions, before=before)
     doubts: list[str] = []
     if leads:
@@ -127,27 +126,25 @@ def open_compile(
     return Opened(project, parts, seed, origin, first, parent, inherit(first, parent), doubts)
 
 
-def begin_study(session: Session, opened: Opened, begun: Study | None, trials: int | None, caps: Caps) -> Study:
+def begin_study(session: Session, opened: Opened, begun: Study | None, trials: int | None) -> Study:
     """Return the study to go on with, or a new one, its caps and the number of trials noted."""
     identity = opened.identify()
     if begun is not None:
         begun.expect(identity)
         begun.note(TRIALS, trials or begun.notes[TRIALS])
-        begun.note(CAPS, asdict(caps))
+        begun.note(CAPS, asdict(session.caps))
         session.live.study = begun.name
         return begun
     with hold_lock(opened.project.artifacts, opened.project.name):
         pass  # nothing is paid for where no version could be sealed
-    study = create_study(opened.project, identity, {TRIALS: trials or DEFAULT_TRIALS, CAPS: asdict(caps)})
+    study = create_study(opened.project, identity, {TRIALS: trials or DEFAULT_TRIALS, CAPS: asdict(session.caps)})
     session.live.study = study.name
     if session.record.store is not None:
         session.spending.join_study(session.record.store, study.key, leads=True)
     return study
 
 
-def plan_search(
-    session: Session, opened: Opened, study: Study, demonstrations: Sequence[Demonstration], caps: Caps
-) -> Plan:
+def plan_search(session: Session, opened: Opened, study: Study, demonstrations: Sequence[Demonstration]) -> Plan:
     """Return what the study searches: as it was noted, else found now and noted.
 
     The first settings are the program as it is, with the labelled demonstrations, with the router's thresholds fitted
@@ -156,8 +153,8 @@ def plan_search(
     if study.notes.get(PLANNED):
         return read_plan(session, opened, study)
     session.begin_stage("choosing candidates")
-    arms = make_arms(session, opened, None)
-    session.spending.caps = caps.reduce_to(CANDIDATES_SHARE)
+    arms = make_arms(session, opened)
+    session.limit(CANDIDATES_SHARE)
     model = opened.base.runtime.models.propose
     candidates = find_candidates(
         first=opened.first,
@@ -167,7 +164,7 @@ def plan_search(
         proposer=Proposer(model, session.record, session.spending, opened.seed) if model is not None else None,
         progress=session.advance,
     )
-    session.spending.caps = caps.reduce_to(CHOICE_SHARE)
+    session.limit(CHOICE_SHARE)
     session.begin_stage("fitting thresholds")
     as_it_is = read_setting(arms[0].replay.program)
     begun = {**as_it_is, **candidates.begun}
@@ -175,13 +172,12 @@ def plan_search(
     unset = {f"policy.{name}": knob.default for name, knob in opened.base.policy.named_parameters()}
     designs = [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]
     firsts = [as_it_is, begun, fitted, *designs]
-    if caps != Caps():
-        session.spending.caps = caps.reduce_to(FIRST_SHARE)
+    if session.caps != Caps():
+        session.limit(FIRST_SHARE)
         arms = limit_to_reach(arms, firsts)
     asked = [question.id for arm in arms for question in arm.questions]
     digest = key_of(["plan", study.key])
     session.record.write({digest: Entry({"candidates": candidates.dump(), "questions": asked, "firsts": firsts})})
-    session.record.kept[digest] = Entry(None)
     study.note(PLANNED, digest.hex())
     return Plan(candidates, arms, firsts)
 
@@ -221,11 +217,9 @@ def limit_to_reach(arms: Sequence[Arm], firsts: Sequence[Setting]) -> list[Arm]:
     return [arm for arm in limited if arm.questions]
 
 
-def make_arms(session: Session, opened: Opened, asked: Collection[str] | None) -> list[Arm]:
-    """Return train in folds by topic, each with a program of its own; of the questions those `asked`."""
+def make_arms(session: Session, opened: Opened) -> list[Arm]:
+    """Return train in folds by topic, each with a program of its own."""
     questions = sample_stratified(opened.parts["train"], SEARCHED)
-    if asked is not None:
-        questions = [question for question in questions if question.id in asked]
     folds = split_topics([question.cluster for question in questions])
     return [Arm(session.replay(copy_program(opened.base)), [questions[n] for n in fold]) for fold in folds]
 
@@ -242,7 +236,7 @@ def read_plan(session: Session, opened: Opened, study: Study) -> Plan:
     candidates, asked = Candidates.load(noted.value["candidates"]), set(noted.value["questions"])
     arms = [
         Arm(arm.replay, kept)
-        for arm in make_arms(session, opened, None)
+        for arm in make_arms(session, opened)
         if (kept := [question for question in arm.questions if question.id in asked])
     ]
     candidates.equip_arms(arms)

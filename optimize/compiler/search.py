@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.compiler.scoring import Scores, Scoring
-from optimize.compiler.spending import KEPT_EVERY, Spending
+from optimize.compiler.spending import KEPT_EVERY, Caps, Spending
 from optimize.compiler.study import OBJECTIVES, Study
 from program.loop.policy import Dimension, Setting
 from program.loop.policy import find_dimensions as find_space
@@ -36,6 +36,8 @@ SHARES = (0.15, 0.4, 1.0)
 """Parts of the questions after which a trial may be given up."""
 PRUNED_BELOW = 0.1
 """p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up."""
+IN_FULL = 4
+"""Of the first settings so many are scored on every question: others are compared with them."""
 GRAIN = 20
 """Parts of a range: proposals are rounded, as settings a hair apart would open branches of their own."""
 IMPORTANT_FROM = 20
@@ -102,12 +104,17 @@ Watch = Callable[[Live], None]
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What every stage of a compile works with: the record, what is spent, and whom to tell of progress."""
+    """What every stage of a compile works with: the record, the spending and its caps, and whom to tell of progress."""
 
     record: Record
     spending: Spending
+    caps: Caps
     live: Live
     watch: Watch
+
+    def limit(self, share: float) -> None:
+        """Let no more than that share of each cap be gone from now on."""
+        self.spending.caps = self.caps.reduce_to(share)
 
     def begin_stage(self, name: str) -> None:
         """Begin a stage."""
@@ -135,9 +142,9 @@ class Session:
 class Search:
     """The trials of a study, proposed and scored by this process and by any other that joins.
 
-    First the `firsts` are tried in full, then proposals of Optuna's TPE for the knobs in `searched`, all others as in
-    the best of the firsts. Proposals that a Wilcoxon test finds worse than the best, and that cost no fewer calls, are
-    given up.
+    First the `firsts` are tried, then proposals of Optuna's TPE for the knobs in `searched`, all others as in
+    the best of the firsts. A setting that a Wilcoxon test finds worse than the best, and that costs no fewer calls,
+    is given up.
     """
 
     def __init__(
@@ -254,10 +261,11 @@ class Search:
     def _try(self, setting: Setting, origin: str, first: int | None, trials: Sequence[Trial]) -> FrozenTrial:
         """Return the finished trial of a setting, scored on growing parts of the questions."""
         best = max((one for one in trials if not one.pruned), key=lambda one: (one.worth, -one.number), default=None)
-        for share in SHARES if first is None and best is not None else (1.0,):
+        in_full = best is None or (first is not None and first < IN_FULL)
+        for share in (1.0,) if in_full else SHARES:
             seen = self._order[: max(1, round(share * len(self._order)))]
             scores = self.scoring(setting, seen).take(seen)
-            if pruned := best is not None and share < 1.0 and self._is_hopeless(scores, best, seen):
+            if pruned := share < 1.0 and best is not None and self._is_hopeless(scores, best, seen):
                 break
         figures = [scores.worth, scores.mean_calls, scores.mean_usd]
         notes = {"figures": figures, "origin": origin, "worker": self._name, "judged_on": len(seen)}

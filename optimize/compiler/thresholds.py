@@ -183,7 +183,7 @@ def calibrate(
     arms: Sequence[Arm], demonstrations: Sequence[Demonstration], setting: Setting, spending: Spending
 ) -> list[Calibration]:
     """Return every decision that has labels, the router's first, under a setting; makes no call that is paid for."""
-    before, spending.caps = spending.caps, Caps(calls=0)
+    before, spending.caps = (spending.caps, spending.tripped), Caps(calls=0)
     found: list[Calibration] = []
     try:
         with contextlib.suppress(BudgetStop):
@@ -192,7 +192,7 @@ def calibrate(
             with contextlib.suppress(BudgetStop):
                 found += _calibrate_cases(label_cases(arms, demonstrations, name), setting)
     finally:
-        spending.caps = before
+        spending.caps, spending.tripped = before
     return [one for one in found if one.chances]
 
 

@@ -135,8 +135,8 @@ def rag(compiled):
 def planned(folder):
     """A project whose search is planned: the session, the project opened, its study, plan and demonstrations."""
     project = Project.open(folder)
-    session = Session(Record(project.private / "record.sqlite"), Spending(), Live(), lambda live: None)
+    session = Session(Record(project.private / "record.sqlite"), Spending(), Caps(), Live(), lambda live: None)
     opened = open_compile(session, project, 0, "", None)
-    study = begin_study(session, opened, None, 1, Caps())
+    study = begin_study(session, opened, None, 1)
     demonstrations = demonstrate(session, opened)
-    return session, opened, study, plan_search(session, opened, study, demonstrations, Caps()), demonstrations
+    return session, opened, study, plan_search(session, opened, study, demonstrations), demonstrations

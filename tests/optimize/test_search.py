@@ -14,7 +14,7 @@ from optimize.compiler import record
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
-from optimize.compiler.spending import Spending
+from optimize.compiler.spending import Caps, Spending
 from optimize.compiler.study import create_study, list_studies, open_study
 from optimize.compiler.thresholds import sweep
 from optimize.labelled.dataset import LabelledQuestion
@@ -153,7 +153,7 @@ def searched(rag, folder, tell, firsts, trials, count=24, swept=None):
     before = read_setting(table.program)
     study = create_study(Project.open(folder), {}, {})
     search = Search(study, scoring, [{**before, **first} for first in firsts], WEIGHTS.call, 0)
-    session = Session(None, Spending(), Live(), lambda live: None)
+    session = Session(None, Spending(), Caps(), Live(), lambda live: None)
     search.run(len(firsts), session)
     if swept is not None:
         search.follow_sweeps({"setting": {**before, **swept}, "effective": KNOBS})
@@ -184,7 +184,7 @@ def test_a_search_that_stopped_goes_on_as_if_it_had_not(rag, tmp_path):
     firsts = [setting for origin, setting in half.firsts if origin == FIRST]
     resumed = Search(half.study, Scoring([Arm(table, half.scoring.questions)], WEIGHTS), firsts, WEIGHTS.call, 0)
     resumed.follow_sweeps({"setting": half.firsts[-1][1], "effective": KNOBS})
-    resumed.run(len(whole.trials()), Session(None, Spending(), Live(), lambda live: None))
+    resumed.run(len(whole.trials()), Session(None, Spending(), Caps(), Live(), lambda live: None))
     assert [one.setting for one in resumed.trials()] == [one.setting for one in whole.trials()]
 
 
