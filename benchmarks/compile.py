@@ -36,7 +36,7 @@ from figures import Figure, figure, show
 from machines import make_project
 from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
 
-from optimize.compiler.compile import compile_project, demonstrate
+from optimize.compiler.compile import compile_project, make_demonstrations
 from optimize.compiler.plan import begin_study, copy_program, open_compile, plan_search
 from optimize.compiler.publish import Compiled
 from optimize.compiler.record import Record
@@ -177,10 +177,10 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
         project = make_project(folder / str(seed), 8 if quick else 16, seed)
         session = Session(Record(), Spending(), Caps(), Live(), lambda live: None)
         opened = open_compile(session, project, 0, "", None)
-        plan = plan_search(session, opened, begin_study(session, opened, None, 1), demonstrate(session, opened))
+        plan = plan_search(session, opened, begin_study(session, opened, None, 1), make_demonstrations(session, opened))
         program, shown = copy_program(opened.base), opened.parts["train"][: 3 if quick else None]
-        plan.candidates.equip(program)
-        apply_setting(program, plan.candidates.begun)
+        plan.candidates.equip_program(program)
+        apply_setting(program, plan.candidates.begun_choices)
         peer = Peer(opened, shown)
         for question in shown:
             program(question.question)

@@ -20,9 +20,9 @@ from optimize.compiler.demonstrations import (
     MOST,
     Demonstration,
     Run,
-    bootstrap,
+    bootstrap_demonstrations,
     label_of,
-    learns,
+    learns_demos,
     observe_runs,
     plain_values,
     reads_instructions,
@@ -68,21 +68,21 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class CandidateSets:
     """The sets of demonstrations and the offers of each predictor, by its name."""
 
     sets: Mapping[str, Sets]
     offers: Mapping[str, Offer]
 
     @property
-    def begun(self) -> Setting:
+    def begun_choices(self) -> Setting:
         """The choices by which every embedded decider without demonstrations is given the labelled ones."""
         begun = (
             n for n, o in self.offers.items() if o.demonstrations[:1] == (LABELLED,) and not self.sets[n][AS_IT_IS]
         )
         return dict.fromkeys((name + DEMONSTRATIONS for name in begun), 1.0)
 
-    def equip(self, program: AgenticRAG, without: frozenset[str] = frozenset()) -> None:
+    def equip_program(self, program: AgenticRAG, without: frozenset[str] = frozenset()) -> None:
         """Give each predictor its candidates, demonstrations of the topics in `without` left out."""
         for name, own in self.sets.items():
             predictor, offer = program.predictor(name), self.offers.get(name, Offer())
@@ -101,7 +101,7 @@ class Candidates:
     def equip_arms(self, arms: Sequence[Arm]) -> None:
         """Give the program of each arm its candidates, without demonstrations of the arm's own topics."""
         for arm in arms:
-            self.equip(arm.replay.program, frozenset(question.cluster for question in arm.questions))
+            self.equip_program(arm.replay.program, frozenset(question.cluster for question in arm.questions))
 
     def describe_choice(self, base: AgenticRAG, setting: Setting) -> dict[str, dict[str, str]]:
         """Return what a setting chooses, by the choice's name: the kind of candidate, and an instruction's text."""
@@ -134,7 +134,7 @@ class Candidates:
         }
 
     @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> Candidates:
+    def load(cls, dumped: Mapping[str, Any]) -> CandidateSets:
         """Return the candidates of such JSON values."""
         sets, offers = {}, {}
         for name, one in dumped.items():
@@ -154,7 +154,7 @@ def find_candidates(
     arms: Sequence[Arm],
     proposer: Proposer | None,
     progress: Progress,
-) -> Candidates:
+) -> CandidateSets:
     """Return what is worth searching for each predictor; what a cap leaves no room for is not.
 
     `first` has the instructions in the code, `base` what is compiled from. The programs of the arms are given the
@@ -165,24 +165,24 @@ def find_candidates(
     runs: list[Run] = []
     with contextlib.suppress(BudgetStop):
         runs = _observe_useful(base, demonstrations, arms, found)
-    if good := bootstrap(runs):
+    if good := bootstrap_demonstrations(runs):
         found = gather_sets(base, demonstrations, good)
     offers = dict(found.offers)
     with contextlib.suppress(BudgetStop):
         for done, name in enumerate(found.sets):
             progress(done, len(found.sets))
-            texts = _instructions(first, base, name)
-            screening = Screening(label_cases(arms, demonstrations, name), len(_anyway(found, name)))
+            texts = _written_instructions(first, base, name)
+            screening = Screening(label_cases(arms, demonstrations, name), len(_offered_anyway(found, name)))
             if proposer is not None and reads_instructions(base, name):
                 good_examples = max(found.sets[name].values(), key=len, default=[])
                 texts += proposer.propose(
                     base,
                     name,
                     [one.fields for one in good_examples],
-                    screening.failures() or collect_failures(runs, name),
+                    screening.find_failures() or collect_failures(runs, name),
                 )
-            offers[name] = _screen(found, screening, texts, arms, learns(base, name))
-    found = Candidates(found.sets, {name: offer for name, offer in offers.items() if offer != Offer()})
+            offers[name] = _screen_offer(found, screening, texts, arms, learns_demos(base, name))
+    found = CandidateSets(found.sets, {name: offer for name, offer in offers.items() if offer != Offer()})
     found.equip_arms(arms)
     return found
 
@@ -214,7 +214,7 @@ class Screening:
         """True when there are enough examples to judge a candidate by."""
         return len(self.topics) >= FEWEST and len(set(self.topics)) > 1
 
-    def failures(self) -> list[Failure]:
+    def find_failures(self) -> list[Failure]:
         """Return what the predictor gets wrong as it is; none where the examples are too few."""
         if self.can_tell:
             self._losses_before()
@@ -226,27 +226,27 @@ class Screening:
         for place in range(1, count + 1):
             if kind == DEMONSTRATIONS and place == self.base:
                 continue
-            gain = self._losses_before() - self._losses(kind, place)
+            gain = self._losses_before() - self._score_losses(kind, place)
             if survives(gain, self.topics):
                 gains[place] = float(np.nanmean(gain))
         return sorted(sorted(gains, key=lambda place: (-gains[place], place))[:MOST_LET_IN])
 
     def _losses_before(self) -> Floats:
         if self._before is None:
-            self._before = self._losses(DEMONSTRATIONS, self.base, learning=True)
+            self._before = self._score_losses(DEMONSTRATIONS, self.base, learning=True)
         return self._before
 
-    def _losses(self, kind: str, place: int, learning: bool = False) -> Floats:
+    def _score_losses(self, kind: str, place: int, learning: bool = False) -> Floats:
         """Return the logarithmic loss of each example under one candidate; NaN where no reply could be had."""
         found = np.full(len(self.topics), np.nan)
         as_it_is = {self.name + INSTRUCTIONS: 0.0, self.name + DEMONSTRATIONS: float(self.base)}
         for n, ask, reply, wanted in self.labelled.decide({**as_it_is, self.name + kind: place}):
-            found[n] = log_loss(reply, wanted)
+            found[n] = label_loss(reply, wanted)
             if learning:
-                self._learn(ask, reply, wanted)
+                self._note_failure(ask, reply, wanted)
         return found
 
-    def _learn(self, ask: Ask, reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> None:
+    def _note_failure(self, ask: Ask, reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> None:
         told = plain_values(reply)
         if wrong := {name: value for name, value in wanted.items() if told[name] != value}:
             inputs = {name: to_jsonable(value) for name, value in ask.inputs.items()}
@@ -256,7 +256,7 @@ class Screening:
                 self._failures.append(failure)
 
 
-def log_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
+def label_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
     """Return the mean negative logarithm of the probabilities of the labels; a half where a reply was unreadable."""
     right = []
     for name, value in wanted.items():
@@ -270,7 +270,7 @@ def log_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
     return float(-np.log(np.clip(right, SURE, 1 - SURE)).mean()) if right else float("nan")
 
 
-def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> Candidates:
+def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> CandidateSets:
     """Return the sets of every predictor to which they make a difference: from labels and from good runs.
 
     Whatever its labels say, an embedded decider without demonstrations is offered every labelled one.
@@ -285,15 +285,15 @@ def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequen
             Demonstration(name, known.get(_to_text(demo)) or asked.get(str(demo.get("question")), ""), dict(demo))
             for demo in predictor.demos
         ]
-        if learns(program, name):
+        if learns_demos(program, name):
             inputs = predictor.signature.input_fields
             seen = {_to_text({field: one.fields[field] for field in inputs}) for one in own}
             new = [one for one in runs if _to_text({field: one.fields[field] for field in inputs}) not in seen]
             sets[name] = _sets_for_heads(had, own, new)
         elif reads_instructions(program, name):
             sets[name] = _sets_for_prompts(had, own, runs, predictor)
-    new_deciders = [n for n, own in sets.items() if LABELLED in own and learns(program, n) and not own[AS_IT_IS]]
-    return Candidates(sets, {name: Offer((), (LABELLED,)) for name in new_deciders})
+    new_deciders = [n for n, own in sets.items() if LABELLED in own and learns_demos(program, n) and not own[AS_IT_IS]]
+    return CandidateSets(sets, {name: Offer((), (LABELLED,)) for name in new_deciders})
 
 
 def _sets_for_heads(had: list[Demonstration], own: list[Demonstration], new: list[Demonstration]) -> Sets:
@@ -337,41 +337,41 @@ def _to_text(fields: Mapping[str, Any]) -> str:
 
 
 def _observe_useful(
-    base: AgenticRAG, demonstrations: Sequence[Demonstration], arms: Sequence[Arm], found: Candidates
+    base: AgenticRAG, demonstrations: Sequence[Demonstration], arms: Sequence[Arm], found: CandidateSets
 ) -> list[Run]:
     """Return the program's own runs with the labelled demonstrations, where they can be of use."""
     names = [name for name, _ in base.named_predictors()]
     counts = {name: sum(one.predictor == name for one in demonstrations) for name in names}
-    if not any(reads_instructions(base, n) or (learns(base, n) and 0 < counts[n] < MOST // 2) for n in names):
+    if not any(reads_instructions(base, n) or (learns_demos(base, n) and 0 < counts[n] < MOST // 2) for n in names):
         return []
     for arm in arms:
-        apply_setting(arm.replay.program, found.begun)
+        apply_setting(arm.replay.program, found.begun_choices)
     return observe_runs(arms)
 
 
-def _anyway(found: Candidates, name: str) -> tuple[str, ...]:
+def _offered_anyway(found: CandidateSets, name: str) -> tuple[str, ...]:
     return found.offers.get(name, Offer()).demonstrations
 
 
-def _screen(
-    found: Candidates, screening: Screening, texts: Sequence[str], arms: Sequence[Arm], embedded: bool
+def _screen_offer(
+    found: CandidateSets, screening: Screening, texts: Sequence[str], arms: Sequence[Arm], embedded: bool
 ) -> Offer:
     """Return the candidates of a predictor that its labels speak for, or all where there are too few to tell."""
-    sets, anyway = found.sets[screening.name], _anyway(found, screening.name)
+    sets, anyway = found.sets[screening.name], _offered_anyway(found, screening.name)
     kinds = tuple(kind for kind in sets if kind != AS_IT_IS)
     every = Offer(tuple(texts), kinds)
     if not screening.can_tell:  # an embedded decider of so few labels would but guess
         return Offer((), anyway) if screening.topics and embedded else every
     if every == Offer():
         return every
-    Candidates({screening.name: sets}, {screening.name: every}).equip_arms(arms)
+    CandidateSets({screening.name: sets}, {screening.name: every}).equip_arms(arms)
     return Offer(
         tuple(texts[place - 1] for place in screening.let_in(INSTRUCTIONS, len(texts))),
         anyway + tuple(kinds[place - 1] for place in screening.let_in(DEMONSTRATIONS, len(kinds))),
     )
 
 
-def _instructions(first: AgenticRAG, base: AgenticRAG, name: str) -> list[str]:
+def _written_instructions(first: AgenticRAG, base: AgenticRAG, name: str) -> list[str]:
     """Return the instruction in the code where the version compiled from has another and a model reads it."""
     text = first.predictor(name).signature.instructions
     new = text != base.predictor(name).signature.instructions and reads_instructions(base, name)

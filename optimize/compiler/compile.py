@@ -13,16 +13,16 @@ from uuid import uuid4
 from pydantic import TypeAdapter
 
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choose_points
-from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, learns
+from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos
 from optimize.compiler.plan import (
     SEARCHED,
     Opened,
-    Plan,
+    SearchPlan,
     begin_study,
     copy_program,
+    load_plan,
     open_compile,
     plan_search,
-    read_plan,
 )
 from optimize.compiler.publish import Compiled, Publisher
 from optimize.compiler.record import Record
@@ -41,7 +41,7 @@ from optimize.compiler.spending import (
     Spending,
 )
 from optimize.compiler.study import CAPS, FINISHED, IDENTITY, PLANNED, SWEPT, TRIALS, Study, open_study
-from optimize.compiler.thresholds import Calibration, calibrate, sweep
+from optimize.compiler.thresholds import Calibration, calibrate_decisions, sweep_knobs
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import EvaluatedProgram, Evaluation, evaluate_side_by_side
 from optimize.evaluation.metrics import Grade
@@ -102,7 +102,7 @@ def compile_project(
     caps = Caps(max_calls, max_usd, max_seconds)
     _require_sense(project, trials, seed, caps)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
-    begun = _resume(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
+    begun = _resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
     if begun is not None:
         seed, origin = begun.notes[IDENTITY]["seed"], begun.notes[IDENTITY]["from"]
         caps = caps.fill_from(begun.notes[CAPS])
@@ -113,18 +113,18 @@ def compile_project(
         try:
             opened = open_compile(session, project, seed or 0, origin, begun)
             current = begin_study(session, opened, begun, trials)
-            demonstrations = demonstrate(session, opened)
+            demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
             search = search_settings(session, opened, plan, current, stages)
         except BudgetStop as stop:
             raise _explain_too_little(stop, session, project) from None
         final = copy_program(opened.base)
-        plan.candidates.equip(final)
+        plan.candidates.equip_program(final)
         validation = Validation(search.scoring, Arm(session.replay(final), opened.parts["dev"]), search.price)
         points = choose(session, opened, plan, search, validation)
         apply_setting(final, points.points[BALANCED])
         tested = test(session, opened, current, final)
-        decisions = calibrate(plan.arms, demonstrations, points.points[BALANCED], session.spending)
+        decisions = calibrate_decisions(plan.arms, demonstrations, points.points[BALANCED], session.spending)
         return seal(session, opened, plan, search, validation, points, tested, decisions)
 
 
@@ -141,10 +141,10 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
     session.limit(SEARCH_SHARE)
     with closing(record), suppress(BudgetStop):
         opened = open_compile(session, project, notes["seed"], notes["from"], current, leads=False)
-        current.expect(opened.identify())
+        current.expect(opened.describe_conditions())
         session.begin_stage("waiting for the compile")
         current.wait_for(PLANNED, lambda: session.advance(0, 0))
-        plan = read_plan(session, opened, current)
+        plan = load_plan(session, opened, current)
         worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
         weights = project.settings.utility
         search = Search(current, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed, worker)
@@ -158,7 +158,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
     return 0
 
 
-def demonstrate(session: Session, opened: Opened) -> list[Demonstration]:
+def make_demonstrations(session: Session, opened: Opened) -> list[Demonstration]:
     """Return the demonstrations that labels give, by running the uncompiled program over train."""
     session.begin_stage("making demonstrations")
     train = opened.parts["train"]
@@ -167,7 +167,7 @@ def demonstrate(session: Session, opened: Opened) -> list[Demonstration]:
 
 
 def search_settings(
-    session: Session, opened: Opened, plan: Plan, study: Study, stages: Collection[str] = STAGES
+    session: Session, opened: Opened, plan: SearchPlan, study: Study, stages: Collection[str] = STAGES
 ) -> Search:
     """Return the search after the first settings, the sweeps of one knob at a time, and the study of combinations.
 
@@ -185,22 +185,23 @@ def search_settings(
             if SWEPT not in study.notes:
                 session.begin_stage("sweeping one knob at a time")
                 session.limit(SWEEP_SHARE)
-                study.note(
-                    SWEPT, asdict(sweep(search.scoring, search.space, search.rank()[0].setting, session.advance))
-                )
+                start = search.rank_trials()[0].setting
+                study.note(SWEPT, asdict(sweep_knobs(search.scoring, search.space, start, session.advance)))
                 session.limit(SEARCH_SHARE)
             search.follow_sweeps(study.notes[SWEPT])
             search.run(len(search.firsts), session)
         if STUDY in stages:
             session.begin_stage("searching")
             search.run(study.notes[TRIALS] + len(search.firsts), session)
-    if not search.rank():
+    if not search.rank_trials():
         session.limit(CHOICE_SHARE)
         search.run(1, session)
     return search
 
 
-def choose(session: Session, opened: Opened, plan: Plan, search: Search, validation: Validation) -> OperatingPoints:
+def choose(
+    session: Session, opened: Opened, plan: SearchPlan, search: Search, validation: Validation
+) -> OperatingPoints:
     """Return the setting of each operating point, chosen among the finalists."""
     session.begin_stage("choosing on dev")
     session.limit(CHOICE_SHARE)
@@ -208,10 +209,12 @@ def choose(session: Session, opened: Opened, plan: Plan, search: Search, validat
     plain = designs[list(PRESETS).index("plain")]
     finalists: list[Setting] = []
     with suppress(BudgetStop):
-        finalists = [trial.setting for trial in search.finalists(FINALISTS)]
+        finalists = [trial.setting for trial in search.pick_finalists(FINALISTS)]
     if session.caps != Caps():
         validation.limit_to_reach([begun, *finalists])
-    leaders = {origin: ranked[0].setting for origin in (FIRST, SWEEP, STUDY) if (ranked := search.rank([origin]))}
+    leaders = {
+        origin: ranked[0].setting for origin in (FIRST, SWEEP, STUDY) if (ranked := search.rank_trials([origin]))
+    }
 
     def scored(done: int) -> None:  # no look at the time: a setting that was scored is not thrown away
         session.live.done = done
@@ -244,7 +247,7 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> T
 def seal(
     session: Session,
     opened: Opened,
-    plan: Plan,
+    plan: SearchPlan,
     search: Search,
     validation: Validation,
     points: OperatingPoints,
@@ -291,7 +294,7 @@ def seal(
         started_from=search.firsts[1][1],
         decisions=[asdict(one) for one in decisions],
         given=plan.candidates.describe_choice(opened.base, chosen),
-        importances=search.importances(),
+        importances=search.knob_importances(),
     )
     optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
     reference = publisher.find_sealed(study.key) or publisher.publish(
@@ -323,10 +326,10 @@ def seal(
     )
 
 
-def prepare_sealing(session: Session, opened: Opened, plan: Plan, points: OperatingPoints) -> AgenticRAG:
+def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
     """Return the program to be sealed, ready to answer: with the heads that its operating points ask on dev."""
     program = copy_program(opened.base)
-    plan.candidates.equip(program)
+    plan.candidates.equip_program(program)
     asked: set[str] = set()
     for setting in points.points.values():
         apply_setting(program, setting)
@@ -343,7 +346,7 @@ def prepare_sealing(session: Session, opened: Opened, plan: Plan, points: Operat
 def fit_head(program: AgenticRAG, name: str) -> None:
     """Have the embedded decider of a predictor fitted to its demonstrations."""
     predictor = program.predictor(name)
-    if not (predictor.demos and learns(program, name)):
+    if not (predictor.demos and learns_demos(program, name)):
         return
     inputs = {
         field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
@@ -375,7 +378,7 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, caps:
         require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
 
 
-def _resume(project: Project, study: str, given: Mapping[str, Any]) -> Study:
+def _resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Study:
     """Return the study to go on with. Raises `StudyError` when there is none, or it is finished or not as `given`."""
     begun = open_study(project, study)
     if begun.finished:

@@ -141,8 +141,10 @@ class Demonstrator:
 
     def _label_support(self, evidence: Sequence[Passage], found: Found) -> list[Fields]:
         """Label a sentence of the evidence with its passage, with another passage, and with a number changed."""
-        others = [p for p in _context(found) if p not in evidence]
-        sentences = [s.strip() for s in self._segment(evidence[0].text) if len(s.split()) > 5] if evidence else []
+        others = [p for p in _first_passages(found) if p not in evidence]
+        sentences = (
+            [s.strip() for s in self._split_sentences(evidence[0].text) if len(s.split()) > 5] if evidence else []
+        )
         if not sentences:
             return []
         claim = next((s for s in sentences if _NUMBER.search(s)), sentences[0])
@@ -155,10 +157,10 @@ class Demonstrator:
     def _label_drafts(self, question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
         """Label the program's own drafts, right when they state every fact and no rival one."""
         wanted = {p.id for p in evidence}
-        others = [p for p in _context(found) if p.id not in wanted]
-        shown = [_context(found), *([list(evidence), others[:CONTEXT]] if evidence else [])]
+        others = [p for p in _first_passages(found) if p.id not in wanted]
+        shown = [_first_passages(found), *([list(evidence), others[:CONTEXT]] if evidence else [])]
         made = []
-        for draft in dict.fromkeys(self._draft(question.question, list(found), passages) for passages in shown):
+        for draft in dict.fromkeys(self._draft_answer(question.question, list(found), passages) for passages in shown):
             try:
                 verdict = judge_answer(question, "answered", " ".join(said.text for said in draft))
             except Exception:  # a question that cannot be graded teaches nothing; the search names it
@@ -167,7 +169,7 @@ class Demonstrator:
                 made.append({"question": question.question, "answer": list(draft), "responsive": verdict.correct})
         return made
 
-    def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
+    def _draft_answer(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
         reply = self._replay.reply(Ask(DRAFT, self._writer_inputs(question, queries, passages)))
         return state_claims(split_claims(reply["answer"]), passages)
 
@@ -186,16 +188,16 @@ class Demonstrator:
         if not evidence or not question.answer:
             return []
         wanted = {p.id for p in evidence}
-        others = [p for p in _context(found) if p.id not in wanted]
+        others = [p for p in _first_passages(found) if p.id not in wanted]
         passages = sorted([*evidence, *others[: max(0, SHOWN - len(evidence))]], key=lambda p: p.id)
         numbered = [(n, p) for n, p in enumerate(passages, 1) if p.id in wanted]
-        cited = [_cite(said, numbered) for said in self._segment(question.answer)]
+        cited = [_cite_evidence(said, numbered) for said in self._split_sentences(question.answer)]
         if "" in cited:
             return []
         inputs = self._writer_inputs(question.question, list(question.sub_queries) or [question.question], passages)
         return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
 
-    def _segment(self, text: str) -> list[str]:
+    def _split_sentences(self, text: str) -> list[str]:
         return list(self._sentences.segment(text))
 
 
@@ -217,7 +219,7 @@ def _label_relevance(question: LabelledQuestion, found: Found) -> list[Fields]:
 
 def _label_sufficiency(question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
     """Label what was found as it is, with the evidence completed, and with one piece of it taken out."""
-    context = _context(found)
+    context = _first_passages(found)
     if question.outcome == "abstain" or not evidence:
         return [_sufficiency_case(question, context, False)]
     wanted = {p.id for p in evidence}
@@ -236,7 +238,7 @@ def _sufficiency_case(question: LabelledQuestion, context: Sequence[Passage], su
     return {"question": question.question, "passages": excerpts(shown), "sufficient": sufficient}
 
 
-def _cite(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
+def _cite_evidence(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
     """Return the sentence with the marks of the first passage that bears it out, or of all that do together.
 
     Empty where none do, or where it has no number and no name by which to tell.
@@ -251,7 +253,7 @@ def _cite(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
     return ""
 
 
-def _context(found: Found) -> list[Passage]:
+def _first_passages(found: Found) -> list[Passage]:
     return interleave(found.values())[:CONTEXT]
 
 
@@ -287,7 +289,7 @@ def reads_instructions(program: AgenticRAG, name: str) -> bool:
     return any(not str(model.model).startswith(LOCAL) for model in all_clients_of(program, program.predictor(name)))
 
 
-def learns(program: AgenticRAG, name: str) -> bool:
+def learns_demos(program: AgenticRAG, name: str) -> bool:
     """Return True when an embedded decider, fitted to demonstrations, is the first to answer the predictor."""
     predictor = program.predictor(name)
     return is_decision(predictor) and str(clients_of(program, predictor, {})[0].model).startswith(LOCAL)
@@ -304,7 +306,7 @@ def observe_runs(arms: Sequence[Arm]) -> list[Run]:
     return runs
 
 
-def bootstrap(runs: Sequence[Run]) -> list[Demonstration]:
+def bootstrap_demonstrations(runs: Sequence[Run]) -> list[Demonstration]:
     """Return the replies of each predictor in the runs that ended well, as demonstrations; no input twice."""
     found: dict[str, Demonstration] = {}
     for run in runs:

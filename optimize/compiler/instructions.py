@@ -13,7 +13,7 @@ import dspy
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from optimize.compiler.demonstrations import Run, plain_values
-from optimize.compiler.record import Entry, Record, key_of
+from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.spending import Spending
 from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
@@ -52,7 +52,7 @@ class Proposer:
             return []
         now = program.predictor(name).signature.instructions
         written = []
-        for way in (self._grounded, self._reflected):
+        for way in (self._propose_from_examples, self._propose_from_failures):
             try:
                 written += way(program, name, good, failures)
             except Exception as error:  # DSPy and GEPA raise what they like
@@ -60,7 +60,7 @@ class Proposer:
         kept = (text.strip() for text in written)
         return [text for text in dict.fromkeys(kept) if text and text != now and len(text) <= LONGEST]
 
-    def _grounded(
+    def _propose_from_examples(
         self, program: AgenticRAG, name: str, good: Sequence[Mapping[str, Any]], failures: Sequence[Failure]
     ) -> list[str]:
         """Return MIPROv2's, from examples and with a tip, without the program's code or a summary of the data."""
@@ -75,14 +75,14 @@ class Proposer:
         shown = [{**demo, "augmented": True} for demo in good[:SHOWN]]
         sets: dict[int, list[Any]] = {at: [[], shown]}
         tip = TIPS[rng.choice(["simple", "description"])]
-        with _quiet():
+        with _quiet_dspy():
             return [
                 proposer.propose_instruction_for_predictor(
                     program, program.predictor(name), at, sets, 1 if shown else 0, {}, tip
                 )
             ]
 
-    def _reflected(
+    def _propose_from_failures(
         self, program: AgenticRAG, name: str, good: Sequence[Mapping[str, Any]], failures: Sequence[Failure]
     ) -> list[str]:
         """Return GEPA's, from failures."""
@@ -91,7 +91,7 @@ class Proposer:
         with dspy.context(lm=self._lm):
             found = InstructionProposer()(
                 {name: program.predictor(name).signature.instructions},
-                {name: [_shorten(failure) for failure in failures[:SHOWN]]},
+                {name: [_shorten_texts(failure) for failure in failures[:SHOWN]]},
                 [name],
             )
         return list(found.values())
@@ -109,7 +109,7 @@ class _Recorded:
     def complete(self, request: Request) -> Response:
         """Return the reply. Raises `CallFailed`, and `BudgetStop` before a call that would pass a cap."""
         call = self._engine.call(request)
-        digest = key_of(["propose", call.model, call.messages, call.settings])
+        digest = digest_json(["propose", call.model, call.messages, call.settings])
         found = self._record.read([digest]).get(digest) or self._ask(request, digest)
         text, whole = found.value
         return Response(
@@ -143,7 +143,7 @@ def collect_failures(runs: Sequence[Run], name: str) -> list[Failure]:
         {
             "Inputs": {n: to_jsonable(value) for n, value in to_prompt_inputs(ask.inputs).items()},
             "Generated Outputs": {n: to_jsonable(value) for n, value in plain_values(reply).items()},
-            "Feedback": _feedback(run),
+            "Feedback": _write_feedback(run),
         }
         for run in runs
         if not run.verdict.correct
@@ -152,7 +152,7 @@ def collect_failures(runs: Sequence[Run], name: str) -> list[Failure]:
     ]
 
 
-def _feedback(run: Run) -> str:
+def _write_feedback(run: Run) -> str:
     question, word = run.question, "wrong" if run.verdict.wrong else "incomplete"
     told = f"The question was {question.question!r}. The program's outcome, {run.answer.outcome}, was {word}."
     if question.outcome is not None and question.outcome != run.answer.outcome:
@@ -165,7 +165,7 @@ def _feedback(run: Run) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet_dspy() -> Iterator[None]:
     """Silence DSPy's remark that its own proposer fills in fields that were switched off."""
 
     def is_other(record: logging.LogRecord) -> bool:
@@ -179,9 +179,9 @@ def _quiet() -> Iterator[None]:
         logger.removeFilter(is_other)
 
 
-def _shorten(value: Any) -> Any:
+def _shorten_texts(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _shorten(item) for key, item in value.items()}
+        return {key: _shorten_texts(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_shorten(item) for item in value[:SHOWN]]
+        return [_shorten_texts(item) for item in value[:SHOWN]]
     return str(value)[:CHARACTERS]

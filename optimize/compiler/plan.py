@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from itertools import chain, zip_longest
 from typing import Any
 
-from optimize.compiler.candidates import Candidates, find_candidates
+from optimize.compiler.candidates import CandidateSets, find_candidates
 from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.instructions import Proposer
 from optimize.compiler.publish import read_ancestors
-from optimize.compiler.record import Entry, compiler_digest, fingerprint, key_of
+from optimize.compiler.record import Entry, compiler_digest, digest_json, fingerprint_predictor
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import group_topics, split_topics
 from optimize.compiler.search import Session
@@ -63,7 +63,7 @@ class Opened:
     doubts: Sequence[str] = ()
     """Shortcuts in the labels."""
 
-    def identify(self) -> dict[str, Any]:
+    def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
         library, settings = self.first.runtime.library, self.project.settings
         return {
@@ -71,7 +71,9 @@ class Opened:
             "preset": settings.loop.preset,
             "start": read_setting(self.base),
             "predictors": {
-                name: [fingerprint(self.base, predictor, model) for model in clients_of(self.base, predictor, {})]
+                name: [
+                    fingerprint_predictor(self.base, predictor, model) for model in clients_of(self.base, predictor, {})
+                ]
                 for name, predictor in self.base.named_predictors()
             },
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
@@ -87,10 +89,10 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """What a study searches: candidates, the questions settings are tried on, and the settings to begin with."""
 
-    candidates: Candidates
+    candidates: CandidateSets
     arms: Sequence[Arm]
     firsts: Sequence[Setting]
 
@@ -123,12 +125,12 @@ def open_compile(
         what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
         raise DataError(what, mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    return Opened(project, parts, seed, origin, first, parent, inherit(first, parent), doubts)
+    return Opened(project, parts, seed, origin, first, parent, inherit_learned(first, parent), doubts)
 
 
 def begin_study(session: Session, opened: Opened, begun: Study | None, trials: int | None) -> Study:
     """Return the study to go on with, or a new one, its caps and the number of trials noted."""
-    identity = opened.identify()
+    identity = opened.describe_conditions()
     if begun is not None:
         begun.expect(identity)
         begun.note(TRIALS, trials or begun.notes[TRIALS])
@@ -144,14 +146,14 @@ def begin_study(session: Session, opened: Opened, begun: Study | None, trials: i
     return study
 
 
-def plan_search(session: Session, opened: Opened, study: Study, demonstrations: Sequence[Demonstration]) -> Plan:
+def plan_search(session: Session, opened: Opened, study: Study, demonstrations: Sequence[Demonstration]) -> SearchPlan:
     """Return what the study searches: as it was noted, else found now and noted.
 
     The first settings are the program as it is, with the labelled demonstrations, with the router's thresholds fitted
     to its labels, and the published designs of `PRESETS` on top of that.
     """
     if study.notes.get(PLANNED):
-        return read_plan(session, opened, study)
+        return load_plan(session, opened, study)
     session.begin_stage("choosing candidates")
     arms = make_arms(session, opened)
     session.limit(CANDIDATES_SHARE)
@@ -167,7 +169,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     session.limit(CHOICE_SHARE)
     session.begin_stage("fitting thresholds")
     as_it_is = read_setting(arms[0].replay.program)
-    begun = {**as_it_is, **candidates.begun}
+    begun = {**as_it_is, **candidates.begun_choices}
     fitted = {**begun, **observe_routing(arms, begun).fit(begun)}
     unset = {f"policy.{name}": knob.default for name, knob in opened.base.policy.named_parameters()}
     designs = [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]
@@ -176,13 +178,13 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
         session.limit(FIRST_SHARE)
         arms = limit_to_reach(arms, firsts)
     asked = [question.id for arm in arms for question in arm.questions]
-    digest = key_of(["plan", study.key])
+    digest = digest_json(["plan", study.key])
     session.record.write({digest: Entry({"candidates": candidates.dump(), "questions": asked, "firsts": firsts})})
     study.note(PLANNED, digest.hex())
-    return Plan(candidates, arms, firsts)
+    return SearchPlan(candidates, arms, firsts)
 
 
-def inherit(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
+def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
     """Return the first program with its parent's instructions, demonstrations, thresholds and knobs."""
     base = copy_program(first)
     apply_setting(base, read_setting(parent))
@@ -224,7 +226,7 @@ def make_arms(session: Session, opened: Opened) -> list[Arm]:
     return [Arm(session.replay(copy_program(opened.base)), [questions[n] for n in fold]) for fold in folds]
 
 
-def read_plan(session: Session, opened: Opened, study: Study) -> Plan:
+def load_plan(session: Session, opened: Opened, study: Study) -> SearchPlan:
     """Return the plan that was noted. Raises `StudyError` when the record does not hold it any more."""
     digest = bytes.fromhex(study.notes[PLANNED])
     noted = session.record.read([digest]).get(digest)
@@ -233,11 +235,11 @@ def read_plan(session: Session, opened: Opened, study: Study) -> Plan:
             f"What {study.name} searches is not in the record.",
             "Restore the record that was there when it began, or start anew: ragc compile PROJECT",
         )
-    candidates, asked = Candidates.load(noted.value["candidates"]), set(noted.value["questions"])
+    candidates, asked = CandidateSets.load(noted.value["candidates"]), set(noted.value["questions"])
     arms = [
         Arm(arm.replay, kept)
         for arm in make_arms(session, opened)
         if (kept := [question for question in arm.questions if question.id in asked])
     ]
     candidates.equip_arms(arms)
-    return Plan(candidates, arms, noted.value["firsts"])
+    return SearchPlan(candidates, arms, noted.value["firsts"])

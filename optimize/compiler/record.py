@@ -225,7 +225,7 @@ class RequestKeys:
         """Return the name in this process."""
         if isinstance(request, Find):
             return ("find", request.query, request.sources, request.depth, request.not_before)
-        return (self._fingerprint(request.predictor, model), *map(_identify, request.inputs.values()))
+        return (self._fingerprint_of(request.predictor, model), *map(_hashable_input, request.inputs.values()))
 
     def digest(self, request: Request, model: Any) -> bytes | None:
         """Return the name in the store, or None when the reply may change unseen."""
@@ -234,19 +234,23 @@ class RequestKeys:
             if not all(places):
                 return None
             content = ["find", request.query, request.sources, places, request.depth, source_digest()]
-            return key_of(content if request.not_before is None else [*content, request.not_before])
+            return digest_json(content if request.not_before is None else [*content, request.not_before])
         inputs = {name: to_jsonable(value) for name, value in to_prompt_inputs(request.inputs).items()}
-        return key_of([self._fingerprint(request.predictor, model), inputs])
+        return digest_json([self._fingerprint_of(request.predictor, model), inputs])
 
-    def _fingerprint(self, name: str, model: Any) -> str:
+    def _fingerprint_of(self, name: str, model: Any) -> str:
         predictor = self._predictors[name]
         key = (name, str(model.model), id(predictor.signature), id(predictor.demos))
         if key not in self._prints:  # signature and demos are kept, so that no other objects take their ids
-            self._prints[key] = fingerprint(self._program, predictor, model), predictor.signature, predictor.demos
+            self._prints[key] = (
+                fingerprint_predictor(self._program, predictor, model),
+                predictor.signature,
+                predictor.demos,
+            )
         return self._prints[key][0]
 
 
-def fingerprint(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str:
+def fingerprint_predictor(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str:
     """Return the digest of a predictor's instructions, fields, demonstrations and wording, and of its model.
 
     An embedded model is told by the code, another by DSPy's version, which writes the prompt.
@@ -267,7 +271,7 @@ def fingerprint(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str
     return hashlib.blake2b(packed, digest_size=16).hexdigest()
 
 
-def key_of(content: Any) -> bytes:
+def digest_json(content: Any) -> bytes:
     """Return the 16 bytes by which the store names a JSON value."""
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
@@ -307,11 +311,11 @@ def _parse_url(url: str) -> sa.URL:
         raise database_error(error) from error
 
 
-def _identify(value: Any) -> Hashable:
+def _hashable_input(value: Any) -> Hashable:
     if isinstance(value, Passage):
         return (value.id, value.text)
     if isinstance(value, list | tuple):
-        return tuple(_identify(item) for item in value)
+        return tuple(_hashable_input(item) for item in value)
     if isinstance(value, BaseModel):
         return value.model_dump_json()
     return value  # type: ignore[no-any-return]

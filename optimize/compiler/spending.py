@@ -135,7 +135,7 @@ class Spending:
     def check(self) -> None:
         """Raise `BudgetStop` when the time is up."""
         if self.caps.seconds is not None and self.seconds >= self.caps.seconds:
-            raise self._stop("seconds")
+            raise self._stop_at("seconds")
 
     def before_call(self, usd: float = 0.0, here: bool = False) -> None:
         """Count a call that costs at most `usd`; one to a model in this process (`here`) is free.
@@ -150,9 +150,9 @@ class Spending:
                 elif not self._ledger.reserve_call(self._study, usd, self.caps):
                     total = self._ledger.read_spending(self._study)
                     if self.caps.calls is not None and total.calls >= self.caps.calls:
-                        raise self._stop("calls")
+                        raise self._stop_at("calls")
                     if not self._under_way:
-                        raise self._stop("usd")
+                        raise self._stop_at("usd")
                     self._changed.wait()
                     continue
                 self._under_way += 1
@@ -173,6 +173,6 @@ class Spending:
         total = self._ledger.read_spending(self._study)
         self.calls, self.usd = total.calls, total.usd
 
-    def _stop(self, cap: str) -> BudgetStop:
+    def _stop_at(self, cap: str) -> BudgetStop:
         self.tripped = cap
         return BudgetStop(cap)

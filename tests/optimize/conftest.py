@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from optimize.compiler.compile import demonstrate
+from optimize.compiler.compile import make_demonstrations
 from optimize.compiler.plan import begin_study, open_compile, plan_search
 from optimize.compiler.record import Record
 from optimize.compiler.search import Live, Session
@@ -138,5 +138,5 @@ def planned(folder):
     session = Session(Record(project.private / "record.sqlite"), Spending(), Caps(), Live(), lambda live: None)
     opened = open_compile(session, project, 0, "", None)
     study = begin_study(session, opened, None, 1)
-    demonstrations = demonstrate(session, opened)
+    demonstrations = make_demonstrations(session, opened)
     return session, opened, study, plan_search(session, opened, study, demonstrations), demonstrations

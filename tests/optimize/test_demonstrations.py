@@ -74,7 +74,7 @@ def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     rag, demonstrations = shop_demonstrations
     copy = rag.deepcopy()
     sets = gather_sets(rag, demonstrations, [])
-    sets.equip(copy, without=frozenset({"capacity"}))
+    sets.equip_program(copy, without=frozenset({"capacity"}))
     apply_setting(copy, {"classifier.route#demonstrations": 1})
     asked = {demo["question"] for demo in copy.classifier.route.demos}
     assert "How much water does the Merle hold?" not in asked
