@@ -29,7 +29,7 @@ from optimize.compiler.demonstrations import (
     thin_out,
     to_json,
 )
-from optimize.compiler.instructions import Failure, Proposer, collect_failures
+from optimize.compiler.instructions import Failure, collect_failures, propose_instructions
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Floats, survives
 from optimize.compiler.thresholds import LabelledCases, label_cases
@@ -152,7 +152,7 @@ def find_candidates(
     base: AgenticRAG,
     demonstrations: Sequence[Demonstration],
     arms: Sequence[Arm],
-    proposer: Proposer | None,
+    proposer: dspy.LM | None,
     progress: Progress,
 ) -> CandidateSets:
     """Return what is worth searching for each predictor; what a cap leaves no room for is not.
@@ -174,13 +174,8 @@ def find_candidates(
             texts = _written_instructions(first, base, name)
             screening = Screening(label_cases(arms, demonstrations, name), len(_offered_anyway(found, name)))
             if proposer is not None and reads_instructions(base, name):
-                good_examples = max(found.sets[name].values(), key=len, default=[])
-                texts += proposer.propose(
-                    base,
-                    name,
-                    [one.fields for one in good_examples],
-                    screening.find_failures() or collect_failures(runs, name),
-                )
+                failures = screening.find_failures() or collect_failures(runs, name)
+                texts += propose_instructions(proposer, base, name, failures)
             offers[name] = _screen_offer(found, screening, texts, arms, learns_demos(base, name))
     found = CandidateSets(found.sets, {name: offer for name, offer in offers.items() if offer != Offer()})
     found.equip_arms(arms)

@@ -38,8 +38,8 @@ MOST = 200
 """Demonstrations of one predictor at most, the classifier's left out."""
 CLASSIFIED = 300
 """Demonstrations of the classifier at most: a question gives it one, for no more than a search."""
-WORKED = 150
-"""Questions at most that are worked through for the other predictors: each gives several."""
+WORKED = 80
+"""Questions at most that are worked through for the other predictors: each gives about three, of which MOST are kept."""
 CLASSIFIER = "classifier.route"
 LABEL = {
     "judge.relevance": "relevant",

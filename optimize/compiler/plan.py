@@ -10,7 +10,7 @@ from typing import Any
 
 from optimize.compiler.candidates import CandidateSets, find_candidates
 from optimize.compiler.demonstrations import Demonstration
-from optimize.compiler.instructions import Proposer
+from optimize.compiler.instructions import open_proposer
 from optimize.compiler.publish import read_ancestors
 from optimize.compiler.record import Entry, compiler_digest, digest_json, fingerprint_predictor
 from optimize.compiler.replay import Arm
@@ -163,7 +163,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
         base=opened.base,
         demonstrations=demonstrations,
         arms=arms,
-        proposer=Proposer(model, session.record, session.spending, opened.seed) if model is not None else None,
+        proposer=open_proposer(model, session.record, session.spending) if model is not None else None,
         progress=session.advance,
     )
     session.limit(CHOICE_SHARE)

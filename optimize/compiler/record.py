@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceE
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 import program as program_package
-from optimize.compiler.spending import Caps, Spent
+from optimize.compiler.spending import Caps, Ledger, Spent
 from program.errors import RecordError, SettingsError
 from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
@@ -49,7 +49,7 @@ class Entry:
     """True for the reply of another model than the one asked; such a reply is not kept on disk."""
 
 
-class Store:
+class Store(Ledger):
     """Entries and spending on disk: a SQLite file (a path) or a database that several hosts share (a URL).
 
     Safe from many threads and processes. Raises `RecordError` when it cannot be used, `SettingsError` for a URL that
@@ -79,7 +79,7 @@ class Store:
             *(sa.Column(name, sa.Integer, nullable=False) for name in ("tokens_in", "tokens_out")),
             sqlite_with_rowid=False,
         )  # fmt: skip
-        self._spent = sa.Table(
+        self._booked = sa.Table(
             f"{prefix}spending", tables,
             sa.Column("study", sa.String(191), primary_key=True),
             sa.Column("calls", sa.Integer, nullable=False),
@@ -111,7 +111,7 @@ class Store:
 
     def reserve_call(self, study: str, usd: float, caps: Caps) -> bool:
         """Book a call of at most `usd` US dollars in one statement, unless that would pass a cap."""
-        spent = self._spent
+        spent = self._booked
         change = sa.update(spent).where(spent.c.study == study)
         if caps.calls is not None:
             change = change.where(spent.c.calls < caps.calls)
@@ -122,7 +122,7 @@ class Store:
 
     def book_spending(self, study: str, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None:
         """Add to what a study has spent."""
-        spent = self._spent
+        spent = self._booked
         added = sa.update(spent).where(spent.c.study == study).values(
             calls=spent.c.calls + calls, usd=spent.c.usd + usd, seconds=spent.c.seconds + seconds
         )  # fmt: skip
@@ -135,7 +135,7 @@ class Store:
 
     def read_spending(self, study: str) -> Spent:
         """Return what a study has spent in all processes."""
-        c = self._spent.c
+        c = self._booked.c
         wanted = sa.select(c.calls, c.usd, c.seconds).where(c.study == study)
         row = self._run(lambda connection: connection.execute(wanted).one_or_none())
         return Spent(*row) if row is not None else Spent()

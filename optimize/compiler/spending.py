@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from program.errors import BudgetStop
 
@@ -46,18 +46,8 @@ class Caps:
         return Caps(**{name: noted.get(name) if cap is None else cap for name, cap in asdict(self).items()})
 
 
-class Ledger(Protocol):
-    """Where the spending of studies is booked."""
-
-    def reserve_call(self, study: str, usd: float, caps: Caps) -> bool: ...
-
-    def book_spending(self, study: str, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None: ...
-
-    def read_spending(self, study: str) -> Spent: ...
-
-
-class MemoryLedger:
-    """A ledger of one process, for what is spent before there is a study."""
+class Ledger:
+    """The spending of a study, booked in memory; a store books it on disk for several processes."""
 
     def __init__(self) -> None:
         self._spent = Spent()
@@ -92,7 +82,7 @@ class Spending:
         self.calls = 0
         self.usd = 0.0
         self.tripped = ""
-        self._ledger: Ledger = MemoryLedger()
+        self._ledger = Ledger()
         self._study = ""
         self._leads = False
         self._started = time.monotonic()
