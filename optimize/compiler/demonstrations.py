@@ -39,7 +39,7 @@ MOST = 200
 CLASSIFIED = 300
 """Demonstrations of the classifier at most: a question gives it one, for no more than a search."""
 WORKED = 80
-"""Questions at most that are worked through for the other predictors: each gives about three, of which MOST are kept."""
+"""Questions at most that are worked through for the other predictors: each gives several."""
 CLASSIFIER = "classifier.route"
 LABEL = {
     "judge.relevance": "relevant",
