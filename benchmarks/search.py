@@ -80,8 +80,8 @@ def made_up(count: int, embedder: Embedder, dimension: int) -> Library:
         Passage(f"made/t#{n}", "made", f"Name{VOCABULARY - 1 - n % (VOCABULARY // 2)} Hall {n}", " ".join(t) + ".")
         for n, t in enumerate(texts)
     ]
-    keywords = Keywords.build(map(keyword_text, passages))
-    index = Index.of(passages, matrix, keywords, Graph.build(passages), "made-up")
+    keywords = Keywords.from_texts(map(keyword_text, passages))
+    index = Index.from_parts(passages, matrix, keywords, Graph.from_passages(passages), "made-up")
     return Library([SourceCard("made", "documents", "made up")], index, embedder)
 
 
@@ -117,12 +117,12 @@ def keyword(passages: int, quick: bool) -> list[Figure]:
 
     documents = zipf_texts(passages, 4)
     asked = zipf_texts(5 if quick else 30, 5, 8)
-    ours, peer = Keywords.of_words(documents), BM25Okapi(documents)
+    ours, peer = Keywords.from_words(documents), BM25Okapi(documents)
     mine, theirs, worst = [], [], 0.0
     for query in asked:
         theirs.append(timed(lambda q=query: peer.get_scores(q)))
-        mine.append(timed(lambda q=query: ours.scores_of(q)))
-        worst = max(worst, float(np.abs(ours.scores_of(query) - peer.get_scores(query)).max()))
+        mine.append(timed(lambda q=query: ours.score_terms(q)))
+        worst = max(worst, float(np.abs(ours.score_terms(query) - peer.get_scores(query)).max()))
     ratio = float(np.median(theirs) / np.median(mine))
     name = f"keyword at {passages:,} passages"
     found = [

@@ -64,7 +64,7 @@ class MergedLogs:
         return [found[arm.name] for arm in design.arms]
 
     def list_outcomes(self, design: Design) -> dict[str, list[list[float]]]:
-        """Return by arm the primary outcomes of each unit's requests; a unit may have none yet."""
+        """Return by arm the primary outcomes of each unit; it may have none yet."""
         found: dict[str, list[list[float]]] = {arm.name: [] for arm in design.arms}
         for unit in self.units.values():
             found[unit.arm].append([v[design.primary] for v in unit.requests if design.primary in v])
@@ -259,7 +259,7 @@ def compare_sizes(design: Design, merged: MergedLogs) -> SizeMismatch:
 
 
 def check_guards(design: Design, merged: MergedLogs) -> list[GuardCheck]:
-    """Check every guard for every challenger, the design's alpha shared out among them."""
+    """Check every guard for every challenger; they share the design's alpha."""
     found = []
     needed = math.log(max(1, len(design.guards) * len(design.challengers)) / design.alpha)
     for guard in design.guards:
@@ -273,7 +273,7 @@ def check_guards(design: Design, merged: MergedLogs) -> list[GuardCheck]:
 
 
 def count_breaches(guard: MetricGuard, merged: MergedLogs, arm: str) -> tuple[int, int]:
-    """Count an arm's units that breach a guard in some request, and those that were measured and never do."""
+    """Count an arm's units that breach a guard, and those measured that do not."""
     failed = fine = 0
     for unit in (unit for unit in merged.units.values() if unit.arm == arm):
         measured = [guard.breached(values[guard.metric]) for values in unit.requests if guard.metric in values]
@@ -319,7 +319,7 @@ def _contrast_arm(design: Design, moments: Mapping[str, Moments], arm: ArmDesign
 
 
 def average_measures(design: Design, merged: MergedLogs) -> dict[str, dict[str, float]]:
-    """Return by name and arm the mean over requests of everything measured or recorded."""
+    """Return by name and arm the mean over requests of what was recorded."""
     totals: dict[str, dict[str, list[float]]] = {}
     for unit in merged.units.values():
         for name, value in ((name, value) for values in unit.requests for name, value in values.items()):

@@ -72,14 +72,14 @@ class OfflineTest:
 
     @property
     def exit_code(self) -> Literal[0, 1, 3]:
-        """0: a version is better; 1: none is, and one is worse or breaches a gate; 3: nothing was detected."""
+        """0: better; 1: none is, and one is worse or breaches a gate; 3: neither."""
         verdicts = {arm.comparison.verdict for arm in self.arms if not (self.gate and arm.breached)}
         if "better" in verdicts:
             return 0
         return 3 if verdicts == {"no_detectable_difference"} else 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the shape of `ragc ab offline --json`: one comparison, or `arms` with several."""
+        """Return the shape of `ragc ab offline --json`, with `arms` for several."""
         shapes = [{**arm.as_dict(), "a": self.control} for arm in self.arms]
         if len(shapes) == 1:
             return {**shapes[0], "warnings": list(self.warnings)}

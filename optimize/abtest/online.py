@@ -146,7 +146,7 @@ class OnlineReport:
 
     @property
     def proposal(self) -> str:
-        """The command that promotes the best challenger, for a person to run; empty without one."""
+        """The command, for a person to run, that promotes the best challenger."""
         if self.verdict != "better":
             return ""
         sign = -1 if self.design.primary in COSTS else 1

@@ -66,7 +66,7 @@ class Moments:
         return self.sums[1, 0] / np.maximum(self.sums[0, 1], 1)
 
     def variance(self) -> Floats:
-        """Return the variance of that mean, users being independent and their requests not.
+        """Return the variance of the mean over independent users.
 
         The delta method for a ratio: Deng, Knoblich and Lu 2018, Applying the delta method in metric analytics,
         arXiv:1803.06336.
@@ -95,7 +95,7 @@ class Moments:
 def compare_means(
     control: Moments, challenger: Moments, *, alpha: float, horizon: float, binary: bool
 ) -> tuple[Floats, Floats]:
-    """Return the challenger's mean minus the control's, and its half-width at each look.
+    """Return the difference of two means, and its half-width at each look.
 
     With a chance of about 1 - `alpha` all the intervals of one test hold together, so stopping at the first that
     leaves out zero is allowed. The half-width is infinite until both arms have enough users (`Moments.is_normal`).
@@ -112,7 +112,7 @@ def compare_means(
 
 
 def choose_horizon(max_units: int) -> float:
-    """Return the users at which a test of at most `max_units` looks hardest: half-way.
+    """Return the users at which a test looks hardest: half of `max_units`.
 
     Never so early that the normal approximation would not carry it.
     """

@@ -132,7 +132,7 @@ def run_status(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Look at experiments, and end those that must end; exit code 1 when one was halted."""
+    """Look at experiments, and end those that must; exit code 1 if one halted."""
     from optimize.abtest.online import look_at_experiment, look_at_experiments
 
     found = [look_at_experiment(name, artifacts)] if name else look_at_experiments(artifacts)

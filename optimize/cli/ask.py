@@ -46,7 +46,7 @@ def add_ask_verbs(app: typer.Typer) -> None:
 
 
 def open_target(target: str, artifacts: str, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
-    """Open a version, a project's latest version, or a project that was never compiled."""
+    """Open a version, or a project at its latest version or uncompiled."""
     from program.serve.opening import load, open_latest
 
     place = Path(target)
@@ -194,7 +194,7 @@ def run_search(
     strategy: Strategy = "auto",
     json: Json = False,
 ) -> None:
-    """Find the best passages for a question, and the way to those that the graph reached."""
+    """Find the best passages for a question, and the graph's way to them."""
     from program.loop.rag import check_question as asked
     from program.project import Project
     from program.serve.opening import open_library
@@ -234,7 +234,7 @@ def run_search(
 
 
 def find_strategy(name: str) -> tuple[float, float]:
-    """Return the weights of vectors and graph; raises `SettingsError` for an unknown strategy."""
+    """Return a strategy's weights of vectors and graph."""
     from program.knowledge.index.fusion import STRATEGIES
 
     if name not in STRATEGIES:
@@ -256,7 +256,7 @@ def run_eval_search(
     k: Annotated[str, typer.Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
     json: Json = False,
 ) -> None:
-    """Measure recall, all gold found, and nDCG on a labelled set, under the project's settings."""
+    """Measure recall, all gold found, and nDCG on a labelled set."""
     from optimize.evaluation import retrieval
     from program.project import Project
     from program.serve.opening import open_library

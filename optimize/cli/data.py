@@ -116,7 +116,7 @@ def run_split(
     again: Annotated[bool, typer.Option("--again", help="Divide anew, whatever the `split` fields say.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a `split` into every question that has none: topics stay whole, about 50/20/30."""
+    """Write a `split` into questions without one: whole topics, about 50/20/30."""
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions, write_splits
     from program.project import Project

@@ -37,7 +37,7 @@ trace.add_trace_verbs(app)
 
 
 def main() -> NoReturn:
-    """Run the command line: an error is one sentence what, one how to mend it, and an exit code."""
+    """Run the command line; an error is two sentences and an exit code."""
     debug = DEBUG in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != DEBUG]
     try:

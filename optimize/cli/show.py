@@ -62,7 +62,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 @contextmanager
 def show_progress(label: str, quiet: bool = False) -> Iterator[Advance]:
-    """Show a bar with rate and time left on stderr, where it is a terminal and not `quiet`.
+    """Show a bar on stderr, where it is a terminal and not `quiet`.
 
     Advancing it is where Ctrl-C stops the work at the latest.
     """

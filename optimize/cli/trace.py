@@ -25,7 +25,7 @@ def run_trace_show(
     where: Where = ".",
     json: Json = False,
 ) -> None:
-    """Show one question: its path, and each step with its scores, tokens and milliseconds."""
+    """Show one question's path, and each step's scores, tokens and milliseconds."""
     from optimize.report.monitoring import find_trace, open_log
 
     entry = find_trace(open_log(where), trace_id)

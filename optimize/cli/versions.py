@@ -96,7 +96,7 @@ def run_verify(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Check that every byte is as it was sealed and that the version loads; exit code 4 if not."""
+    """Check that all bytes are as sealed and the version loads; 4 if not."""
     from optimize.registry import versions as registry
 
     if bool(ref) == all_:
@@ -160,7 +160,7 @@ def run_diff(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Show what changed from A to B: wording, demonstrations, thresholds, data, models, scores."""
+    """Show what changed from A to B: wording, demonstrations, settings, scores."""
     from optimize.registry.diff import diff_versions
 
     found = diff_versions(a, b, point, artifacts)

@@ -65,7 +65,7 @@ def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
 
 
 def draw_cuts(no: Sequence[float], yes: Sequence[float], before: float, after: float) -> str:
-    """Draw how probabilities spread where the label is no (above) and yes (below), and the cuts."""
+    """Draw how probabilities spread by label, no above and yes below, and cuts."""
     frame = _Frame(0, 1, -1, 1)
     parts = []
     width = frame.x(1 / BINS) - frame.x(0) - 1
@@ -84,7 +84,7 @@ def draw_cuts(no: Sequence[float], yes: Sequence[float], before: float, after: f
 
 
 def draw_calibration(chances: Sequence[float], truths: Sequence[bool]) -> str:
-    """Draw the share of yes labels (up) in equal parts of the answers, by probability (across)."""
+    """Draw the share of yes labels against the probability, in equal parts."""
     order = np.argsort(chances, kind="stable")
     groups = [part for part in np.array_split(order, min(8, max(1, len(order) // 8))) if len(part)]
     p, y = np.asarray(chances, float), np.asarray(truths, float)

@@ -99,7 +99,7 @@ def read_queue(log: LineLog) -> list[Entry]:
 
 
 def summarise_traces(log: TraceLog) -> TraceFigures:
-    """Return the figures of every trace that is kept; raises `DataError` when there is none."""
+    """Return the figures of all traces; raises `DataError` without any."""
     unread: list[str] = []
     entries = list(log.traces.entries(unread.append))
     if not entries:

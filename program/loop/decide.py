@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from program.answer import StoppedBy
 from program.loop.policy import Tuning
@@ -47,54 +48,31 @@ class LoopProgress:
     settled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SearchAgain:
-    """Search again with these queries."""
+class Move(StrEnum):
+    """What the loop may do next."""
 
-    queries: tuple[str, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SearchNewer:
+    SEARCH = "search"
+    """Search again, with other queries."""
+    SEARCH_NEWER = "search newer"
     """Search for newer or more official evidence than there is."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchStrategy:
+    SWITCH = "switch"
     """Search by another strategy."""
+    ASK_BACK = "ask back"
+    GIVE_UP = "give up"
+    WRITE = "write"
 
-    strategy: str
-    reason: str
 
-
-@dataclass(frozen=True, slots=True)
-class AskBack:
-    """Ask the user which is meant."""
-
-    reason: str
-    stopped_by: StoppedBy
+SEARCHES = (Move.SEARCH, Move.SEARCH_NEWER, Move.SWITCH)
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Say what is missing."""
+class Action:
+    """The next move, with the queries or the strategy of a search, and what stopped the search of an end."""
 
-    reason: str
-    stopped_by: StoppedBy
-
-
-@dataclass(frozen=True, slots=True)
-class WriteUp:
-    """Write the answer from what there is."""
-
-    stopped_by: StoppedBy
-    reason: str
-
-
-Action = SearchAgain | SearchNewer | SwitchStrategy | AskBack | GiveUp | WriteUp
+    move: Move
+    queries: tuple[str, ...] = ()
+    strategy: str = ""
+    stopped_by: StoppedBy = StoppedBy.DONE
 
 
 def rounds_left(progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None) -> bool:
@@ -102,20 +80,10 @@ def rounds_left(progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped
     return tripped is None and progress.rounds < min(tuning.max_rounds, max_rounds)
 
 
-def gained_enough(verdict: Verdict, progress: LoopProgress, tuning: Tuning) -> bool:
-    """Tell whether the last round was worth its price, or was the first."""
-    return progress.previous is None or verdict.sufficiency - progress.previous >= tuning.min_gain
-
-
-def find_doubt(verdict: Verdict, tuning: Tuning) -> str:
-    """Return why evidence is not yet to be trusted, or ""."""
-    if verdict.contradiction:
-        return f"{verdict.contradiction} disagree"
-    if verdict.freshness < tuning.fresh_above:
-        return "the evidence is not current"
-    if tuning.each_part and verdict.completeness < 1.0:
-        return "a part of the question is open"
-    return ""
+def is_sound(verdict: Verdict, tuning: Tuning) -> bool:
+    """Tell whether sufficient evidence can be trusted: consistent, current and complete."""
+    current = verdict.freshness >= tuning.fresh_above
+    return not verdict.contradiction and current and (verdict.completeness >= 1.0 or not tuning.each_part)
 
 
 def settles_next(verdict: Verdict, progress: LoopProgress, tuning: Tuning) -> bool:
@@ -129,7 +97,7 @@ def wants_query(
     """Tell whether a new query would be used: what is missing is worth asking."""
     if not rounds_left(progress, tuning, max_rounds, tripped) or settles_next(verdict, progress, tuning):
         return False
-    return bool(find_doubt(verdict, tuning)) if verdict.sufficient else not progress.untried
+    return not is_sound(verdict, tuning) if verdict.sufficient else not progress.untried
 
 
 def decide(
@@ -143,26 +111,23 @@ def decide(
     strategy or a promising query is tried, and only then the program asks back, gives up or makes do. Every end but
     the first says what stopped the search. A question taken for vague at first sight does not get this far.
     """
-    doubt = find_doubt(verdict, tuning)
-    if verdict.sufficient and not doubt:
-        return WriteUp(StoppedBy.DONE, "the evidence suffices")
+    if verdict.sufficient and is_sound(verdict, tuning):
+        return Action(Move.WRITE)
     more = rounds_left(progress, tuning, max_rounds, tripped)
-    gaining = gained_enough(verdict, progress, tuning)
+    gaining = progress.previous is None or verdict.sufficiency - progress.previous >= tuning.min_gain
     if more and settles_next(verdict, progress, tuning):
-        return SearchNewer(doubt)
+        return Action(Move.SEARCH_NEWER)
     if more and gaining and not verdict.sufficient and progress.untried:
-        return SwitchStrategy(progress.untried[0], "the evidence is poor")
+        return Action(Move.SWITCH, strategy=progress.untried[0])
     if more and gaining:
         new = dict.fromkeys(q for q in verdict.next_queries if q and (progress.strategy, q) not in progress.tried)
         if new:
-            return SearchAgain(tuple(new), f"missing {verdict.missing!r}" if verdict.missing else "insufficient")
+            return Action(Move.SEARCH, tuple(new))
     stopped_by = tripped or (StoppedBy.ROUNDS if gaining else StoppedBy.GAIN)
     if tripped is not None and verdict.kept:
-        return WriteUp(tripped, f"the budget for {tripped} is spent")
+        return Action(Move.WRITE, stopped_by=tripped)
     if not verdict.sufficient and progress.vagueness > tuning.clarify_above:
-        return AskBack("the evidence stays poor and the question may mean several things", stopped_by)
+        return Action(Move.ASK_BACK, stopped_by=stopped_by)
     if not verdict.kept or (not verdict.sufficient and verdict.sufficiency < tuning.generate_above):
-        return GiveUp("the evidence does not hold the answer", stopped_by)
-    if not gaining:
-        return WriteUp(stopped_by, "the last round gained too little")
-    return WriteUp(stopped_by, "no further round is allowed or promising")
+        return Action(Move.GIVE_UP, stopped_by=stopped_by)
+    return Action(Move.WRITE, stopped_by=stopped_by)

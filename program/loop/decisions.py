@@ -7,9 +7,8 @@ the reply is decoded as DSPy decodes it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -162,12 +161,11 @@ def ask_client(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> li
     return found
 
 
-@dataclass(slots=True)
 class RequestCache:
     """The requests of a program's predictors, kept until a predictor's demonstrations or questions change."""
 
-    _kept: dict[str, _Request] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self._kept: dict[str, _Request] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RequestCache:
         return RequestCache()  # a copy of a program may be given other demonstrations
@@ -199,9 +197,7 @@ class RequestCache:
     def _request(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> _Request:
         request = self._kept.get(name)
         if request is None or not request.fits(predictor):
-            request = _Request(predictor, client, inputs)
-            with self._lock:
-                self._kept[name] = request
+            request = self._kept[name] = _Request(predictor, client, inputs)
         return request
 
 

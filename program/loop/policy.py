@@ -276,9 +276,7 @@ class ProgramParameters:
         self._predictors: list[dspy.Predict] = []
         for name, parameter in program.named_parameters():
             if isinstance(parameter, Knob):
-                knob = parameter
-                of_knob = Dimension(name, knob.low, knob.high, knob.integral, knob.log, knob.step)
-                self._add(of_knob, partial(getattr, knob, "value"), partial(_set_knob, knob))
+                self._add_knob(name, parameter)
             elif isinstance(parameter, dspy.Predict):
                 self._predictors.append(parameter)
                 self._add_decisions(name, parameter)
@@ -301,33 +299,70 @@ class ProgramParameters:
         self.dimensions.append(dimension)
         self._slots[dimension.name] = read, write
 
+    def _add_knob(self, name: str, knob: Knob) -> None:
+        def write(value: float) -> None:
+            if value != knob.value:
+                knob.set(min(max(value, knob.low), knob.high))
+
+        found = Dimension(name, knob.low, knob.high, knob.integral, knob.log, knob.step)
+        self._add(found, lambda: knob.value, write)
+
     def _add_decisions(self, name: str, predictor: dspy.Predict) -> None:
         for output, one in predictor.signature.output_fields.items():
             kind: Any = decision_type(one)
             if kind is None:
                 continue
             if issubclass(kind, Noul):
-                of_noul = Dimension(f"{name}:{output}", LEAST, MOST)
-                self._add(
-                    of_noul, partial(_read_threshold, predictor, output), partial(_set_threshold, predictor, output)
-                )
+                self._add_field(Dimension(f"{name}:{output}", LEAST, MOST), predictor, (output, "threshold"), 0.5)
             elif issubclass(kind, Choice):
                 # One label's weight is fixed: only ratios count.
                 for label in [str(v) for v in get_args(kind.model_fields["value"].annotation)][1:]:
-                    of_label = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True)
-                    slot = (predictor, output, label)
-                    self._add(of_label, partial(_read_weight, *slot), partial(_set_weight, *slot))
+                    found = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True)
+                    self._add_field(found, predictor, (output, "weights", label), 1.0)
             elif issubclass(kind, Score):
                 # Each cut stays between its two levels, so that they are in order whatever is tried.
                 for n in range(len(kind.criteria()) - 1):
-                    of_cut = Dimension(f"{name}:{output}{LEVEL}{n + 1}", n + LEAST, n + MOST)
-                    self._add(of_cut, partial(_read_cut, predictor, output, n), partial(_set_cut, predictor, output, n))
+                    self._add_cut(
+                        Dimension(f"{name}:{output}{LEVEL}{n + 1}", n + LEAST, n + MOST), predictor, output, n
+                    )
+
+    def _add_field(self, dimension: Dimension, predictor: dspy.Predict, path: tuple[str, ...], default: float) -> None:
+        """Add a number in the nested `fields` of a predictor."""
+
+        def read() -> float:
+            found: Any = predictor.fields
+            for key in path[:-1]:
+                found = found.get(key, {})
+            return float(found.get(path[-1], default))
+
+        def write(value: float) -> None:
+            found: Any = predictor.fields
+            for key in path[:-1]:
+                found = found.setdefault(key, {})
+            found[path[-1]] = float(value)
+
+        self._add(dimension, read, write)
+
+    def _add_cut(self, dimension: Dimension, predictor: dspy.Predict, output: str, n: int) -> None:
+        def write(value: float) -> None:
+            cuts = cuts_of(predictor, output)
+            cuts[n] = float(value)
+            predictor.fields.setdefault(output, {})["cuts"] = cuts
+
+        self._add(dimension, lambda: cuts_of(predictor, output)[n], write)
 
     def _add_candidates(self, name: str, predictor: dspy.Predict) -> None:
-        if candidates := getattr(predictor, "candidates", None):
-            for one in candidates.dimensions(name):
-                chosen = "signature" if one.name.endswith(INSTRUCTIONS) else "shown"
-                self._add(one, partial(_read_candidate, predictor, chosen), partial(_set_candidate, predictor, chosen))
+        for one in predictor.candidates.dimensions(name) if getattr(predictor, "candidates", None) else ():
+            chosen = "signature" if one.name.endswith(INSTRUCTIONS) else "shown"
+            self._add(one, partial(_read_chosen, predictor, chosen), partial(_set_chosen, predictor, chosen))
+
+
+def _read_chosen(predictor: dspy.Predict, chosen: str) -> float:
+    return int(getattr(predictor.candidates, chosen))
+
+
+def _set_chosen(predictor: dspy.Predict, chosen: str, value: float) -> None:
+    setattr(predictor.candidates, chosen, int(value))
 
 
 def find_dimensions(program: dspy.Module) -> list[Dimension]:
@@ -349,42 +384,3 @@ def cuts_of(predictor: dspy.Predict, output: str) -> list[float]:
     """Return where the levels of a Score output begin; default: half-way."""
     levels = len(decision_type(predictor.signature.output_fields[output]).criteria())
     return list(predictor.fields.get(output, {}).get("cuts") or (n + 0.5 for n in range(levels - 1)))
-
-
-def _set_knob(knob: Knob, value: float) -> None:
-    if value != knob.value:
-        knob.set(min(max(value, knob.low), knob.high))
-
-
-def _read_threshold(predictor: dspy.Predict, output: str) -> float:
-    return float(predictor.fields.get(output, {}).get("threshold", 0.5))
-
-
-def _set_threshold(predictor: dspy.Predict, output: str, value: float) -> None:
-    predictor.fields.setdefault(output, {})["threshold"] = float(value)
-
-
-def _read_weight(predictor: dspy.Predict, output: str, label: str) -> float:
-    return float(predictor.fields.get(output, {}).get("weights", {}).get(label, 1.0))
-
-
-def _set_weight(predictor: dspy.Predict, output: str, label: str, value: float) -> None:
-    predictor.fields.setdefault(output, {}).setdefault("weights", {})[label] = float(value)
-
-
-def _read_cut(predictor: dspy.Predict, output: str, n: int) -> float:
-    return cuts_of(predictor, output)[n]
-
-
-def _set_cut(predictor: dspy.Predict, output: str, n: int, value: float) -> None:
-    cuts = cuts_of(predictor, output)
-    cuts[n] = float(value)
-    predictor.fields.setdefault(output, {})["cuts"] = cuts
-
-
-def _read_candidate(predictor: dspy.Predict, chosen: str) -> float:
-    return int(getattr(predictor.candidates, chosen))
-
-
-def _set_candidate(predictor: dspy.Predict, chosen: str, value: float) -> None:
-    setattr(predictor.candidates, chosen, int(value))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.loop import evidence
-from program.loop.decide import AskBack, SearchAgain, SearchNewer, SwitchStrategy, Verdict, WriteUp, decide, rounds_left
+from program.loop.decide import Move, Verdict, decide, rounds_left
 from program.loop.grounding import (
     MOST_CLAIMS,
     ask_draft,
@@ -147,19 +147,19 @@ def _take_rounds(state: State) -> Steps:
             return (yield from _write_or_abstain(state, StoppedBy.SECONDS))
         yield from judge_evidence(state)
         action = decide(state.verdict, state.progress, state.tuning, state.max_rounds, state.tripped())
-        if isinstance(action, WriteUp):
+        if action.move is Move.WRITE:
             return (yield from _write_or_abstain(state, action.stopped_by))
-        if isinstance(action, AskBack):
+        if action.move is Move.ASK_BACK:
             state.path.append("clarify")
             return (yield from _ask_back(state, action.stopped_by))
-        if not isinstance(action, SearchAgain | SwitchStrategy | SearchNewer):
+        if action.move is Move.GIVE_UP:
             return make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
         state.previous = state.verdict.sufficiency
-        if isinstance(action, SearchNewer):
+        if action.move is Move.SEARCH_NEWER:
             state.settled = True
             find = Find(state.question, state.program.sources, not_before=evidence.find_cutoff(state))
             yield from _search_aside(state, NEWER, [find])
-        elif isinstance(action, SearchAgain):
+        elif action.move is Move.SEARCH:
             yield from _search_queries(state, action.queries)
         else:
             state.strategy = next(s for s in state.order if s.name == action.strategy)

@@ -99,7 +99,9 @@ def test_compile_says_what_it_made_and_exits_3_without_a_detectable_gain(ragc, o
     besides = re.search(r"the (\d+) that every search begins with", " ".join(ragc("compile", "--help")[1].split()))[1]
     code, out, _ = ragc("compile", own_shop, "--trials", "2", "--json")
     found = json.loads(out)
-    assert (found["version"], found["trials"]) == ("shop@v2", 2 + int(besides))
+    assert found["version"] == "shop@v2" and found["trials"] >= 2 + int(besides), (
+        "sweeps of single knobs are tried, too"
+    )
     assert code == (0 if found["verdict"] == "better" else 3)
     for gain, other in (("gain", "before"), ("gain_over_plain", "plain")):
         means = [found[side]["utility"]["value"] for side in ("metrics", other)]

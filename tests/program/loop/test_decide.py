@@ -2,26 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from program.answer import StoppedBy
-from program.loop.decide import (
-    AskBack,
-    GiveUp,
-    LoopProgress,
-    SearchAgain,
-    SearchNewer,
-    SwitchStrategy,
-    Verdict,
-    WriteUp,
-    decide,
-    find_doubt,
-    wants_query,
-)
+from program.loop.decide import SEARCHES, Action, LoopProgress, Move, Verdict, decide, is_sound, wants_query
 from program.loop.policy import Policy, Tuning
 
 TUNING: Tuning = Policy().tuning()
+SEEN = frozenset({("", "a")})
 LETTERS = ["a", "b", "c", "d", "e"]
 STRATEGIES = ("vector", "web", "tables")
 probabilities = st.floats(0, 1)
@@ -64,31 +54,30 @@ tunings = st.builds(
     st.integers(0, 1),
 )
 tripped = st.none() | st.sampled_from([StoppedBy.SECONDS, StoppedBy.TOKENS, StoppedBy.USD])
-SEARCHES = (SearchAgain, SwitchStrategy, SearchNewer)
 
 
 @given(verdicts, progresses, tunings, st.integers(1, 5), tripped)
 def test_a_search_is_within_every_cap_and_new(verdict, progress, tuning, cap, trip):
     action = decide(verdict, progress, tuning, cap, trip)
-    if isinstance(action, SEARCHES):
+    if action.move in SEARCHES:
         assert trip is None
         assert progress.rounds < min(cap, tuning.max_rounds)
-    if isinstance(action, SearchAgain):
+    if action.move is Move.SEARCH:
         assert action.queries
         assert all(query and (progress.strategy, query) not in progress.tried for query in action.queries)
         assert len(set(action.queries)) == len(action.queries)
-    if isinstance(action, SwitchStrategy):
+    if action.move is Move.SWITCH:
         assert action.strategy in progress.untried
-    if isinstance(action, SearchNewer):
+    if action.move is Move.SEARCH_NEWER:
         assert not progress.settled
 
 
-def after(progress: LoopProgress, action: SearchAgain | SwitchStrategy | SearchNewer, verdict: Verdict) -> LoopProgress:
+def after(progress: LoopProgress, action: Action, verdict: Verdict) -> LoopProgress:
     """Where the loop stands once the action was performed."""
     progress = replace(progress, rounds=progress.rounds + 1, previous=verdict.sufficiency)
-    if isinstance(action, SearchNewer):
+    if action.move is Move.SEARCH_NEWER:
         return replace(progress, settled=True, tried=progress.tried | {("newer", "question")})
-    if isinstance(action, SwitchStrategy):
+    if action.move is Move.SWITCH:
         left = tuple(name for name in progress.untried if name != action.strategy)
         tried = progress.tried | {(action.strategy, "question")}
         return replace(progress, strategy=action.strategy, untried=left, tried=tried)
@@ -100,7 +89,7 @@ def test_from_every_state_it_ends_within_the_caps_and_tries_nothing_twice(sequen
     start = progress.rounds
     for done, verdict in enumerate(sequence):
         action = decide(verdict, progress, tuning, cap)
-        if not isinstance(action, SEARCHES):
+        if action.move not in SEARCHES:
             assert done <= max(0, min(cap, tuning.max_rounds) - start)
             return
         moved = after(progress, action, verdict)
@@ -112,13 +101,13 @@ def test_from_every_state_it_ends_within_the_caps_and_tries_nothing_twice(sequen
 @given(verdicts, progresses, tunings, st.integers(1, 5), tripped)
 def test_whatever_ends_on_evidence_that_is_not_sound_says_what_stopped_the_search(verdict, progress, tuning, cap, trip):
     action = decide(verdict, progress, tuning, cap, trip)
-    if isinstance(action, SEARCHES) or (verdict.sufficient and not find_doubt(verdict, tuning)):
+    if action.move in SEARCHES or (verdict.sufficient and is_sound(verdict, tuning)):
         return
-    if isinstance(action, WriteUp):
+    if action.move is Move.WRITE:
         assert verdict.kept and (trip or verdict.sufficient or verdict.sufficiency >= tuning.generate_above)
     assert action.stopped_by in ({trip} if trip else {StoppedBy.ROUNDS, StoppedBy.GAIN})
     if trip:
-        assert isinstance(action, WriteUp) == (verdict.kept > 0)
+        assert (action.move is Move.WRITE) == (verdict.kept > 0)
 
 
 @given(verdicts, progresses, tunings, st.integers(1, 5), tripped)
@@ -126,28 +115,22 @@ def test_a_query_is_asked_for_only_where_it_would_be_used(verdict, progress, tun
     progress = replace(progress, previous=None, tried=frozenset())
     wanted = wants_query(replace(verdict, next_queries=()), progress, tuning, cap, trip)
     action = decide(replace(verdict, next_queries=("a",)), progress, tuning, cap, trip)
-    assert wanted == isinstance(action, SearchAgain)
+    assert wanted == (action.move is Move.SEARCH)
 
 
-def test_a_spent_budget_makes_do_with_what_there_is_and_says_so():
-    verdict = Verdict(False, 0.4, 2, "price", ("price of pro",))
-    action = decide(verdict, LoopProgress(1, frozenset()), TUNING, 3, StoppedBy.SECONDS)
-    assert action == WriteUp(StoppedBy.SECONDS, "the budget for seconds is spent")
+def ended(move, stopped_by=StoppedBy.ROUNDS):
+    return Action(move, stopped_by=stopped_by)
 
 
-def test_no_evidence_at_all_is_an_abstention():
-    assert isinstance(decide(Verdict(False, 0.0, 0, "price"), LoopProgress(2, frozenset()), TUNING, 2), GiveUp)
-
-
-def test_too_small_a_gain_ends_the_search():
-    tuning = replace(TUNING, min_gain=0.2, max_rounds=4)
-    progress = LoopProgress(2, frozenset({("", "a")}), previous=0.35)
-    action = decide(Verdict(False, 0.4, 2, "price", ("b",)), progress, tuning, 4)
-    assert isinstance(action, WriteUp) and action.stopped_by is StoppedBy.GAIN
-
-
-def test_poor_evidence_for_a_question_that_may_be_vague_is_asked_back_about():
-    tuning = replace(TUNING, clarify_above=0.3, max_rounds=2)
-    poor = Verdict(False, 0.1, 2)
-    assert isinstance(decide(poor, LoopProgress(2, frozenset(), vagueness=0.4), tuning, 2), AskBack)
-    assert not isinstance(decide(poor, LoopProgress(2, frozenset(), vagueness=0.2), tuning, 2), AskBack)
+@pytest.mark.parametrize(
+    ("verdict", "progress", "knobs", "trip", "action"),
+    [
+        (Verdict(False, 0.4, 2, "price", ("b",)), LoopProgress(1, SEEN), {}, StoppedBy.USD, ended(Move.WRITE, StoppedBy.USD)),
+        (Verdict(False, 0.0, 0, "price"), LoopProgress(4, SEEN), {}, None, ended(Move.GIVE_UP)),
+        (Verdict(False, 0.4, 2, "price", ("b",)), LoopProgress(2, SEEN, 0.35), {"min_gain": 0.2}, None, ended(Move.WRITE, StoppedBy.GAIN)),
+        (Verdict(False, 0.1, 2), LoopProgress(4, SEEN, vagueness=0.4), {"clarify_above": 0.3}, None, ended(Move.ASK_BACK)),
+        (Verdict(False, 0.1, 2), LoopProgress(4, SEEN, vagueness=0.2), {"clarify_above": 0.3}, None, ended(Move.WRITE)),
+    ],
+)  # fmt: skip
+def test_the_end_says_what_stopped_the_search(verdict, progress, knobs, trip, action):
+    assert decide(verdict, progress, replace(TUNING, max_rounds=4, **knobs), 4, trip) == action

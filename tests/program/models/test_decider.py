@@ -25,9 +25,8 @@ from program.models.embedded.decider import LocalDecider
 from program.models.embedded.demonstrations import Question
 from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.features import BLOCKS, Case, FeatureSpace
-from program.models.embedded.heads import FittedDecision, OneVsRest, Trees, fit_decision, load_decision
+from program.models.embedded.heads import FittedDecision, Trees, fit_decision, load_decision
 from program.models.embedded.regression import fit_logistic
-from program.signatures import Sufficiency
 
 FRUIT = ["apples", "pears", "plums", "cherries", "lemons", "grapes", "melons", "figs", "oranges", "peaches"]
 TOOLS = ["hammers", "saws", "drills", "pliers", "chisels", "wrenches", "files", "planes", "clamps", "axes"]
@@ -134,15 +133,6 @@ def test_without_demonstrations_passages_that_hold_the_answer_suffice(decider: L
 def test_labels_of_one_option_only_move_the_answer_towards_it(decider: LocalDecider) -> None:
     demos = [{"question": f"Where are the {t}?", "zebra": True} for t in TOOLS]
     assert decider(_state("Where is it?", demos), QUESTIONS)["zebra"]["noul"] > 0.6
-
-
-def test_a_demonstration_without_a_label_is_passed_over(decider: LocalDecider) -> None:
-    bare: list[dict[str, Any]] = [
-        {"question": "Where are the nuts?"},
-        {"question": "Where are the bolts?", "zebra": None},
-    ]
-    answer = decider(_state("Where are the kiwis?", [*_demos(), *bare]), {"zebra": ZEBRA})
-    assert answer["zebra"]["noul"] > 0.6
 
 
 def test_the_order_of_demonstrations_does_not_change_the_answer() -> None:
@@ -264,23 +254,6 @@ def test_a_predictor_decides_alike_in_both_ways_of_calling_and_keeps_its_thresho
     assert 0 <= now.urgency.value <= 2
 
 
-def test_the_shipped_signature_takes_passages_and_demonstrations() -> None:
-    held = _passages(("Returns", "Returns are accepted for 30 days."))
-    demos = [
-        dspy.Example(
-            question=f"How long are {thing} returns accepted?" if n % 2 else f"Who mends {thing} on Sunday?",
-            passages=held,
-            sufficient=bool(n % 2),
-        )
-        for n, thing in enumerate([*FRUIT, *TOOLS])
-    ]
-    predict = dspy.Predict(Sufficiency)
-    predict.demos = demos
-    with dspy.context(lm=LocalDecider(shared_embedder())):
-        assert predict(question="How long are shoe returns accepted?", passages=held).sufficient.value
-        assert not predict(question="Who repairs shoes on Sunday?", passages=held).sufficient.value
-
-
 def test_many_threads_get_the_answers_that_one_would() -> None:
     asked = [f"Where are the {word}?" for word in ("limes", "bolts", "nuts", "mangoes", "rasps", "dates")] * 3
     alone, together = LocalDecider(shared_embedder()), LocalDecider(shared_embedder())
@@ -333,13 +306,6 @@ def test_probabilities_sum_to_one_and_leave_an_unseen_option_a_little(fitted: Fi
     shares = fitted.probabilities(drawn(1, seed=2)[0][0], 4)
     assert shares.sum() == pytest.approx(1.0)
     assert 0 < shares[3] < 0.05
-
-
-def test_what_is_exported_decides_the_same(fitted: FittedDecision) -> None:
-    assert isinstance(fitted, OneVsRest)
-    again = load_decision(fitted.to_arrays())
-    case = drawn(1, seed=3)[0][0]
-    assert np.array_equal(again.probabilities(case, 3), fitted.probabilities(case, 3))
 
 
 def test_a_missing_head_is_refused(fitted: FittedDecision) -> None:

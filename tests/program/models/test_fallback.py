@@ -100,27 +100,10 @@ def test_without_a_fallback_plain_rag_is_what_is_left(dead, second, tmp_path, fa
     assert answer.stopped_by == "fallback" and not second.calls
 
 
-def test_the_environment_may_say_no_or_name_a_model(monkeypatch, own_shop):
-    from program.project import Project
-
-    for said, meant in (("false", False), ("true", True), (SECOND, SECOND)):
-        monkeypatch.setenv("RAGC_PROVIDER__FALLBACK", said)
-        assert Project.open(own_shop).settings.provider.fallback == meant
-
-
 def test_a_fallback_that_no_model_may_be_is_refused(second, tmp_path):
     for name in ("local/nothing", "vllm/x"):
         with pytest.raises(ModelError, match=re.escape(name)):
             opened(second.url, second, tmp_path, fallback=json.dumps(name))
-
-
-def test_doctor_asks_the_fallback_too(second, own_shop):
-    from optimize.report.doctor import examine_setup
-
-    terms = f'[provider]\nfallback = "{SECOND}"\n[provider.model."{SECOND}"]\napi_base = "{second.url}"\n'
-    (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + terms)
-    (found,) = [finding for finding in examine_setup(own_shop) if SECOND in finding.what]
-    assert found.good and found.what.startswith("fallback: ") and "answers" in found.what
 
 
 def test_a_cap_on_money_needs_the_fallbacks_price_too(second, tmp_path):

@@ -112,14 +112,6 @@ def test_waiting_for_a_place_is_no_failure_of_the_provider(gateway):
         assert lane.breaker.opened is None
 
 
-def test_a_question_that_has_no_time_left_asks_no_more(gateway):
-    with serve() as provider:
-        lane = gateway.endpoint(MODEL, provider.url, EndpointTerms())
-        with pytest.raises(CallFailed):
-            gateway.ask(lane, call(provider), ModelSpending(deadline=time.monotonic() - 1))
-        assert provider.calls <= 1
-
-
 def test_cancelling_the_wait_calls_the_request_off(gateway):
     with serve(Script(delay=30)) as provider:
         lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms()), ModelSpending()
@@ -215,22 +207,6 @@ def test_a_reply_that_is_cut_leaves_no_connection_open(gateway, caplog):
                 gateway.ask(lane, call(provider, f"Hello {n}."), ModelSpending())
         gc.collect()
     assert "Unclosed" not in caplog.text
-
-
-def test_a_stream_that_stops_coming_is_left_at_once(gateway):
-    with serve(Script(replies=(("Hello", "one two three four"),), token_delay=30.0)) as provider:
-        lane = gateway.endpoint(MODEL, provider.url, EndpointTerms(retries=0, call_seconds=0.5))
-
-        async def read():
-            with pytest.raises(CallFailed):
-                async for _ in gateway.stream(lane, call(provider), ModelSpending()):
-                    pass
-
-        asyncio.run(read())
-        until = time.monotonic() + 10
-        while provider.in_flight and time.monotonic() < until:
-            time.sleep(0.05)
-        assert provider.in_flight == 0
 
 
 def test_the_projects_own_price_counts_before_the_listed_one(gateway):

@@ -1,7 +1,6 @@
 """The local writer behaves as any DSPy language model does."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from typing import Any
 
@@ -59,29 +58,6 @@ def test_writing_directly_gives_what_a_predictor_gives(writer: dspy.LM, question
         found, words_in, words_out = writer.engine.write(signature, asked)
         assert found == said
         assert (words_in, words_out) == (usage["prompt_tokens"], usage["completion_tokens"])
-
-
-def test_awaiting_gives_what_calling_gives(writer: dspy.LM) -> None:
-    predict = dspy.Predict(Generate)
-    asked = inputs("Which team runs payroll?")
-
-    async def both() -> list[Any]:
-        return list(await asyncio.gather(predict.acall(**asked), predict.acall(**asked)))
-
-    with dspy.context(lm=writer):
-        replies = [predict(**asked), *asyncio.run(both())]
-    assert {r.answer for r in replies} == {"The payroll service is run by the Harbour team. [1]"}
-
-
-def test_many_threads_get_the_same_answers_as_one(writer: dspy.LM) -> None:
-    questions = [f"How much is {plan} per month, for {n} doors?" for plan in ("Deluxe", "Basic Plus") for n in range(8)]
-
-    def ask(question: str) -> str:
-        with dspy.context(lm=writer):
-            return str(dspy.Predict(Generate)(**inputs(question)).answer)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(ask, questions)) == [ask(question) for question in questions]
 
 
 def test_a_question_that_forges_fields_is_still_only_a_question(writer: dspy.LM) -> None:
