@@ -36,7 +36,7 @@ from figures import Figure, figure, show
 from machines import make_project
 from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
 
-from optimize.compiler.compile import compile_project, demonstrate
+from optimize.compiler.compile import compile_project, make_demonstrations
 from optimize.compiler.plan import begin_study, copy_program, open_compile, plan_search
 from optimize.compiler.publish import Compiled
 from optimize.compiler.record import Record
@@ -175,14 +175,12 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     gaps, rates = [], []
     for seed in range(seeds):
         project = make_project(folder / str(seed), 8 if quick else 16, seed)
-        session = Session(Record(), Spending(), Live(), lambda live: None)
+        session = Session(Record(), Spending(), Caps(), Live(), lambda live: None)
         opened = open_compile(session, project, 0, "", None)
-        plan = plan_search(
-            session, opened, begin_study(session, opened, None, 1, Caps()), demonstrate(session, opened), Caps()
-        )
+        plan = plan_search(session, opened, begin_study(session, opened, None, 1), make_demonstrations(session, opened))
         program, shown = copy_program(opened.base), opened.parts["train"][: 3 if quick else None]
-        plan.candidates.equip(program)
-        apply_setting(program, plan.candidates.begun)
+        plan.candidates.equip_program(program)
+        apply_setting(program, plan.candidates.begun_choices)
         peer = Peer(opened, shown)
         for question in shown:
             program(question.question)
@@ -217,7 +215,7 @@ def peers_run(name: str, folder: Path, seed: int, quick: bool, hashes: int) -> t
 def peer_run(name: str, folder: Path, seed: int, quick: bool) -> tuple[float, float]:
     """The same, here."""
     logging.disable(logging.WARNING)
-    session = Session(Record(), Spending(), Live(), lambda live: None)
+    session = Session(Record(), Spending(), Caps(), Live(), lambda live: None)
     opened = open_compile(session, Project.open(folder), 0, "", None)
     peer = Peer(opened, opened.parts["train"])
     theirs = PEERS[name](peer, seed, quick)

@@ -104,17 +104,17 @@ class _Script:
 @contextmanager
 def calls_of() -> Iterator[Callable[[], int]]:
     """Counts the decisions and texts that a compile inside the block asks of a model."""
-    counted, perform = [0], Performer.perform
+    counted, perform = [0], Performer.perform_calls
 
     def counting(self: Performer, calls: Any) -> Any:
         counted[0] += sum(call.model is not None for call, _ in calls)
         return perform(self, calls)
 
-    Performer.perform = counting  # type: ignore[method-assign]
+    Performer.perform_calls = counting  # type: ignore[method-assign]
     try:
         yield lambda: counted[0]
     finally:
-        Performer.perform = perform  # type: ignore[method-assign]
+        Performer.perform_calls = perform  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def compile_(
         typer.Option(
             min=1,
             max=MOST_TRIALS,
-            help="Settings that the search proposes; the 10 that every search begins with are tried besides. By default"
+            help="Settings that the search proposes; the 11 that every search begins with are tried besides. By default"
             " 60. With --resume: of the study in all.",
         ),
     ] = None,

@@ -20,16 +20,16 @@ from optimize.compiler.demonstrations import (
     MOST,
     Demonstration,
     Run,
-    bootstrap,
-    diversify,
+    bootstrap_demonstrations,
     label_of,
-    learns,
+    learns_demos,
     observe_runs,
     plain_values,
     reads_instructions,
+    thin_out,
     to_json,
 )
-from optimize.compiler.instructions import Failure, Proposer, collect_failures
+from optimize.compiler.instructions import Failure, collect_failures, propose_instructions
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Floats, survives
 from optimize.compiler.thresholds import LabelledCases, label_cases
@@ -39,15 +39,10 @@ from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply_set
 from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask
-from program.models.embedded.encoder import Embedder
 from program.models.language.decision_format import EXAMPLES_SHOWN, format_example
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)
 """Sizes of the sets for language models."""
-SMALLER = (100, 50)
-"""Sizes of the diverse sets for embedded deciders, which otherwise have every one."""
-MUCH_SMALLER = 0.6
-"""Share of all demonstrations from which a smaller set is hardly another."""
 WORTH_ADDING = 1.25
 """Times as many demonstrations as are labelled from which the program's own are a set beside."""
 PROMPT_CHARACTERS = 12_000
@@ -73,21 +68,21 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class CandidateSets:
     """The sets of demonstrations and the offers of each predictor, by its name."""
 
     sets: Mapping[str, Sets]
     offers: Mapping[str, Offer]
 
     @property
-    def begun(self) -> Setting:
+    def begun_choices(self) -> Setting:
         """The choices by which every embedded decider without demonstrations is given the labelled ones."""
         begun = (
             n for n, o in self.offers.items() if o.demonstrations[:1] == (LABELLED,) and not self.sets[n][AS_IT_IS]
         )
         return dict.fromkeys((name + DEMONSTRATIONS for name in begun), 1.0)
 
-    def equip(self, program: AgenticRAG, without: frozenset[str] = frozenset()) -> None:
+    def equip_program(self, program: AgenticRAG, without: frozenset[str] = frozenset()) -> None:
         """Give each predictor its candidates, demonstrations of the topics in `without` left out."""
         for name, own in self.sets.items():
             predictor, offer = program.predictor(name), self.offers.get(name, Offer())
@@ -106,7 +101,7 @@ class Candidates:
     def equip_arms(self, arms: Sequence[Arm]) -> None:
         """Give the program of each arm its candidates, without demonstrations of the arm's own topics."""
         for arm in arms:
-            self.equip(arm.replay.program, frozenset(question.cluster for question in arm.questions))
+            self.equip_program(arm.replay.program, frozenset(question.cluster for question in arm.questions))
 
     def describe_choice(self, base: AgenticRAG, setting: Setting) -> dict[str, dict[str, str]]:
         """Return what a setting chooses, by the choice's name: the kind of candidate, and an instruction's text."""
@@ -139,7 +134,7 @@ class Candidates:
         }
 
     @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> Candidates:
+    def load(cls, dumped: Mapping[str, Any]) -> CandidateSets:
         """Return the candidates of such JSON values."""
         sets, offers = {}, {}
         for name, one in dumped.items():
@@ -157,38 +152,32 @@ def find_candidates(
     base: AgenticRAG,
     demonstrations: Sequence[Demonstration],
     arms: Sequence[Arm],
-    proposer: Proposer | None,
+    proposer: dspy.LM | None,
     progress: Progress,
-) -> Candidates:
+) -> CandidateSets:
     """Return what is worth searching for each predictor; what a cap leaves no room for is not.
 
     `first` has the instructions in the code, `base` what is compiled from. The programs of the arms are given the
     candidates on the way.
     """
-    embedder = first.runtime.models.embedder
-    found = gather_sets(base, demonstrations, [], embedder)
+    found = gather_sets(base, demonstrations, [])
     found.equip_arms(arms)
     runs: list[Run] = []
     with contextlib.suppress(BudgetStop):
         runs = _observe_useful(base, demonstrations, arms, found)
-    if good := bootstrap(runs):
-        found = gather_sets(base, demonstrations, good, embedder)
+    if good := bootstrap_demonstrations(runs):
+        found = gather_sets(base, demonstrations, good)
     offers = dict(found.offers)
     with contextlib.suppress(BudgetStop):
         for done, name in enumerate(found.sets):
             progress(done, len(found.sets))
-            texts = _instructions(first, base, name)
-            screening = Screening(label_cases(arms, demonstrations, name), len(_anyway(found, name)))
+            texts = _written_instructions(first, base, name)
+            screening = Screening(label_cases(arms, demonstrations, name), len(_offered_anyway(found, name)))
             if proposer is not None and reads_instructions(base, name):
-                good_examples = max(found.sets[name].values(), key=len, default=[])
-                texts += proposer.propose(
-                    base,
-                    name,
-                    [one.fields for one in good_examples],
-                    screening.failures() or collect_failures(runs, name),
-                )
-            offers[name] = _screen(found, screening, texts, arms, learns(base, name))
-    found = Candidates(found.sets, {name: offer for name, offer in offers.items() if offer != Offer()})
+                failures = screening.find_failures() or collect_failures(runs, name)
+                texts += propose_instructions(proposer, base, name, failures)
+            offers[name] = _screen_offer(found, screening, texts, arms, learns_demos(base, name))
+    found = CandidateSets(found.sets, {name: offer for name, offer in offers.items() if offer != Offer()})
     found.equip_arms(arms)
     return found
 
@@ -220,47 +209,39 @@ class Screening:
         """True when there are enough examples to judge a candidate by."""
         return len(self.topics) >= FEWEST and len(set(self.topics)) > 1
 
-    def failures(self) -> list[Failure]:
+    def find_failures(self) -> list[Failure]:
         """Return what the predictor gets wrong as it is; none where the examples are too few."""
         if self.can_tell:
             self._losses_before()
         return self._failures
 
-    def let_in(self, kind: str, names: Sequence[str]) -> list[int]:
-        """Return the places (from 1) of the candidates that do better by a standard error, MOST_LET_IN at most.
-
-        Of sets that shrink the next is tried only while the larger does not lose.
-        """
+    def let_in(self, kind: str, count: int) -> list[int]:
+        """Return the places, 1 to `count`, of the candidates that do better by a standard error, the best few."""
         gains: dict[int, float] = {}
-        lost = ""
-        for place, name in enumerate(names, 1):
-            shrinking = name.rpartition("-")[0] if kind == DEMONSTRATIONS else ""
-            if (kind == DEMONSTRATIONS and place == self.base) or (shrinking and shrinking == lost):
+        for place in range(1, count + 1):
+            if kind == DEMONSTRATIONS and place == self.base:
                 continue
-            gain = self._losses_before() - self._losses(kind, place)
-            mean = float(np.nanmean(gain)) if not np.isnan(gain).all() else -np.inf
-            if mean <= 0:
-                lost = shrinking
-            elif survives(gain, self.topics):
-                gains[place] = mean
+            gain = self._losses_before() - self._score_losses(kind, place)
+            if survives(gain, self.topics):
+                gains[place] = float(np.nanmean(gain))
         return sorted(sorted(gains, key=lambda place: (-gains[place], place))[:MOST_LET_IN])
 
     def _losses_before(self) -> Floats:
         if self._before is None:
-            self._before = self._losses(DEMONSTRATIONS, self.base, learning=True)
+            self._before = self._score_losses(DEMONSTRATIONS, self.base, learning=True)
         return self._before
 
-    def _losses(self, kind: str, place: int, learning: bool = False) -> Floats:
+    def _score_losses(self, kind: str, place: int, learning: bool = False) -> Floats:
         """Return the logarithmic loss of each example under one candidate; NaN where no reply could be had."""
         found = np.full(len(self.topics), np.nan)
         as_it_is = {self.name + INSTRUCTIONS: 0.0, self.name + DEMONSTRATIONS: float(self.base)}
         for n, ask, reply, wanted in self.labelled.decide({**as_it_is, self.name + kind: place}):
-            found[n] = log_loss(reply, wanted)
+            found[n] = label_loss(reply, wanted)
             if learning:
-                self._learn(ask, reply, wanted)
+                self._note_failure(ask, reply, wanted)
         return found
 
-    def _learn(self, ask: Ask, reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> None:
+    def _note_failure(self, ask: Ask, reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> None:
         told = plain_values(reply)
         if wrong := {name: value for name, value in wanted.items() if told[name] != value}:
             inputs = {name: to_jsonable(value) for name, value in ask.inputs.items()}
@@ -270,7 +251,7 @@ class Screening:
                 self._failures.append(failure)
 
 
-def log_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
+def label_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
     """Return the mean negative logarithm of the probabilities of the labels; a half where a reply was unreadable."""
     right = []
     for name, value in wanted.items():
@@ -284,9 +265,7 @@ def log_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
     return float(-np.log(np.clip(right, SURE, 1 - SURE)).mean()) if right else float("nan")
 
 
-def gather_sets(
-    program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration], embedder: Embedder
-) -> Candidates:
+def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> CandidateSets:
     """Return the sets of every predictor to which they make a difference: from labels and from good runs.
 
     Whatever its labels say, an embedded decider without demonstrations is offered every labelled one.
@@ -301,24 +280,19 @@ def gather_sets(
             Demonstration(name, known.get(_to_text(demo)) or asked.get(str(demo.get("question")), ""), dict(demo))
             for demo in predictor.demos
         ]
-        if learns(program, name):
+        if learns_demos(program, name):
             inputs = predictor.signature.input_fields
             seen = {_to_text({field: one.fields[field] for field in inputs}) for one in own}
             new = [one for one in runs if _to_text({field: one.fields[field] for field in inputs}) not in seen]
-            sets[name] = _sets_for_heads(had, own, new, embedder)
+            sets[name] = _sets_for_heads(had, own, new)
         elif reads_instructions(program, name):
-            sets[name] = _sets_for_prompts(had, own, runs, embedder, predictor)
-    new_deciders = [n for n, own in sets.items() if LABELLED in own and learns(program, n) and not own[AS_IT_IS]]
-    return Candidates(sets, {name: Offer((), (LABELLED,)) for name in new_deciders})
+            sets[name] = _sets_for_prompts(had, own, runs, predictor)
+    new_deciders = [n for n, own in sets.items() if LABELLED in own and learns_demos(program, n) and not own[AS_IT_IS]]
+    return CandidateSets(sets, {name: Offer((), (LABELLED,)) for name in new_deciders})
 
 
-def _sets_for_heads(
-    had: list[Demonstration], own: list[Demonstration], new: list[Demonstration], embedder: Embedder
-) -> Sets:
+def _sets_for_heads(had: list[Demonstration], own: list[Demonstration], new: list[Demonstration]) -> Sets:
     found = {AS_IT_IS: had, LABELLED: own, "none": []}
-    for size in SMALLER:
-        if size <= MUCH_SMALLER * len(own):
-            found[f"diverse-{size}"] = diversify(own, size, embedder)
     more = [*own, *new][:MOST]
     if len(more) >= WORTH_ADDING * len(own) and len({label_of(one) for one in more}) > 1:
         found["bootstrapped"] = more
@@ -329,7 +303,6 @@ def _sets_for_prompts(
     had: list[Demonstration],
     own: list[Demonstration],
     runs: list[Demonstration],
-    embedder: Embedder,
     predictor: dspy.Predict,
 ) -> Sets:
     found, decision = {AS_IT_IS: had}, is_decision(predictor)
@@ -337,7 +310,7 @@ def _sets_for_prompts(
     for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
         fit = [one for one in source if format_example(one.fields, outputs) is not None] if decision else source
         for size in FEW:
-            few = diversify(fit, size, embedder)
+            few = thin_out(fit, size)
             if decision or sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:
                 found[f"{kind}-{size}"] = few
     return _drop_equal(found)
@@ -359,41 +332,41 @@ def _to_text(fields: Mapping[str, Any]) -> str:
 
 
 def _observe_useful(
-    base: AgenticRAG, demonstrations: Sequence[Demonstration], arms: Sequence[Arm], found: Candidates
+    base: AgenticRAG, demonstrations: Sequence[Demonstration], arms: Sequence[Arm], found: CandidateSets
 ) -> list[Run]:
     """Return the program's own runs with the labelled demonstrations, where they can be of use."""
     names = [name for name, _ in base.named_predictors()]
     counts = {name: sum(one.predictor == name for one in demonstrations) for name in names}
-    if not any(reads_instructions(base, n) or (learns(base, n) and 0 < counts[n] < MOST // 2) for n in names):
+    if not any(reads_instructions(base, n) or (learns_demos(base, n) and 0 < counts[n] < MOST // 2) for n in names):
         return []
     for arm in arms:
-        apply_setting(arm.replay.program, found.begun)
+        apply_setting(arm.replay.program, found.begun_choices)
     return observe_runs(arms)
 
 
-def _anyway(found: Candidates, name: str) -> tuple[str, ...]:
+def _offered_anyway(found: CandidateSets, name: str) -> tuple[str, ...]:
     return found.offers.get(name, Offer()).demonstrations
 
 
-def _screen(
-    found: Candidates, screening: Screening, texts: Sequence[str], arms: Sequence[Arm], embedded: bool
+def _screen_offer(
+    found: CandidateSets, screening: Screening, texts: Sequence[str], arms: Sequence[Arm], embedded: bool
 ) -> Offer:
     """Return the candidates of a predictor that its labels speak for, or all where there are too few to tell."""
-    sets, anyway = found.sets[screening.name], _anyway(found, screening.name)
+    sets, anyway = found.sets[screening.name], _offered_anyway(found, screening.name)
     kinds = tuple(kind for kind in sets if kind != AS_IT_IS)
     every = Offer(tuple(texts), kinds)
     if not screening.can_tell:  # an embedded decider of so few labels would but guess
         return Offer((), anyway) if screening.topics and embedded else every
     if every == Offer():
         return every
-    Candidates({screening.name: sets}, {screening.name: every}).equip_arms(arms)
+    CandidateSets({screening.name: sets}, {screening.name: every}).equip_arms(arms)
     return Offer(
-        tuple(texts[place - 1] for place in screening.let_in(INSTRUCTIONS, texts)),
-        anyway + tuple(kinds[place - 1] for place in screening.let_in(DEMONSTRATIONS, kinds)),
+        tuple(texts[place - 1] for place in screening.let_in(INSTRUCTIONS, len(texts))),
+        anyway + tuple(kinds[place - 1] for place in screening.let_in(DEMONSTRATIONS, len(kinds))),
     )
 
 
-def _instructions(first: AgenticRAG, base: AgenticRAG, name: str) -> list[str]:
+def _written_instructions(first: AgenticRAG, base: AgenticRAG, name: str) -> list[str]:
     """Return the instruction in the code where the version compiled from has another and a model reads it."""
     text = first.predictor(name).signature.instructions
     new = text != base.predictor(name).signature.instructions and reads_instructions(base, name)

@@ -145,7 +145,7 @@ def choose_points(
     balanced = chooser.choose(chooser.score_all(finalists), own, fitted)
     survived = [] if balanced is None else [BALANCED]
     if balanced is None:
-        proven = plain is not None and chooser.proves(plain, own)
+        proven = plain is not None and chooser.proves_gain(plain, own)
         balanced = plain if proven and plain is not None else as_it_is
     choices = {name: value for name, value in balanced.items() if is_candidate(name)}
     front = chooser.score_all([balanced, *({**setting, **choices} for setting in (as_it_is, *finalists))])
@@ -156,7 +156,7 @@ def choose_points(
             points[name] = balanced if found is None else found
             survived += [name] if found is not None else []
     scored = chooser.score_all([*points.values(), *(setting for setting, _ in front)])
-    candidates = {key_of(candidate.setting): candidate for candidate in to_candidates(scored)}
+    candidates = {setting_key(candidate.setting): candidate for candidate in to_candidates(scored)}
     every = np.array([scores.utility for _, scores in chooser.score_all([balanced, *finalists])])
     known = np.isfinite(every).all(axis=0)
     return OperatingPoints(
@@ -165,7 +165,11 @@ def choose_points(
         survived,
         float(every[0, known].mean()),
         float(every[:, known].max(axis=0).mean()),
-        {name: candidates[key_of(setting)] for name, setting in points.items() if key_of(setting) in candidates},
+        {
+            name: candidates[setting_key(setting)]
+            for name, setting in points.items()
+            if setting_key(setting) in candidates
+        },
         chooser.compare_stages({**stages, "chosen": balanced}),
     )
 
@@ -187,7 +191,7 @@ class _Chooser:
         scored: dict[str, tuple[Setting, Scores]] = {}
         with suppress(BudgetStop):
             for setting in settings:
-                scored.setdefault(key_of(setting), (setting, self._score(setting)))
+                scored.setdefault(setting_key(setting), (setting, self._score_setting(setting)))
         return list(scored.values())
 
     def choose(self, scored: Scored, price: float, start: Setting | None = None) -> Setting | None:
@@ -200,47 +204,47 @@ class _Chooser:
         if not validation.survives(gains):
             return None
         best = scored[best_row(table[1:])][0]
-        for setting in (best if start is None else self._simplify(best, start), best):
-            if self.proves(setting, price):
+        for setting in (best if start is None else self._simplify_setting(best, start), best):
+            if self.proves_gain(setting, price):
                 return setting
         return None
 
-    def proves(self, setting: Setting, price: float) -> bool:
+    def proves_gain(self, setting: Setting, price: float) -> bool:
         """Return True when a setting's gain over "as it is" is more than chance would give."""
         own = self._validation.price
         with suppress(BudgetStop):
-            gain = self._score(setting).price_calls(price, own) - self._before.price_calls(price, own)
+            gain = self._score_setting(setting).price_calls(price, own) - self._before.price_calls(price, own)
             return self._validation.survives(gain)
         return False
 
     def compare_stages(self, stages: Mapping[str, Setting]) -> list[dict[str, Any]]:
         """Return utility and calls of each stage's setting; of the questions those known of all."""
         scored = self.score_all(list(stages.values()))
-        found = {key_of(setting): scores for setting, scores in scored}
+        found = {setting_key(setting): scores for setting, scores in scored}
         return [
             {"name": name, "utility": round(float(np.nanmean(s.utility)), 6), "calls": round(s.mean_calls, 6)}
             for name, setting in stages.items()
-            if (s := found.get(key_of(setting))) is not None
+            if (s := found.get(setting_key(setting))) is not None
         ]
 
-    def _score(self, setting: Setting) -> Scores:
+    def _score_setting(self, setting: Setting) -> Scores:
         scores = self._validation(setting)
-        self._seen.add(key_of(setting))
+        self._seen.add(setting_key(setting))
         self._progress(len(self._seen))
         return scores
 
-    def _simplify(self, setting: Setting, start: Setting) -> Setting:
+    def _simplify_setting(self, setting: Setting, start: Setting) -> Setting:
         """Return the setting with the values of `start` that are worth no less, tried in halves."""
         reached = dict(setting)
         waiting = [sorted(name for name in reached if reached[name] != start.get(name, reached[name]))]
         with suppress(BudgetStop):
-            least = self._score(reached).worth
+            least = self._score_setting(reached).worth
             for _ in range(REVERTED):
                 names = waiting.pop(0) if waiting else []
                 if not names:
                     break
                 tried = {**reached, **{name: start[name] for name in names}}
-                if (worth := self._score(tried).worth) >= least - EQUAL:
+                if (worth := self._score_setting(tried).worth) >= least - EQUAL:
                     reached, least = tried, max(worth, least)
                 elif len(names) > 1:
                     waiting += [names[: len(names) // 2], names[len(names) // 2 :]]
@@ -280,7 +284,7 @@ def to_candidates(scored: Scored) -> list[Candidate]:
     return [Candidate(setting, float(np.nanmean(s.utility)), s.mean_calls, s.mean_usd) for setting, s in scored]
 
 
-def key_of(setting: Setting) -> str:
+def setting_key(setting: Setting) -> str:
     """Return a text that is equal for equal settings."""
     return repr(sorted((name, float(value)) for name, value in setting.items()))
 

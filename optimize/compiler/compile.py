@@ -13,16 +13,16 @@ from uuid import uuid4
 from pydantic import TypeAdapter
 
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choose_points
-from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, learns
+from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos
 from optimize.compiler.plan import (
     SEARCHED,
     Opened,
-    Plan,
+    SearchPlan,
     begin_study,
     copy_program,
+    load_plan,
     open_compile,
     plan_search,
-    read_plan,
 )
 from optimize.compiler.publish import Compiled, Publisher
 from optimize.compiler.record import Record
@@ -41,7 +41,7 @@ from optimize.compiler.spending import (
     Spending,
 )
 from optimize.compiler.study import CAPS, FINISHED, IDENTITY, PLANNED, SWEPT, TRIALS, Study, open_study
-from optimize.compiler.thresholds import Calibration, calibrate, sweep
+from optimize.compiler.thresholds import Calibration, calibrate_decisions, sweep_knobs
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import EvaluatedProgram, Evaluation, evaluate_side_by_side
 from optimize.evaluation.metrics import Grade
@@ -51,12 +51,12 @@ from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
 from program.loop.decisions import clients_of
-from program.loop.policy import PRESETS, apply_setting
+from program.loop.policy import PRESETS, Setting, apply_setting
 from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
 from program.serve.reference import resolve
 
-FINALISTS = 6
+FINALISTS = 5
 """Settings scored on dev."""
 STAGES = (SWEEP, STUDY)
 """Stages of the search past the first settings, which a benchmark may leave out."""
@@ -102,29 +102,30 @@ def compile_project(
     caps = Caps(max_calls, max_usd, max_seconds)
     _require_sense(project, trials, seed, caps)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
-    begun = _resume(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
+    begun = _resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
     if begun is not None:
         seed, origin = begun.notes[IDENTITY]["seed"], begun.notes[IDENTITY]["from"]
         caps = caps.fill_from(begun.notes[CAPS])
     record = Record(project.settings.study.storage or project.private / RECORD)
-    session = Session(record, Spending(caps.reduce_to(CHOICE_SHARE)), Live(), watch)
+    session = Session(record, Spending(), caps, Live(), watch)
+    session.limit(CHOICE_SHARE)
     with closing(record):
         try:
             opened = open_compile(session, project, seed or 0, origin, begun)
-            current = begin_study(session, opened, begun, trials, caps)
-            demonstrations = demonstrate(session, opened)
-            plan = plan_search(session, opened, current, demonstrations, caps)
-            search = search_settings(session, opened, current, plan, caps, stages)
+            current = begin_study(session, opened, begun, trials)
+            demonstrations = make_demonstrations(session, opened)
+            plan = plan_search(session, opened, current, demonstrations)
+            search = search_settings(session, opened, plan, current, stages)
         except BudgetStop as stop:
             raise _explain_too_little(stop, session, project) from None
-        stopped_by = session.spending.tripped
-        validation, final = prepare_choice(session, opened, plan, search)
-        points = choose(session, opened, plan, search, validation, caps)
+        final = copy_program(opened.base)
+        plan.candidates.equip_program(final)
+        validation = Validation(search.scoring, Arm(session.replay(final), opened.parts["dev"]), search.price)
+        points = choose(session, opened, plan, search, validation)
         apply_setting(final, points.points[BALANCED])
-        tested = test(session, opened, current, final, caps)
-        stopped_by = stopped_by or session.spending.tripped
-        decisions = calibrate(plan.arms, demonstrations, points.points[BALANCED], session.spending)
-        return seal(session, opened, current, plan, search, validation, points, tested, decisions, final, stopped_by)
+        tested = test(session, opened, current, final)
+        decisions = calibrate_decisions(plan.arms, demonstrations, points.points[BALANCED], session.spending)
+        return seal(session, opened, plan, search, validation, points, tested, decisions)
 
 
 def join_study(project: Project, study: str, watch: Watch = lambda live: None) -> int:
@@ -135,15 +136,15 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
     """
     current = open_study(project, study)
     notes = current.notes[IDENTITY]
-    caps = Caps(**current.notes[CAPS]).reduce_to(SEARCH_SHARE)
     record = Record(project.settings.study.storage or project.private / RECORD)
-    session = Session(record, Spending(caps), Live(study=current.name), watch)
+    session = Session(record, Spending(), Caps(**current.notes[CAPS]), Live(study=current.name), watch)
+    session.limit(SEARCH_SHARE)
     with closing(record), suppress(BudgetStop):
         opened = open_compile(session, project, notes["seed"], notes["from"], current, leads=False)
-        current.expect(opened.identify())
+        current.expect(opened.describe_conditions())
         session.begin_stage("waiting for the compile")
         current.wait_for(PLANNED, lambda: session.advance(0, 0))
-        plan = read_plan(session, opened, current)
+        plan = load_plan(session, opened, current)
         worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
         weights = project.settings.utility
         search = Search(current, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed, worker)
@@ -157,7 +158,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
     return 0
 
 
-def demonstrate(session: Session, opened: Opened) -> list[Demonstration]:
+def make_demonstrations(session: Session, opened: Opened) -> list[Demonstration]:
     """Return the demonstrations that labels give, by running the uncompiled program over train."""
     session.begin_stage("making demonstrations")
     train = opened.parts["train"]
@@ -166,14 +167,15 @@ def demonstrate(session: Session, opened: Opened) -> list[Demonstration]:
 
 
 def search_settings(
-    session: Session, opened: Opened, study: Study, plan: Plan, caps: Caps, stages: Collection[str]
+    session: Session, opened: Opened, plan: SearchPlan, study: Study, stages: Collection[str] = STAGES
 ) -> Search:
     """Return the search after the first settings, the sweeps of one knob at a time, and the study of combinations.
 
     A cap ends all of it; with nothing tried yet the share of the choice is used. Raises `BudgetStop` when even that
     does not reach to the first setting.
     """
-    session.spending.caps, session.spending.tripped = caps.reduce_to(SEARCH_SHARE), ""
+    session.limit(SEARCH_SHARE)
+    session.spending.tripped = ""
     weights = opened.project.settings.utility
     search = Search(study, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed)
     session.begin_stage("trying the first settings")
@@ -182,42 +184,37 @@ def search_settings(
         if SWEEP in stages:
             if SWEPT not in study.notes:
                 session.begin_stage("sweeping one knob at a time")
-                session.spending.caps = caps.reduce_to(SWEEP_SHARE)
-                study.note(
-                    SWEPT, asdict(sweep(search.scoring, search.space, search.rank()[0].setting, session.advance))
-                )
-                session.spending.caps = caps.reduce_to(SEARCH_SHARE)
+                session.limit(SWEEP_SHARE)
+                start = search.rank_trials()[0].setting
+                study.note(SWEPT, asdict(sweep_knobs(search.scoring, search.space, start, session.advance)))
+                session.limit(SEARCH_SHARE)
             search.follow_sweeps(study.notes[SWEPT])
             search.run(len(search.firsts), session)
         if STUDY in stages:
             session.begin_stage("searching")
             search.run(study.notes[TRIALS] + len(search.firsts), session)
-    if not search.rank():
-        session.spending.caps = caps.reduce_to(CHOICE_SHARE)
+    if not search.rank_trials():
+        session.limit(CHOICE_SHARE)
         search.run(1, session)
     return search
 
 
-def prepare_choice(session: Session, opened: Opened, plan: Plan, search: Search) -> tuple[Validation, AgenticRAG]:
-    """Return what scores settings on train and dev, and the program with every candidate, no topic left out."""
-    final = copy_program(opened.base)
-    plan.candidates.equip(final)
-    return Validation(search.scoring, Arm(session.replay(final), opened.parts["dev"]), search.price), final
-
-
 def choose(
-    session: Session, opened: Opened, plan: Plan, search: Search, validation: Validation, caps: Caps
+    session: Session, opened: Opened, plan: SearchPlan, search: Search, validation: Validation
 ) -> OperatingPoints:
     """Return the setting of each operating point, chosen among the finalists."""
     session.begin_stage("choosing on dev")
-    session.spending.caps = caps.reduce_to(CHOICE_SHARE)
+    session.limit(CHOICE_SHARE)
     _, begun, fitted, *designs = (setting for _, setting in search.firsts[: len(plan.firsts)])
     plain = designs[list(PRESETS).index("plain")]
+    finalists: list[Setting] = []
     with suppress(BudgetStop):
-        finalists = [trial.setting for trial in search.finalists(FINALISTS)]
-    if caps != Caps():
+        finalists = [trial.setting for trial in search.pick_finalists(FINALISTS)]
+    if session.caps != Caps():
         validation.limit_to_reach([begun, *finalists])
-    leaders = {origin: ranked[0].setting for origin in (FIRST, SWEEP, STUDY) if (ranked := search.rank([origin]))}
+    leaders = {
+        origin: ranked[0].setting for origin in (FIRST, SWEEP, STUDY) if (ranked := search.rank_trials([origin]))
+    }
 
     def scored(done: int) -> None:  # no look at the time: a setting that was scored is not thrown away
         session.live.done = done
@@ -234,11 +231,11 @@ def choose(
     )
 
 
-def test(session: Session, opened: Opened, study: Study, final: AgenticRAG, caps: Caps) -> TestReport:
+def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> TestReport:
     """Return plain RAG, the parent and the compiled program on test, which is read here for the first time."""
     session.begin_stage("testing")
     looks = Publisher(opened.project, opened.parts).note_look(study.key)  # first, so that one cut short counts
-    session.spending.caps = caps
+    session.limit(1.0)
     programs = [opened.first.plain(), opened.parent, final]
     asked = [EvaluatedProgram(program, session.replay(program)) for program in programs]
     plain, before, after = evaluate_side_by_side(
@@ -250,89 +247,78 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG, caps
 def seal(
     session: Session,
     opened: Opened,
-    study: Study,
-    plan: Plan,
+    plan: SearchPlan,
     search: Search,
     validation: Validation,
     points: OperatingPoints,
     tested: TestReport,
     decisions: Sequence[Calibration],
-    final: AgenticRAG,
-    stopped_by: str,
 ) -> Compiled:
     """Publish the program with its scores and report."""
     session.begin_stage("sealing")
-    spending, chosen, trials = session.spending, points.points[BALANCED], search.trials()
-    publisher = Publisher(opened.project, opened.parts)
-    parent = opened.origin or publisher.publish_uncompiled(opened.first, tested.before, tested.plain)
+    spending, study, chosen = session.spending, search.study, points.points[BALANCED]
+    publisher, trials, parts = Publisher(opened.project, opened.parts), len(search.trials()), opened.parts
+    told: dict[str, Any] = {
+        "parent": opened.origin or publisher.publish_uncompiled(opened.first, tested.before, tested.plain),
+        "plain": tested.plain,
+        "before": tested.before,
+        "trials": trials,
+        "calls": spending.calls,
+        "usd": spending.usd,
+        "seconds": spending.seconds,
+        "looks": tested.looks,
+        "doubts": opened.doubts,
+        "stopped_by": spending.tripped,
+        "survived": list(points.survived),
+        "stages": list(points.stages),
+        "broken": {
+            **search.scoring.broken,
+            **validation.dev.broken,
+            **dict.fromkeys(tested.after.failed, "in the test"),
+        },
+    }
     against_parent = compare_grades(tested.before.grades, tested.after.grades)
     against_plain = compare_grades(tested.plain.grades, tested.after.grades)
-    broken = {**search.scoring.broken, **validation.dev.broken, **dict.fromkeys(tested.after.failed, "in the test")}
-    story = CompileReport(
+    report = CompileReport(
+        **told,
         name=opened.project.name,
-        parent=parent,
         verdict=judge_difference("utility", against_parent),
         gain=against_parent,
         over_plain=against_plain,
-        plain=tested.plain,
-        before=tested.before,
         after=tested.after,
         points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
         frontier=points.seal().dump_frontier(),
-        survived=list(points.survived),
         oracle=points.oracle,
         reached=points.reached,
-        stages=list(points.stages),
         chosen=chosen,
         started_from=search.firsts[1][1],
         decisions=[asdict(one) for one in decisions],
         given=plan.candidates.describe_choice(opened.base, chosen),
-        importances=search.importances(),
-        trials=len(trials),
-        calls=spending.calls,
-        usd=spending.usd,
-        seconds=spending.seconds,
-        looks=tested.looks,
-        doubts=opened.doubts,
-        stopped_by=stopped_by,
-        broken=broken,
+        importances=search.knob_importances(),
     )
+    optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
     reference = publisher.find_sealed(study.key) or publisher.publish(
         prepare_sealing(session, opened, plan, points),
         tested.after,
         tested.plain,
         points.seal(),
-        parent=parent,
-        optimizer={"name": "ragc", "seed": opened.seed, "trials": len(trials), "study": study.key,
-                   "test_looks": tested.looks},
+        parent=told["parent"],
+        optimizer=optimizer,
         cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
-        report=render_compile_page(story),
-    )  # fmt: skip
+        report=render_compile_page(report),
+    )
     study.note(FINISHED, reference)
-    parts = opened.parts
     return Compiled(
+        **told,
         reference=reference,
-        parent=parent,
         evaluation=tested.after,
-        plain=tested.plain,
-        before=tested.before,
         against_parent=against_parent,
         against_plain=against_plain,
-        trials=len(trials),
-        seconds=spending.seconds,
-        calls=spending.calls,
-        usd=spending.usd,
         study=study.name,
-        stopped_by=stopped_by,
-        looks=tested.looks,
-        doubts=opened.doubts,
         points=points.named,
-        survived=points.survived,
-        stages=points.stages,
-        broken=broken,
         stood_in=session.record.stand_ins,
         asked={
-            "settings": (len(trials), max(len(trials), study.notes[TRIALS] + len(search.firsts))),
+            "settings": (trials, max(trials, study.notes[TRIALS] + len(search.firsts))),
             "train": (len(search.scoring.questions), min(len(parts["train"]), SEARCHED)),
             "dev": (len(validation.dev.questions), len(parts["dev"])),
             "test": (len(tested.after.grades), len(parts["test"])),
@@ -340,10 +326,10 @@ def seal(
     )
 
 
-def prepare_sealing(session: Session, opened: Opened, plan: Plan, points: OperatingPoints) -> AgenticRAG:
+def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
     """Return the program to be sealed, ready to answer: with the heads that its operating points ask on dev."""
     program = copy_program(opened.base)
-    plan.candidates.equip(program)
+    plan.candidates.equip_program(program)
     asked: set[str] = set()
     for setting in points.points.values():
         apply_setting(program, setting)
@@ -360,7 +346,7 @@ def prepare_sealing(session: Session, opened: Opened, plan: Plan, points: Operat
 def fit_head(program: AgenticRAG, name: str) -> None:
     """Have the embedded decider of a predictor fitted to its demonstrations."""
     predictor = program.predictor(name)
-    if not (predictor.demos and learns(program, name)):
+    if not (predictor.demos and learns_demos(program, name)):
         return
     inputs = {
         field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
@@ -392,7 +378,7 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, caps:
         require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
 
 
-def _resume(project: Project, study: str, given: Mapping[str, Any]) -> Study:
+def _resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Study:
     """Return the study to go on with. Raises `StudyError` when there is none, or it is finished or not as `given`."""
     begun = open_study(project, study)
     if begun.finished:

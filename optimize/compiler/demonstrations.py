@@ -13,9 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pysbd
-from numpy.typing import NDArray
 
 from optimize.compiler.replay import Arm, Replay
 from optimize.evaluation.metrics import Correctness, judge_answer, supports_claim
@@ -27,7 +25,6 @@ from program.loop.grounding import split_claims, state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Ask, Find, Reply, StepFailed
 from program.models.catalog import LOCAL
-from program.models.embedded.encoder import Embedder
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
@@ -41,7 +38,7 @@ MOST = 200
 """Demonstrations of one predictor at most, the classifier's left out."""
 CLASSIFIED = 300
 """Demonstrations of the classifier at most: a question gives it one, for no more than a search."""
-WORKED = 150
+WORKED = 80
 """Questions at most that are worked through for the other predictors: each gives several."""
 CLASSIFIER = "classifier.route"
 LABEL = {
@@ -144,8 +141,10 @@ class Demonstrator:
 
     def _label_support(self, evidence: Sequence[Passage], found: Found) -> list[Fields]:
         """Label a sentence of the evidence with its passage, with another passage, and with a number changed."""
-        others = [p for p in _context(found) if p not in evidence]
-        sentences = [s.strip() for s in self._segment(evidence[0].text) if len(s.split()) > 5] if evidence else []
+        others = [p for p in _first_passages(found) if p not in evidence]
+        sentences = (
+            [s.strip() for s in self._split_sentences(evidence[0].text) if len(s.split()) > 5] if evidence else []
+        )
         if not sentences:
             return []
         claim = next((s for s in sentences if _NUMBER.search(s)), sentences[0])
@@ -158,10 +157,10 @@ class Demonstrator:
     def _label_drafts(self, question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
         """Label the program's own drafts, right when they state every fact and no rival one."""
         wanted = {p.id for p in evidence}
-        others = [p for p in _context(found) if p.id not in wanted]
-        shown = [_context(found), *([list(evidence), others[:CONTEXT]] if evidence else [])]
+        others = [p for p in _first_passages(found) if p.id not in wanted]
+        shown = [_first_passages(found), *([list(evidence), others[:CONTEXT]] if evidence else [])]
         made = []
-        for draft in dict.fromkeys(self._draft(question.question, list(found), passages) for passages in shown):
+        for draft in dict.fromkeys(self._draft_answer(question.question, list(found), passages) for passages in shown):
             try:
                 verdict = judge_answer(question, "answered", " ".join(said.text for said in draft))
             except Exception:  # a question that cannot be graded teaches nothing; the search names it
@@ -170,7 +169,7 @@ class Demonstrator:
                 made.append({"question": question.question, "answer": list(draft), "responsive": verdict.correct})
         return made
 
-    def _draft(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
+    def _draft_answer(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
         reply = self._replay.reply(Ask(DRAFT, self._writer_inputs(question, queries, passages)))
         return state_claims(split_claims(reply["answer"]), passages)
 
@@ -189,16 +188,16 @@ class Demonstrator:
         if not evidence or not question.answer:
             return []
         wanted = {p.id for p in evidence}
-        others = [p for p in _context(found) if p.id not in wanted]
+        others = [p for p in _first_passages(found) if p.id not in wanted]
         passages = sorted([*evidence, *others[: max(0, SHOWN - len(evidence))]], key=lambda p: p.id)
         numbered = [(n, p) for n, p in enumerate(passages, 1) if p.id in wanted]
-        cited = [_cite(said, numbered) for said in self._segment(question.answer)]
+        cited = [_cite_evidence(said, numbered) for said in self._split_sentences(question.answer)]
         if "" in cited:
             return []
         inputs = self._writer_inputs(question.question, list(question.sub_queries) or [question.question], passages)
         return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
 
-    def _segment(self, text: str) -> list[str]:
+    def _split_sentences(self, text: str) -> list[str]:
         return list(self._sentences.segment(text))
 
 
@@ -220,7 +219,7 @@ def _label_relevance(question: LabelledQuestion, found: Found) -> list[Fields]:
 
 def _label_sufficiency(question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
     """Label what was found as it is, with the evidence completed, and with one piece of it taken out."""
-    context = _context(found)
+    context = _first_passages(found)
     if question.outcome == "abstain" or not evidence:
         return [_sufficiency_case(question, context, False)]
     wanted = {p.id for p in evidence}
@@ -239,7 +238,7 @@ def _sufficiency_case(question: LabelledQuestion, context: Sequence[Passage], su
     return {"question": question.question, "passages": excerpts(shown), "sufficient": sufficient}
 
 
-def _cite(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
+def _cite_evidence(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
     """Return the sentence with the marks of the first passage that bears it out, or of all that do together.
 
     Empty where none do, or where it has no number and no name by which to tell.
@@ -254,7 +253,7 @@ def _cite(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
     return ""
 
 
-def _context(found: Found) -> list[Passage]:
+def _first_passages(found: Found) -> list[Passage]:
     return interleave(found.values())[:CONTEXT]
 
 
@@ -290,7 +289,7 @@ def reads_instructions(program: AgenticRAG, name: str) -> bool:
     return any(not str(model.model).startswith(LOCAL) for model in all_clients_of(program, program.predictor(name)))
 
 
-def learns(program: AgenticRAG, name: str) -> bool:
+def learns_demos(program: AgenticRAG, name: str) -> bool:
     """Return True when an embedded decider, fitted to demonstrations, is the first to answer the predictor."""
     predictor = program.predictor(name)
     return is_decision(predictor) and str(clients_of(program, predictor, {})[0].model).startswith(LOCAL)
@@ -307,7 +306,7 @@ def observe_runs(arms: Sequence[Arm]) -> list[Run]:
     return runs
 
 
-def bootstrap(runs: Sequence[Run]) -> list[Demonstration]:
+def bootstrap_demonstrations(runs: Sequence[Run]) -> list[Demonstration]:
     """Return the replies of each predictor in the runs that ended well, as demonstrations; no input twice."""
     found: dict[str, Demonstration] = {}
     for run in runs:
@@ -322,53 +321,3 @@ def bootstrap(runs: Sequence[Run]) -> list[Demonstration]:
 def plain_values(reply: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reply as plain values: of a decision its decoded value."""
     return {name: value.value if isinstance(value, Decision) else value for name, value in reply.items()}
-
-
-def diversify(demonstrations: Sequence[Demonstration], size: int, embedder: Embedder) -> list[Demonstration]:
-    """Return at most `size` demonstrations, in their order: for each label the k-centers of its share."""
-    if len(demonstrations) <= size:
-        return list(demonstrations)
-    vectors = _embed(demonstrations, embedder)
-    groups: dict[Any, list[int]] = defaultdict(list)
-    for at, one in enumerate(demonstrations):
-        groups[label_of(one)].append(at)
-    kept: list[int] = []
-    left, rest = size, len(demonstrations)
-    for _, places in sorted(groups.items(), key=lambda pair: (len(pair[1]), pair[1])):  # the rarest has one at least
-        share = min(len(places), max(1, round(left * len(places) / rest)), left)
-        kept += [places[n] for n in find_centers(vectors[places], share)]
-        left, rest = left - share, rest - len(places)
-    return [demonstrations[at] for at in sorted(kept)]
-
-
-def find_centers(vectors: NDArray[np.float32], k: int) -> list[int]:
-    """Return the places of `k` rows of unit length that leave no row far from all of them.
-
-    Greedy k-center (Gonzalez 1985), within a factor of two of the best; the first is the row nearest to the mean.
-    """
-    if k <= 0:
-        return []
-    chosen = [int(np.argmax(vectors @ vectors.mean(axis=0)))]
-    distance = 1 - vectors @ vectors[chosen[0]]
-    while len(chosen) < min(k, len(vectors)):
-        distance[chosen] = -np.inf
-        chosen.append(int(np.argmax(distance)))
-        distance = np.minimum(distance, 1 - vectors @ vectors[chosen[-1]])
-    return chosen
-
-
-def _embed(demonstrations: Sequence[Demonstration], embedder: Embedder) -> NDArray[np.float32]:
-    """Return unit vectors (demonstrations, dimension): the mean of the short texts and titles of each."""
-    told = [_short_texts(one.fields) for one in demonstrations]
-    texts = list(dict.fromkeys(text for some in told for text in some))
-    vectors = dict(zip(texts, embedder.encode(texts), strict=True))
-    means = np.stack([np.mean([vectors[text] for text in some], axis=0) for some in told])
-    return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True), np.float32)
-
-
-def _short_texts(fields: Fields) -> list[str]:
-    values = [
-        to_jsonable(item) for value in fields.values() for item in (value if isinstance(value, list) else [value])
-    ]
-    told = [item if isinstance(item, str) else item["title"] for item in values if isinstance(item, str | dict)]
-    return told or [""]

@@ -1,24 +1,22 @@
-"""New instructions for a predictor, written by a language model from examples (MIPROv2) and failures (GEPA)."""
+"""New instructions for a predictor, written by a language model from what the predictor got wrong (GEPA)."""
 
 from __future__ import annotations
 
 import logging
-import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dspy
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from optimize.compiler.demonstrations import Run, plain_values
-from optimize.compiler.record import Entry, Record, key_of
+from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.spending import Spending
 from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
 from program.models.language.gateway import ProviderEngine, ProviderLM
-from program.models.language.spending import track_spending as spending_of
+from program.models.language.spending import track_spending
 
 LONGEST = 6000
 """Characters of an instruction at most."""
@@ -31,70 +29,25 @@ Failure = Mapping[str, Any]
 _log = logging.getLogger(__name__)
 
 
-class Proposer:
-    """Writes instructions; replies are kept in the record, so that each is paid for once.
+def propose_instructions(lm: dspy.LM, program: AgenticRAG, name: str, failures: Sequence[Failure]) -> list[str]:
+    """Return new instructions of a predictor by GEPA's reflection; none without failures, or when the model fails."""
+    from dspy.teleprompt.gepa import InstructionProposer
 
-    Raises `BudgetStop` before a call that would pass a cap. The same program, seed and record give the same texts.
-    """
+    now = program.predictor(name).signature.instructions
+    shown = [_shorten_texts(failure) for failure in failures[:SHOWN]]
+    try:
+        with dspy.context(lm=lm):
+            written = InstructionProposer()({name: now}, {name: shown}, [name]) if shown else {}
+    except Exception as error:  # DSPy and GEPA raise what they like
+        _log.warning("no instruction for %s: %s", name, str(error)[:200])
+        return []
+    texts = (text.strip() for text in written.values())
+    return [text for text in texts if text and text != now and len(text) <= LONGEST]
 
-    def __init__(self, model: ProviderLM, record: Record, spending: Spending, seed: int) -> None:
-        self._lm = dspy.LM(model.model, engine=_Recorded(model, record, spending), cache=False, num_retries=0)
-        self._seed = seed
 
-    def propose(
-        self, program: AgenticRAG, name: str, good: Sequence[Mapping[str, Any]], failures: Sequence[Failure]
-    ) -> list[str]:
-        """Return new instructions of a predictor from good demonstrations and failures; none when the model fails.
-
-        None either without failures.
-        """
-        if not failures:
-            return []
-        now = program.predictor(name).signature.instructions
-        written = []
-        for way in (self._grounded, self._reflected):
-            try:
-                written += way(program, name, good, failures)
-            except Exception as error:  # DSPy and GEPA raise what they like
-                _log.warning("no instruction for %s: %s", name, str(error)[:200])
-        kept = (text.strip() for text in written)
-        return [text for text in dict.fromkeys(kept) if text and text != now and len(text) <= LONGEST]
-
-    def _grounded(
-        self, program: AgenticRAG, name: str, good: Sequence[Mapping[str, Any]], failures: Sequence[Failure]
-    ) -> list[str]:
-        """Return MIPROv2's, from examples and with a tip, without the program's code or a summary of the data."""
-        from dspy.propose.grounded_proposer import TIPS, GroundedProposer
-
-        rng = random.Random(f"{self._seed} {name}")
-        proposer = GroundedProposer(
-            self._lm, program, [], program_aware=False, use_dataset_summary=False, use_instruct_history=False, rng=rng
-        )
-        names = [called for called, _ in program.named_predictors()]
-        at = names.index(name)
-        shown = [{**demo, "augmented": True} for demo in good[:SHOWN]]
-        sets: dict[int, list[Any]] = {at: [[], shown]}
-        tip = TIPS[rng.choice(["simple", "description"])]
-        with _quiet():
-            return [
-                proposer.propose_instruction_for_predictor(
-                    program, program.predictor(name), at, sets, 1 if shown else 0, {}, tip
-                )
-            ]
-
-    def _reflected(
-        self, program: AgenticRAG, name: str, good: Sequence[Mapping[str, Any]], failures: Sequence[Failure]
-    ) -> list[str]:
-        """Return GEPA's, from failures."""
-        from dspy.teleprompt.gepa import InstructionProposer
-
-        with dspy.context(lm=self._lm):
-            found = InstructionProposer()(
-                {name: program.predictor(name).signature.instructions},
-                {name: [_shorten(failure) for failure in failures[:SHOWN]]},
-                [name],
-            )
-        return list(found.values())
+def open_proposer(model: ProviderLM, record: Record, spending: Spending) -> dspy.LM:
+    """Return a model that is asked under the caps, and whose replies are kept in the record."""
+    return dspy.LM(model.model, engine=_Recorded(model, record, spending), cache=False, num_retries=0)
 
 
 class _Recorded:
@@ -109,7 +62,7 @@ class _Recorded:
     def complete(self, request: Request) -> Response:
         """Return the reply. Raises `CallFailed`, and `BudgetStop` before a call that would pass a cap."""
         call = self._engine.call(request)
-        digest = key_of(["propose", call.model, call.messages, call.settings])
+        digest = digest_json(["propose", call.model, call.messages, call.settings])
         found = self._record.read([digest]).get(digest) or self._ask(request, digest)
         text, whole = found.value
         return Response(
@@ -126,7 +79,7 @@ class _Recorded:
 
     def _ask(self, request: Request, digest: bytes) -> Entry:
         began = time.perf_counter()
-        with spending_of(cap=self._spending) as spent:
+        with track_spending(cap=self._spending) as spent:
             reply = self._engine.complete(request)
         self._record.calls += 1
         seconds = time.perf_counter() - began
@@ -143,7 +96,7 @@ def collect_failures(runs: Sequence[Run], name: str) -> list[Failure]:
         {
             "Inputs": {n: to_jsonable(value) for n, value in to_prompt_inputs(ask.inputs).items()},
             "Generated Outputs": {n: to_jsonable(value) for n, value in plain_values(reply).items()},
-            "Feedback": _feedback(run),
+            "Feedback": _write_feedback(run),
         }
         for run in runs
         if not run.verdict.correct
@@ -152,7 +105,7 @@ def collect_failures(runs: Sequence[Run], name: str) -> list[Failure]:
     ]
 
 
-def _feedback(run: Run) -> str:
+def _write_feedback(run: Run) -> str:
     question, word = run.question, "wrong" if run.verdict.wrong else "incomplete"
     told = f"The question was {question.question!r}. The program's outcome, {run.answer.outcome}, was {word}."
     if question.outcome is not None and question.outcome != run.answer.outcome:
@@ -164,24 +117,9 @@ def _feedback(run: Run) -> str:
     return f"{told} The final answer was: {run.answer.text!r}"
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence DSPy's remark that its own proposer fills in fields that were switched off."""
-
-    def is_other(record: logging.LogRecord) -> bool:
-        return "not in signature" not in record.getMessage()
-
-    logger = logging.getLogger("dspy.predict.predict")
-    logger.addFilter(is_other)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_other)
-
-
-def _shorten(value: Any) -> Any:
+def _shorten_texts(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _shorten(item) for key, item in value.items()}
+        return {key: _shorten_texts(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_shorten(item) for item in value[:SHOWN]]
+        return [_shorten_texts(item) for item in value[:SHOWN]]
     return str(value)[:CHARACTERS]

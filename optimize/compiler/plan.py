@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, zip_longest
 from typing import Any
 
-from optimize.compiler.candidates import Candidates, find_candidates
+from optimize.compiler.candidates import CandidateSets, find_candidates
 from optimize.compiler.demonstrations import Demonstration
-from optimize.compiler.instructions import Proposer
+from optimize.compiler.instructions import open_proposer
 from optimize.compiler.publish import read_ancestors
-from optimize.compiler.record import Entry, compiler_digest, fingerprint, key_of
+from optimize.compiler.record import Entry, compiler_digest, digest_json, fingerprint_predictor
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import group_topics, split_topics
 from optimize.compiler.search import Session
@@ -26,8 +26,7 @@ from optimize.compiler.study import CAPS, PLANNED, TRIALS, Study, create_study
 from optimize.compiler.thresholds import observe_routing
 from optimize.labelled.check import find_empty_split, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
-from optimize.labelled.split import find_previous_splits as places
-from optimize.labelled.split import sample_stratified, split_questions
+from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import hold_lock
 from program.errors import BudgetStop, DataError, StudyError
 from program.knowledge.index.build import index_project
@@ -64,7 +63,7 @@ class Opened:
     doubts: Sequence[str] = ()
     """Shortcuts in the labels."""
 
-    def identify(self) -> dict[str, Any]:
+    def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
         library, settings = self.first.runtime.library, self.project.settings
         return {
@@ -72,7 +71,9 @@ class Opened:
             "preset": settings.loop.preset,
             "start": read_setting(self.base),
             "predictors": {
-                name: [fingerprint(self.base, predictor, model) for model in clients_of(self.base, predictor, {})]
+                name: [
+                    fingerprint_predictor(self.base, predictor, model) for model in clients_of(self.base, predictor, {})
+                ]
                 for name, predictor in self.base.named_predictors()
             },
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
@@ -88,10 +89,10 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """What a study searches: candidates, the questions settings are tried on, and the settings to begin with."""
 
-    candidates: Candidates
+    candidates: CandidateSets
     arms: Sequence[Arm]
     firsts: Sequence[Setting]
 
@@ -114,7 +115,7 @@ def open_compile(
     session.begin_stage("checking the labels")
     questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
-    before = places(read_ancestors(origin, project.artifacts)) if origin else None
+    before = find_previous_splits(read_ancestors(origin, project.artifacts)) if origin else None
     parts = split_questions(questions, before=before)
     doubts: list[str] = []
     if leads:
@@ -124,69 +125,66 @@ def open_compile(
         what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
         raise DataError(what, mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    return Opened(project, parts, seed, origin, first, parent, inherit(first, parent), doubts)
+    return Opened(project, parts, seed, origin, first, parent, inherit_learned(first, parent), doubts)
 
 
-def begin_study(session: Session, opened: Opened, begun: Study | None, trials: int | None, caps: Caps) -> Study:
+def begin_study(session: Session, opened: Opened, begun: Study | None, trials: int | None) -> Study:
     """Return the study to go on with, or a new one, its caps and the number of trials noted."""
-    identity = opened.identify()
+    identity = opened.describe_conditions()
     if begun is not None:
         begun.expect(identity)
         begun.note(TRIALS, trials or begun.notes[TRIALS])
-        begun.note(CAPS, asdict(caps))
+        begun.note(CAPS, asdict(session.caps))
         session.live.study = begun.name
         return begun
     with hold_lock(opened.project.artifacts, opened.project.name):
         pass  # nothing is paid for where no version could be sealed
-    study = create_study(opened.project, identity, {TRIALS: trials or DEFAULT_TRIALS, CAPS: asdict(caps)})
+    study = create_study(opened.project, identity, {TRIALS: trials or DEFAULT_TRIALS, CAPS: asdict(session.caps)})
     session.live.study = study.name
     if session.record.store is not None:
         session.spending.join_study(session.record.store, study.key, leads=True)
     return study
 
 
-def plan_search(
-    session: Session, opened: Opened, study: Study, demonstrations: Sequence[Demonstration], caps: Caps
-) -> Plan:
+def plan_search(session: Session, opened: Opened, study: Study, demonstrations: Sequence[Demonstration]) -> SearchPlan:
     """Return what the study searches: as it was noted, else found now and noted.
 
     The first settings are the program as it is, with the labelled demonstrations, with the router's thresholds fitted
     to its labels, and the published designs of `PRESETS` on top of that.
     """
     if study.notes.get(PLANNED):
-        return read_plan(session, opened, study)
+        return load_plan(session, opened, study)
     session.begin_stage("choosing candidates")
-    arms = make_arms(session, opened, None)
-    session.spending.caps = caps.reduce_to(CANDIDATES_SHARE)
+    arms = make_arms(session, opened)
+    session.limit(CANDIDATES_SHARE)
     model = opened.base.runtime.models.propose
     candidates = find_candidates(
         first=opened.first,
         base=opened.base,
         demonstrations=demonstrations,
         arms=arms,
-        proposer=Proposer(model, session.record, session.spending, opened.seed) if model is not None else None,
+        proposer=open_proposer(model, session.record, session.spending) if model is not None else None,
         progress=session.advance,
     )
-    session.spending.caps = caps.reduce_to(CHOICE_SHARE)
+    session.limit(CHOICE_SHARE)
     session.begin_stage("fitting thresholds")
     as_it_is = read_setting(arms[0].replay.program)
-    begun = {**as_it_is, **candidates.begun}
+    begun = {**as_it_is, **candidates.begun_choices}
     fitted = {**begun, **observe_routing(arms, begun).fit(begun)}
     unset = {f"policy.{name}": knob.default for name, knob in opened.base.policy.named_parameters()}
     designs = [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]
     firsts = [as_it_is, begun, fitted, *designs]
-    if caps != Caps():
-        session.spending.caps = caps.reduce_to(FIRST_SHARE)
+    if session.caps != Caps():
+        session.limit(FIRST_SHARE)
         arms = limit_to_reach(arms, firsts)
     asked = [question.id for arm in arms for question in arm.questions]
-    digest = key_of(["plan", study.key])
+    digest = digest_json(["plan", study.key])
     session.record.write({digest: Entry({"candidates": candidates.dump(), "questions": asked, "firsts": firsts})})
-    session.record.kept[digest] = Entry(None)
     study.note(PLANNED, digest.hex())
-    return Plan(candidates, arms, firsts)
+    return SearchPlan(candidates, arms, firsts)
 
 
-def inherit(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
+def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
     """Return the first program with its parent's instructions, demonstrations, thresholds and knobs."""
     base = copy_program(first)
     apply_setting(base, read_setting(parent))
@@ -221,16 +219,14 @@ def limit_to_reach(arms: Sequence[Arm], firsts: Sequence[Setting]) -> list[Arm]:
     return [arm for arm in limited if arm.questions]
 
 
-def make_arms(session: Session, opened: Opened, asked: Collection[str] | None) -> list[Arm]:
-    """Return train in folds by topic, each with a program of its own; of the questions those `asked`."""
+def make_arms(session: Session, opened: Opened) -> list[Arm]:
+    """Return train in folds by topic, each with a program of its own."""
     questions = sample_stratified(opened.parts["train"], SEARCHED)
-    if asked is not None:
-        questions = [question for question in questions if question.id in asked]
     folds = split_topics([question.cluster for question in questions])
     return [Arm(session.replay(copy_program(opened.base)), [questions[n] for n in fold]) for fold in folds]
 
 
-def read_plan(session: Session, opened: Opened, study: Study) -> Plan:
+def load_plan(session: Session, opened: Opened, study: Study) -> SearchPlan:
     """Return the plan that was noted. Raises `StudyError` when the record does not hold it any more."""
     digest = bytes.fromhex(study.notes[PLANNED])
     noted = session.record.read([digest]).get(digest)
@@ -239,11 +235,11 @@ def read_plan(session: Session, opened: Opened, study: Study) -> Plan:
             f"What {study.name} searches is not in the record.",
             "Restore the record that was there when it began, or start anew: ragc compile PROJECT",
         )
-    candidates, asked = Candidates.load(noted.value["candidates"]), set(noted.value["questions"])
+    candidates, asked = CandidateSets.load(noted.value["candidates"]), set(noted.value["questions"])
     arms = [
         Arm(arm.replay, kept)
-        for arm in make_arms(session, opened, None)
+        for arm in make_arms(session, opened)
         if (kept := [question for question in arm.questions if question.id in asked])
     ]
     candidates.equip_arms(arms)
-    return Plan(candidates, arms, noted.value["firsts"])
+    return SearchPlan(candidates, arms, noted.value["firsts"])

@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceE
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 import program as program_package
-from optimize.compiler.spending import Caps, Spent
+from optimize.compiler.spending import Caps, Ledger, Spent
 from program.errors import RecordError, SettingsError
 from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
@@ -49,7 +49,7 @@ class Entry:
     """True for the reply of another model than the one asked; such a reply is not kept on disk."""
 
 
-class Store:
+class Store(Ledger):
     """Entries and spending on disk: a SQLite file (a path) or a database that several hosts share (a URL).
 
     Safe from many threads and processes. Raises `RecordError` when it cannot be used, `SettingsError` for a URL that
@@ -79,7 +79,7 @@ class Store:
             *(sa.Column(name, sa.Integer, nullable=False) for name in ("tokens_in", "tokens_out")),
             sqlite_with_rowid=False,
         )  # fmt: skip
-        self._spent = sa.Table(
+        self._booked = sa.Table(
             f"{prefix}spending", tables,
             sa.Column("study", sa.String(191), primary_key=True),
             sa.Column("calls", sa.Integer, nullable=False),
@@ -111,7 +111,7 @@ class Store:
 
     def reserve_call(self, study: str, usd: float, caps: Caps) -> bool:
         """Book a call of at most `usd` US dollars in one statement, unless that would pass a cap."""
-        spent = self._spent
+        spent = self._booked
         change = sa.update(spent).where(spent.c.study == study)
         if caps.calls is not None:
             change = change.where(spent.c.calls < caps.calls)
@@ -122,7 +122,7 @@ class Store:
 
     def book_spending(self, study: str, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None:
         """Add to what a study has spent."""
-        spent = self._spent
+        spent = self._booked
         added = sa.update(spent).where(spent.c.study == study).values(
             calls=spent.c.calls + calls, usd=spent.c.usd + usd, seconds=spent.c.seconds + seconds
         )  # fmt: skip
@@ -135,7 +135,7 @@ class Store:
 
     def read_spending(self, study: str) -> Spent:
         """Return what a study has spent in all processes."""
-        c = self._spent.c
+        c = self._booked.c
         wanted = sa.select(c.calls, c.usd, c.seconds).where(c.study == study)
         row = self._run(lambda connection: connection.execute(wanted).one_or_none())
         return Spent(*row) if row is not None else Spent()
@@ -225,7 +225,7 @@ class RequestKeys:
         """Return the name in this process."""
         if isinstance(request, Find):
             return ("find", request.query, request.sources, request.depth, request.not_before)
-        return (self._fingerprint(request.predictor, model), *map(_identify, request.inputs.values()))
+        return (self._fingerprint_of(request.predictor, model), *map(_hashable_input, request.inputs.values()))
 
     def digest(self, request: Request, model: Any) -> bytes | None:
         """Return the name in the store, or None when the reply may change unseen."""
@@ -234,19 +234,23 @@ class RequestKeys:
             if not all(places):
                 return None
             content = ["find", request.query, request.sources, places, request.depth, source_digest()]
-            return key_of(content if request.not_before is None else [*content, request.not_before])
+            return digest_json(content if request.not_before is None else [*content, request.not_before])
         inputs = {name: to_jsonable(value) for name, value in to_prompt_inputs(request.inputs).items()}
-        return key_of([self._fingerprint(request.predictor, model), inputs])
+        return digest_json([self._fingerprint_of(request.predictor, model), inputs])
 
-    def _fingerprint(self, name: str, model: Any) -> str:
+    def _fingerprint_of(self, name: str, model: Any) -> str:
         predictor = self._predictors[name]
         key = (name, str(model.model), id(predictor.signature), id(predictor.demos))
         if key not in self._prints:  # signature and demos are kept, so that no other objects take their ids
-            self._prints[key] = fingerprint(self._program, predictor, model), predictor.signature, predictor.demos
+            self._prints[key] = (
+                fingerprint_predictor(self._program, predictor, model),
+                predictor.signature,
+                predictor.demos,
+            )
         return self._prints[key][0]
 
 
-def fingerprint(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str:
+def fingerprint_predictor(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str:
     """Return the digest of a predictor's instructions, fields, demonstrations and wording, and of its model.
 
     An embedded model is told by the code, another by DSPy's version, which writes the prompt.
@@ -267,7 +271,7 @@ def fingerprint(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str
     return hashlib.blake2b(packed, digest_size=16).hexdigest()
 
 
-def key_of(content: Any) -> bytes:
+def digest_json(content: Any) -> bytes:
     """Return the 16 bytes by which the store names a JSON value."""
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
@@ -307,11 +311,11 @@ def _parse_url(url: str) -> sa.URL:
         raise database_error(error) from error
 
 
-def _identify(value: Any) -> Hashable:
+def _hashable_input(value: Any) -> Hashable:
     if isinstance(value, Passage):
         return (value.id, value.text)
     if isinstance(value, list | tuple):
-        return tuple(_identify(item) for item in value)
+        return tuple(_hashable_input(item) for item in value)
     if isinstance(value, BaseModel):
         return value.model_dump_json()
     return value  # type: ignore[no-any-return]

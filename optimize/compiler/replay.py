@@ -46,7 +46,7 @@ REFUSING = (400, 413, 422)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PendingCall:
     """A search, or a request to one model."""
 
     request: Request
@@ -133,9 +133,9 @@ class Replay:
             lacking = [one for one in found if one is not None]
             if not lacking:
                 break
-            self._obtain(dict(lacking))
+            self._obtain_replies(dict(lacking))
             failed |= {n for n, one in enumerate(found) if one is not None and one[0] in self._failed}
-        return [None if n in failed else self._decode(r, said[n][-1].value) for n, r in enumerate(requests)]
+        return [None if n in failed else self._decode_reply(r, said[n][-1].value) for n, r in enumerate(requests)]
 
     def _run_all(self, questions: Sequence[str]) -> list[_Run]:
         program = _Frozen(self.program, self._vouches)
@@ -144,13 +144,13 @@ class Replay:
         for question in questions:
             path: list[str] = []
             runs.append(_Run(question, path, steps(question, program, rounds, path=path)))
-            self._proceed(runs[-1], None)
+            self._resume_loop(runs[-1], None)
         self._failed = {}
-        while lacking := dict(call for run in runs if run.answer is None for call in self._advance(run)):
-            self._obtain(lacking)
+        while lacking := dict(call for run in runs if run.answer is None for call in self._advance_run(run)):
+            self._obtain_replies(lacking)
         return runs
 
-    def _advance(self, run: _Run) -> list[tuple[Hashable, Call]]:
+    def _advance_run(self, run: _Run) -> list[tuple[Hashable, PendingCall]]:
         """Run the loop as far as the record goes, and return the calls it lacks."""
         while run.answer is None:
             pairs = zip(run.requests, run.said, strict=True)
@@ -158,29 +158,29 @@ class Replay:
             failures = [self._failed[key] for key, _ in lacking if key in self._failed]
             if lacking and not failures:
                 return lacking
-            self._proceed(run, failures[0] if failures else self._tell_replies(run))
+            self._resume_loop(run, failures[0] if failures else self._tell_replies(run))
         return []
 
-    def _proceed(self, run: _Run, told: list[Reply] | StepFailed | None) -> None:
+    def _resume_loop(self, run: _Run, told: list[Reply] | StepFailed | None) -> None:
         """Tell the loop the replies, or the failure of one; without either begin it."""
         try:
             run.requests = run.loop.throw(told) if isinstance(told, StepFailed) else run.loop.send(told)  # type: ignore[arg-type]
             run.said = [[] for _ in run.requests]
         except StopIteration as stop:
-            run.answer = self._finish(run, stop.value)
+            run.answer = self._finish_answer(run, stop.value)
 
-    def _look_up(self, request: Request, said: list[Entry]) -> tuple[Hashable, Call] | None:
+    def _look_up(self, request: Request, said: list[Entry]) -> tuple[Hashable, PendingCall] | None:
         """Add what the record holds to the replies of a request; return the call whose reply is lacking."""
-        models = self._models(request)
+        models = self._models_for(request)
         while len(said) < len(models) and not (said and self._is_settled(request, said[-1].value)):
             key = self._keys.memory_key(request, models[len(said)])
             entry = self.record.kept.get(key)
             if entry is None:
-                return key, Call(request, models[len(said)])
+                return key, PendingCall(request, models[len(said)])
             said.append(entry)
         return None
 
-    def _models(self, request: Request) -> tuple[Any, ...]:
+    def _models_for(self, request: Request) -> tuple[Any, ...]:
         if isinstance(request, Find):
             return (None,)
         key = request.predictor, bool(request.inputs.get("strict"))
@@ -195,17 +195,17 @@ class Replay:
         replies = []
         for request, said in zip(run.requests, run.said, strict=True):
             run.entries += said
-            reply = self._decode(request, said[-1].value)
+            reply = self._decode_reply(request, said[-1].value)
             if isinstance(request, Ask):
-                self._count(run, request, said)
+                self._count_reply(run, request, said)
                 run.asked.append((request, reply))
             else:
                 run.counts["searches"] += 1
             replies.append(reply)
         return replies
 
-    def _count(self, run: _Run, ask: Ask, said: Sequence[Entry]) -> None:
-        models, counts = self._models(ask), run.counts
+    def _count_reply(self, run: _Run, ask: Ask, said: Sequence[Entry]) -> None:
+        models, counts = self._models_for(ask), run.counts
         decision = ask.predictor in self._deciders
         counts["decisions"] += decision
         counts["calls"] += sum(not (decision and is_embedded(model)) for model in models[: len(said)])
@@ -213,7 +213,7 @@ class Replay:
             counts["dear"] += len(said) > 1
             counts["spared"] += len(said) == 1
             if len(said) > 1:
-                first, second = ([d.value for d in self._decode(ask, one.value).values()] for one in said)
+                first, second = ([d.value for d in self._decode_reply(ask, one.value).values()] for one in said)
                 counts["asked"] += 1
                 counts["agreed"] += first == second
         elif ask.predictor == DRAFT and self.program.runtime.models.rewrite is not None:
@@ -222,14 +222,14 @@ class Replay:
             counts["spared"] += 1 - 2 * dear
 
     @staticmethod
-    def _finish(run: _Run, answer: Answer) -> Answer:
+    def _finish_answer(run: _Run, answer: Answer) -> Answer:
         totals = {
             name: sum(getattr(one, name) for one in run.entries)
             for name in ("tokens_in", "tokens_out", "usd", "seconds")
         }
         return replace(answer, usage=Usage(**run.counts, **totals), trace=replace(answer.trace, path=tuple(run.path)))
 
-    def _obtain(self, wanted: Mapping[Hashable, Call]) -> None:
+    def _obtain_replies(self, wanted: Mapping[Hashable, PendingCall]) -> None:
         """Bring replies into memory: read from the store, else performed; or note how they failed."""
         self._failed = {}
         digests = {key: self._keys.digest(call.request, call.model) for key, call in wanted.items()}
@@ -243,14 +243,14 @@ class Replay:
                 self.record.kept[key] = replace(entry, value=self._packing.unpack(entry.value))
             else:
                 self.record.kept[key] = entry
-        performed = self._performer.perform([(wanted[key], digests[key]) for key in lacking])
+        performed = self._performer.perform_calls([(wanted[key], digests[key]) for key in lacking])
         for key, found in zip(lacking, performed, strict=True):
             if isinstance(found, Entry):
                 self.record.kept[key] = found
             else:
                 self._failed[key] = found
 
-    def _decode(self, request: Request, said: Any) -> Reply:
+    def _decode_reply(self, request: Request, said: Any) -> Reply:
         if isinstance(request, Ask) and request.predictor in self._deciders:
             return decode(said, self.program.predictor(request.predictor).fields)
         return said
@@ -273,7 +273,7 @@ class Performer:
         self._record = record
         self._spending = spending
 
-    def perform(self, calls: Sequence[tuple[Call, bytes | None]]) -> list[Entry | StepFailed]:
+    def perform_calls(self, calls: Sequence[tuple[PendingCall, bytes | None]]) -> list[Entry | StepFailed]:
         """Return the replies, in order. Raises `BudgetStop` before the call that would pass a cap."""
         results: dict[int, Entry | StepFailed] = {}
         groups: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -286,7 +286,7 @@ class Performer:
         self._record.performed += len(calls)
         return [results[at] for at in range(len(calls))]
 
-    def _perform_group(self, calls: Sequence[tuple[Call, bytes | None]]) -> list[Entry | StepFailed]:
+    def _perform_group(self, calls: Sequence[tuple[PendingCall, bytes | None]]) -> list[Entry | StepFailed]:
         """Perform calls of one kind to one model."""
         first = calls[0][0]
         if isinstance(first.request, Find):
@@ -296,11 +296,11 @@ class Performer:
         if here and is_direct(first.model) and is_decision(self._program.predictor(first.request.predictor)):
             return self._keep(calls, self._decide(first.model, asks))
         if here:
-            return [self._make(ask, first.model, digest) for ask, (_, digest) in zip(asks, calls, strict=True)]
+            return [self._make_call(ask, first.model, digest) for ask, (_, digest) in zip(asks, calls, strict=True)]
         pool = ThreadPoolExecutor(PARALLEL_CALLS)
         try:
             made = [
-                pool.submit(contextvars.copy_context().run, self._make, ask, first.model, digest)
+                pool.submit(contextvars.copy_context().run, self._make_call, ask, first.model, digest)
                 for ask, (_, digest) in zip(asks, calls, strict=True)
             ]
             return [one.result() for one in made]
@@ -308,7 +308,7 @@ class Performer:
             pool.shutdown(cancel_futures=True)  # after a stop, calls under way are waited for, and none is begun
 
     def _keep(
-        self, calls: Sequence[tuple[Call, bytes | None]], found: Sequence[Entry | StepFailed]
+        self, calls: Sequence[tuple[PendingCall, bytes | None]], found: Sequence[Entry | StepFailed]
     ) -> list[Entry | StepFailed]:
         new = {}
         for (call, digest), entry in zip(calls, found, strict=True):
@@ -342,7 +342,7 @@ class Performer:
         seconds = (time.perf_counter() - started) / len(asks)
         return [Entry(found, seconds) for found in evidence]
 
-    def _make(self, ask: Ask, model: Any, digest: bytes | None) -> Entry | StepFailed:
+    def _make_call(self, ask: Ask, model: Any, digest: bytes | None) -> Entry | StepFailed:
         """Ask one model, again where that fails; the reply is kept at once."""
         if digest is not None and digest in self._record.refused:
             return StepFailed(self._record.refused[digest])

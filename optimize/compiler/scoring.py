@@ -103,11 +103,11 @@ class Scoring:
                 turning.apply(setting)
                 answers = arm.replay.answer_all([self.questions[n].question for n in open_])
                 for n, answer in zip(open_, answers, strict=True):
-                    known[:, n] = self._grade(self.questions[n], answer)
+                    known[:, n] = self._grade_answer(self.questions[n], answer)
             first = upto
         return Scores.of(known.copy())
 
-    def _grade(self, question: LabelledQuestion, answer: Answer) -> tuple[float, ...]:
+    def _grade_answer(self, question: LabelledQuestion, answer: Answer) -> tuple[float, ...]:
         """Return utility, routing, calls and US dollars; the first two are NaN when grading raises."""
         calls, usd = float(answer.usage.calls), answer.usage.usd
         key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, answer.citations, calls, usd)

@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.compiler.scoring import Scores, Scoring
-from optimize.compiler.spending import KEPT_EVERY, Spending
+from optimize.compiler.spending import KEPT_EVERY, Caps, Spending
 from optimize.compiler.study import OBJECTIVES, Study
 from program.loop.policy import Dimension, Setting
 from program.loop.policy import find_dimensions as find_space
@@ -36,6 +36,8 @@ SHARES = (0.15, 0.4, 1.0)
 """Parts of the questions after which a trial may be given up."""
 PRUNED_BELOW = 0.1
 """p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up."""
+IN_FULL = 4
+"""Of the first settings so many are scored on every question: others are compared with them."""
 GRAIN = 20
 """Parts of a range: proposals are rounded, as settings a hair apart would open branches of their own."""
 IMPORTANT_FROM = 20
@@ -102,12 +104,17 @@ Watch = Callable[[Live], None]
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What every stage of a compile works with: the record, what is spent, and whom to tell of progress."""
+    """What every stage of a compile works with: the record, the spending and its caps, and whom to tell of progress."""
 
     record: Record
     spending: Spending
+    caps: Caps
     live: Live
     watch: Watch
+
+    def limit(self, share: float) -> None:
+        """Let no more than that share of each cap be gone from now on."""
+        self.spending.caps = self.caps.reduce_to(share)
 
     def begin_stage(self, name: str) -> None:
         """Begin a stage."""
@@ -135,9 +142,9 @@ class Session:
 class Search:
     """The trials of a study, proposed and scored by this process and by any other that joins.
 
-    First the `firsts` are tried in full, then proposals of Optuna's TPE for the knobs in `searched`, all others as in
-    the best of the firsts. Proposals that a Wilcoxon test finds worse than the best, and that cost no fewer calls, are
-    given up.
+    First the `firsts` are tried, then proposals of Optuna's TPE for the knobs in `searched`, all others as in
+    the best of the firsts. A setting that a Wilcoxon test finds worse than the best, and that costs no fewer calls,
+    is given up.
     """
 
     def __init__(
@@ -155,7 +162,7 @@ class Search:
         self.space = find_space(scoring.arms[0].replay.program)
         self.firsts = [(FIRST, self._fit_ranges(setting)) for setting in firsts]
         self._searched = [dimension.name for dimension in self.space]
-        self._distributions = {d.name: _distribution(d) for d in self.space}
+        self._distributions = {d.name: _make_distribution(d) for d in self.space}
         self._seed = seed
         self._worker = worker
         self._name = f"{socket.gethostname()}:{os.getpid()}:{worker}"
@@ -177,8 +184,8 @@ class Search:
         live, live.of = session.live, target
         while len(trials := self.trials()) < target and not (self._worker and self.study.finished):
             session.spending.check()
-            first, origin, setting = self._next(trials)
-            frozen = self._try(setting, origin, first, trials)
+            first, origin, setting = self._next_setting(trials)
+            frozen = self._try_setting(setting, origin, first, trials)
             self.study.add(frozen)
             trials.append(Trial.of(frozen))
             live.done = len(trials)
@@ -194,7 +201,7 @@ class Search:
         """Return how many trials this process added."""
         return sum(trial.user_attrs["worker"] == self._name for trial in self.study.trials())
 
-    def rank(self, origins: Sequence[str] = (FIRST, SWEEP, STUDY)) -> list[Trial]:
+    def rank_trials(self, origins: Sequence[str] = (FIRST, SWEEP, STUDY)) -> list[Trial]:
         """Return the trials scored on every question, best first, no setting twice."""
         complete = [one for one in self.trials() if not one.pruned and one.origin in origins]
         best: dict[str, Trial] = {}
@@ -202,9 +209,9 @@ class Search:
             best.setdefault(json.dumps(trial.setting, sort_keys=True), trial)
         return list(best.values())
 
-    def finalists(self, most: int) -> list[Trial]:
+    def pick_finalists(self, most: int) -> list[Trial]:
         """Return the best by utility and the study's frontier, best first; no two with the same scores."""
-        ranked = self.rank()
+        ranked = self.rank_trials()
         front = self.study.frontier()
         frontier = [trial for trial in ranked if trial.number in front]
         leaders = [next((one for one in ranked if one.origin == origin), None) for origin in (STUDY, SWEEP, FIRST)]
@@ -215,7 +222,7 @@ class Search:
                 chosen.setdefault(np.round(scores, 9).tobytes(), trial)
         return sorted(chosen.values(), key=lambda trial: (-trial.worth, trial.number))
 
-    def importances(self) -> dict[str, float]:
+    def knob_importances(self) -> dict[str, float]:
         """Return each knob's share of the spread in utility (PED-ANOVA, Watanabe et al. 2023); none for few trials."""
         if sum(frozen.state == TrialState.COMPLETE for frozen in self.study.trials()) < IMPORTANT_FROM:
             return {}
@@ -225,7 +232,7 @@ class Search:
         )
         return found
 
-    def _next(self, trials: Sequence[Trial]) -> tuple[int | None, str, Setting]:
+    def _next_setting(self, trials: Sequence[Trial]) -> tuple[int | None, str, Setting]:
         """Return the next setting, where it comes from, and its place among the firsts."""
         tried = {trial.first for trial in trials}
         if open_ := [n for n in range(len(self.firsts)) if n not in tried]:
@@ -245,19 +252,24 @@ class Search:
         asked = self._memory.ask(space)
         self._memory.tell(asked, state=TrialState.FAIL)  # it is added once it is on disk
         found = plain_params(asked.params)
-        return None, STUDY, {**base, **{d.name: _coarsen(d, found[d.name]) for d in self.space if d.name in found}}
+        return (
+            None,
+            STUDY,
+            {**base, **{d.name: _coarsen_value(d, found[d.name]) for d in self.space if d.name in found}},
+        )
 
     def _fit_ranges(self, setting: Setting) -> Setting:
         """Return the setting with each value in its range."""
         return {d.name: _round_to_range(d, setting[d.name]) for d in self.space}
 
-    def _try(self, setting: Setting, origin: str, first: int | None, trials: Sequence[Trial]) -> FrozenTrial:
+    def _try_setting(self, setting: Setting, origin: str, first: int | None, trials: Sequence[Trial]) -> FrozenTrial:
         """Return the finished trial of a setting, scored on growing parts of the questions."""
         best = max((one for one in trials if not one.pruned), key=lambda one: (one.worth, -one.number), default=None)
-        for share in SHARES if first is None and best is not None else (1.0,):
+        in_full = best is None or (first is not None and first < IN_FULL)
+        for share in (1.0,) if in_full else SHARES:
             seen = self._order[: max(1, round(share * len(self._order)))]
             scores = self.scoring(setting, seen).take(seen)
-            if pruned := best is not None and share < 1.0 and self._is_hopeless(scores, best, seen):
+            if pruned := share < 1.0 and best is not None and self._is_hopeless(scores, best, seen):
                 break
         figures = [scores.worth, scores.mean_calls, scores.mean_usd]
         notes = {"figures": figures, "origin": origin, "worker": self._name, "judged_on": len(seen)}
@@ -290,7 +302,7 @@ def _by_question(scores: Scores, places: Sequence[int]) -> dict[int, float]:
     return {place: utility for place, utility in pairs if np.isfinite(utility)}
 
 
-def _distribution(d: Dimension) -> BaseDistribution:
+def _make_distribution(d: Dimension) -> BaseDistribution:
     if d.nominal:
         return CategoricalDistribution(range(int(d.high) + 1))
     if d.integral:
@@ -308,7 +320,7 @@ def _round_to_range(d: Dimension, value: float) -> float:
     return float(min(max(value, d.low), d.high))
 
 
-def _coarsen(d: Dimension, value: float) -> float:
+def _coarsen_value(d: Dimension, value: float) -> float:
     """Return the value on a grid of GRAIN parts of the range."""
     if d.integral or d.step:
         return _round_to_range(d, value)

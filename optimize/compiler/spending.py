@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from program.errors import BudgetStop
 
@@ -46,18 +46,8 @@ class Caps:
         return Caps(**{name: noted.get(name) if cap is None else cap for name, cap in asdict(self).items()})
 
 
-class Ledger(Protocol):
-    """Where the spending of studies is booked."""
-
-    def reserve_call(self, study: str, usd: float, caps: Caps) -> bool: ...
-
-    def book_spending(self, study: str, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None: ...
-
-    def read_spending(self, study: str) -> Spent: ...
-
-
-class MemoryLedger:
-    """A ledger of one process, for what is spent before there is a study."""
+class Ledger:
+    """The spending of a study, booked in memory; a store books it on disk for several processes."""
 
     def __init__(self) -> None:
         self._spent = Spent()
@@ -92,7 +82,7 @@ class Spending:
         self.calls = 0
         self.usd = 0.0
         self.tripped = ""
-        self._ledger: Ledger = MemoryLedger()
+        self._ledger = Ledger()
         self._study = ""
         self._leads = False
         self._started = time.monotonic()
@@ -135,7 +125,7 @@ class Spending:
     def check(self) -> None:
         """Raise `BudgetStop` when the time is up."""
         if self.caps.seconds is not None and self.seconds >= self.caps.seconds:
-            raise self._stop("seconds")
+            raise self._stop_at("seconds")
 
     def before_call(self, usd: float = 0.0, here: bool = False) -> None:
         """Count a call that costs at most `usd`; one to a model in this process (`here`) is free.
@@ -150,9 +140,9 @@ class Spending:
                 elif not self._ledger.reserve_call(self._study, usd, self.caps):
                     total = self._ledger.read_spending(self._study)
                     if self.caps.calls is not None and total.calls >= self.caps.calls:
-                        raise self._stop("calls")
+                        raise self._stop_at("calls")
                     if not self._under_way:
-                        raise self._stop("usd")
+                        raise self._stop_at("usd")
                     self._changed.wait()
                     continue
                 self._under_way += 1
@@ -173,6 +163,6 @@ class Spending:
         total = self._ledger.read_spending(self._study)
         self.calls, self.usd = total.calls, total.usd
 
-    def _stop(self, cap: str) -> BudgetStop:
+    def _stop_at(self, cap: str) -> BudgetStop:
         self.tripped = cap
         return BudgetStop(cap)

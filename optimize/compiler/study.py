@@ -9,6 +9,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -43,7 +44,7 @@ class Study:
     def __init__(self, name: str, storage: BaseStorage) -> None:
         self.name = name
         self._storage = storage
-        self.optuna: optuna.Study = _patiently(lambda: optuna.load_study(study_name=name, storage=storage))
+        self.optuna: optuna.Study = _run_patiently(lambda: optuna.load_study(study_name=name, storage=storage))
 
     @property
     def key(self) -> str:
@@ -53,7 +54,7 @@ class Study:
     @property
     def notes(self) -> Mapping[str, Any]:
         """Notes of the study as a whole."""
-        return _patiently(lambda: self._storage.get_study_user_attrs(self.optuna._study_id))
+        return _run_patiently(lambda: self._storage.get_study_user_attrs(self.optuna._study_id))
 
     @property
     def finished(self) -> str:
@@ -62,7 +63,7 @@ class Study:
 
     def note(self, key: str, value: Any) -> None:
         """Note a JSON value of the study as a whole."""
-        _patiently(lambda: self.optuna.set_user_attr(key, value))
+        _run_patiently(lambda: self.optuna.set_user_attr(key, value))
 
     def wait_for(self, key: str, check: Callable[[], None]) -> Any:
         """Return a note once it is there; `check` is called meanwhile. Raises `StudyError` when it does not come."""
@@ -79,19 +80,19 @@ class Study:
 
     def trials(self) -> list[FrozenTrial]:
         """Return every finished trial, oldest first."""
-        return _patiently(lambda: self.optuna.get_trials(deepcopy=False))
+        return _run_patiently(lambda: self.optuna.get_trials(deepcopy=False))
 
     def frontier(self) -> set[int]:
         """Return the numbers of the trials that no other beats in both objectives."""
-        return {trial.number for trial in _patiently(lambda: self.optuna.best_trials)}
+        return {trial.number for trial in _run_patiently(lambda: self.optuna.best_trials)}
 
     def add(self, trial: FrozenTrial) -> None:
         """Put a finished trial on disk. Raises `RecordError` when it cannot be written."""
-        _patiently(lambda: self.optuna.add_trial(trial))
+        _run_patiently(lambda: self.optuna.add_trial(trial))
 
     def expect(self, identity: Mapping[str, Any]) -> None:
         """Raise `StudyError`, with the differences, when the study was made under other conditions."""
-        found = _differences("", self.notes.get(IDENTITY, {}), json.loads(json.dumps(identity)))
+        found = _find_differences("", self.notes.get(IDENTITY, {}), json.loads(json.dumps(identity)))
         if found:
             shown = "; ".join(found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
             raise StudyError(
@@ -108,13 +109,14 @@ def create_study(project: Project, identity: Mapping[str, Any], notes: Mapping[s
         name = f"{project.name}-{n}"
         try:
             storage = _open_storage(project, name, new=True)
-            _patiently(lambda: optuna.create_study(study_name=name, storage=storage, directions=[*OBJECTIVES.values()]))  # noqa: B023
+            directions = [*OBJECTIVES.values()]
+            _run_patiently(partial(optuna.create_study, study_name=name, storage=storage, directions=directions))
         except (DuplicatedStudyError, FileExistsError):
             continue  # another compile took the name this very moment
         study = Study(name, storage)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
-            _patiently(lambda: study.optuna.set_metric_names([*OBJECTIVES]))  # noqa: B023
+            _run_patiently(lambda: study.optuna.set_metric_names([*OBJECTIVES]))  # noqa: B023
         for key, value in {"id": uuid4().hex[:8], **notes, IDENTITY: dict(identity)}.items():
             study.note(key, value)
         return study
@@ -139,7 +141,7 @@ def open_study(project: Project, name: str = "") -> Study:
 def list_studies(project: Project) -> list[str]:
     """Return the names of the project's studies, oldest first."""
     if url := project.settings.study.storage:
-        found = _patiently(lambda: optuna.get_all_study_names(_open_database(url)))
+        found = _run_patiently(lambda: optuna.get_all_study_names(_open_database(url)))
     else:
         found = [path.name.removesuffix(SUFFIX) for path in _folder_of(project).glob(f"*{SUFFIX}")]
     return sorted((name for name in found if _NUMBER.sub("", name) == project.name != name), key=_number_of)
@@ -187,12 +189,12 @@ def _cut_last_line(path: Path, lock: JournalFileOpenLock) -> None:
 
 def _open_database(url: str) -> RDBStorage:
     try:
-        return _patiently(lambda: RDBStorage(url, engine_kwargs={"pool_pre_ping": True}))
+        return _run_patiently(lambda: RDBStorage(url, engine_kwargs={"pool_pre_ping": True}))
     except (ImportError, ValueError, ArgumentError) as error:
         raise database_error(error) from error
 
 
-def _patiently(action: Callable[[], T]) -> T:
+def _run_patiently(action: Callable[[], T]) -> T:
     """Return the action's result, tried again while the database is away. Raises `RecordError` in the end."""
     try:
         return try_again(action, lambda error: isinstance(error, StorageInternalError | DBAPIError))
@@ -208,13 +210,13 @@ def _storage_error(error: Exception) -> RecordError:
     )
 
 
-def _differences(name: str, there: Any, here: Any) -> list[str]:
+def _find_differences(name: str, there: Any, here: Any) -> list[str]:
     """Return what differs between two JSON values, each by its dotted name."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):
         return [
             found
             for key in sorted({*there, *here})
-            for found in _differences(f"{name}.{key}".lstrip("."), there.get(key), here.get(key))
+            for found in _find_differences(f"{name}.{key}".lstrip("."), there.get(key), here.get(key))
         ]
     if there == here:
         return []

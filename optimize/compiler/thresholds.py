@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from optimize.compiler.demonstrations import Demonstration, learns, thin_out
+from optimize.compiler.demonstrations import Demonstration, learns_demos, thin_out
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Floats, Scoring, best_row, gain_out_of_fold
 from optimize.compiler.spending import Caps, Spending
@@ -115,7 +115,7 @@ def label_cases(arms: Sequence[Arm], demonstrations: Sequence[Demonstration], na
         return LabelledCases(name, [])
     topics = {question.cluster: arm for arm in arms for question in arm.questions}
     own = [one for one in demonstrations if one.predictor == name and one.topic in topics]
-    own = [one for one in own if topics[one.topic] is arms[0]] if learns(program, name) else thin_out(own, PAID)
+    own = [one for one in own if topics[one.topic] is arms[0]] if learns_demos(program, name) else thin_out(own, PAID)
     return LabelledCases(name, [(topics[one.topic], one) for one in own])
 
 
@@ -179,11 +179,11 @@ def observe_routing(arms: Sequence[Arm], setting: Setting) -> Routing:
     return found
 
 
-def calibrate(
+def calibrate_decisions(
     arms: Sequence[Arm], demonstrations: Sequence[Demonstration], setting: Setting, spending: Spending
 ) -> list[Calibration]:
     """Return every decision that has labels, the router's first, under a setting; makes no call that is paid for."""
-    before, spending.caps = spending.caps, Caps(calls=0)
+    before, spending.caps = (spending.caps, spending.tripped), Caps(calls=0)
     found: list[Calibration] = []
     try:
         with contextlib.suppress(BudgetStop):
@@ -192,7 +192,7 @@ def calibrate(
             with contextlib.suppress(BudgetStop):
                 found += _calibrate_cases(label_cases(arms, demonstrations, name), setting)
     finally:
-        spending.caps = before
+        spending.caps, spending.tripped = before
     return [one for one in found if one.chances]
 
 
@@ -217,7 +217,7 @@ def _calibrate_cases(cases: LabelledCases, setting: Setting) -> list[Calibration
     return list(found.values())
 
 
-def sweep(
+def sweep_knobs(
     scoring: Scoring,
     space: Sequence[Dimension],
     start: Setting,

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from optimize.cli.main import main
-from optimize.compiler.compile import demonstrate
+from optimize.compiler.compile import make_demonstrations
 from optimize.compiler.plan import begin_study, open_compile, plan_search
 from optimize.compiler.record import Record
 from optimize.compiler.search import Live, Session
@@ -153,8 +153,8 @@ def rag(compiled):
 def planned(folder):
     """A project whose search is planned: the session, the project opened, its study, plan and demonstrations."""
     project = Project.open(folder)
-    session = Session(Record(project.private / "record.sqlite"), Spending(), Live(), lambda live: None)
+    session = Session(Record(project.private / "record.sqlite"), Spending(), Caps(), Live(), lambda live: None)
     opened = open_compile(session, project, 0, "", None)
-    study = begin_study(session, opened, None, 1, Caps())
-    demonstrations = demonstrate(session, opened)
-    return session, opened, study, plan_search(session, opened, study, demonstrations, Caps()), demonstrations
+    study = begin_study(session, opened, None, 1)
+    demonstrations = make_demonstrations(session, opened)
+    return session, opened, study, plan_search(session, opened, study, demonstrations), demonstrations

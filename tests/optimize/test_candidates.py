@@ -1,4 +1,4 @@
-"""Candidates of instructions and demonstrations: found, searched with everything else, sealed only when they help."""
+"""CandidateSets of instructions and demonstrations: found, searched with everything else, sealed only when they help."""
 
 import json
 import re
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import orjson
 import pytest
 
-from optimize.compiler.candidates import Candidates, Offer, gather_sets
+from optimize.compiler.candidates import CandidateSets, Offer, gather_sets
 from optimize.compiler.compile import compile_project
 from optimize.compiler.demonstrations import Demonstration
-from optimize.compiler.plan import inherit
+from optimize.compiler.plan import inherit_learned
 from program import load, open_program
 from program.errors import StudyError
 from program.knowledge.project import Project
@@ -178,27 +178,23 @@ def test_of_an_embedded_program_only_the_demonstrations_of_its_deciders_are_offe
     program = open_program(shop)
     route = {"question": "How much?", "glimpse": [], "vague": False, "route": "simple"}
     made = [Demonstration("classifier.route", f"t{n}", {**route, "question": f"How much {n}?"}) for n in range(220)]
-    sets = gather_sets(program, made, [], program.runtime.models.embedder).sets
+    sets = gather_sets(program, made, []).sets
     deciders = {"classifier.route", "judge.relevance", "judge.sufficiency", "judge.contradiction"}
     assert set(sets) == deciders | {"grounder.support", "grounder.responsive"}
     assert {kind: len(shown) for kind, shown in sets["classifier.route"].items()} == {
         "as it is": 0,
         "labelled": 220,
-        "diverse-100": 100,
-        "diverse-50": 50,
     }
     before = [d.name for d in find_dimensions(program)]
-    Candidates(sets, {}).equip(program)
+    CandidateSets(sets, {}).equip_program(program)
     assert [d.name for d in find_dimensions(program)] == before
-    offers = {"classifier.route": Offer((), ("labelled", "diverse-50"))}
-    Candidates(sets, offers).equip(program, without=frozenset({"t0"}))
+    offers = {"classifier.route": Offer((), ("labelled",))}
+    CandidateSets(sets, offers).equip_program(program, without=frozenset({"t0"}))
     assert {d.name for d in find_dimensions(program)} - set(before) == {"classifier.route#demonstrations"}
     assert program.classifier.route.demos == []
     apply_setting(program, {"classifier.route#demonstrations": 1})
     assert len(program.classifier.route.demos) == 219
-    apply_setting(program, {"classifier.route#demonstrations": 2})
-    assert len(program.classifier.route.demos) in {49, 50}
-    assert values(program)["classifier.route#demonstrations"] == 2
+    assert values(program)["classifier.route#demonstrations"] == 1
 
 
 def test_what_a_parent_was_shown_and_told_is_the_first_candidate_exactly(compiled):
@@ -207,9 +203,9 @@ def test_what_a_parent_was_shown_and_told_is_the_first_candidate_exactly(compile
     told = "Another instruction."
     route = parent.classifier.route
     route.signature, route.demos = route.signature.with_instructions(told), [dict(demo) for demo in route.demos[1:4]]
-    base = inherit(open_program(project), parent)
+    base = inherit_learned(open_program(project), parent)
     made = [Demonstration("classifier.route", "t", plain_fields(demo)) for demo in parent.classifier.route.demos * 2]
-    gather_sets(base, made, [], base.runtime.models.embedder).equip(base)
+    gather_sets(base, made, []).equip_program(base)
     for name, predictor in parent.named_predictors():
         same = base.predictor(name)
         assert same.signature.instructions == predictor.signature.instructions

@@ -2,13 +2,12 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optimize.compiler.candidates import gather_sets
-from optimize.compiler.demonstrations import Demonstration, Demonstrator, diversify, find_centers, thin_out
+from optimize.compiler.demonstrations import Demonstration, Demonstrator, thin_out
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Arm, Replay
 from optimize.compiler.thresholds import label_cases
@@ -16,7 +15,6 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.loop.grounding import split_claims
 from program.loop.policy import apply_setting
-from program.models.embedded.encoder import shared_embedder
 
 made = st.lists(
     st.builds(
@@ -75,8 +73,8 @@ def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
 def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     rag, demonstrations = shop_demonstrations
     copy = rag.deepcopy()
-    sets = gather_sets(rag, demonstrations, [], rag.runtime.models.embedder)
-    sets.equip(copy, without=frozenset({"capacity"}))
+    sets = gather_sets(rag, demonstrations, [])
+    sets.equip_program(copy, without=frozenset({"capacity"}))
     apply_setting(copy, {"classifier.route#demonstrations": 1})
     asked = {demo["question"] for demo in copy.classifier.route.demos}
     assert "How much water does the Merle hold?" not in asked
@@ -126,39 +124,10 @@ def test_a_labelled_answer_that_the_evidence_does_not_bear_out_is_shown_to_nobod
 def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_is_not(paid_shop):
     made = [Demonstration("decomposer.split", f"t{n}", {"question": f"{n}?", "sub_queries": ["a"]}) for n in range(9)]
     program = open_program(paid_shop)
-    sets = gather_sets(program, made, [], program.runtime.models.embedder).sets
+    sets = gather_sets(program, made, []).sets
     assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {
         "as it is": 0,
         "labelled-8": 8,
         "labelled-4": 4,
     }
     assert not label_cases([Arm(Replay(program, Record()), [])], made, "decomposer.split").cases
-
-
-@settings(deadline=None)
-@given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 2**16))
-def test_the_centers_are_within_twice_the_best_radius_of_any_other_choice_tried(n, k, seed):
-    rng = np.random.default_rng(seed)
-    vectors = rng.normal(size=(n, 5)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-
-    def radius(chosen):  # Euclidean, in which the bound holds
-        return max(min(float(np.linalg.norm(v - vectors[c])) for c in chosen) for v in vectors)
-
-    chosen = find_centers(vectors, k)
-    assert len(set(chosen)) == len(chosen) == min(k, n)
-    others = [rng.choice(n, min(k, n), replace=False) for _ in range(20)]
-    assert radius(chosen) <= 2 * min(map(radius, others)) + 1e-5
-
-
-def test_few_keep_their_order_every_label_and_what_is_unlike_the_rest():
-    asked = [f"How many watts does machine {n} draw?" for n in range(12)] + ["Who wrote the poem about the sea?"]
-    many = [
-        Demonstration("judge.relevance", str(n), {"question": text, "relevant": n % 4 == 1})
-        for n, text in enumerate(asked)
-    ]
-    few = diversify(many, 4, shared_embedder())
-    assert [one for one in many if one in few] == few
-    assert len(few) == 4
-    assert {one.fields["relevant"] for one in few} == {True, False}
-    assert many[-1] in few

@@ -249,10 +249,10 @@ def stopped(monkeypatch, *arguments):
 def test_ctrl_c_in_a_finalizer_is_not_lost(paid_shop, model, capsys, monkeypatch, verb):
     if verb == "worker":
         with monkeypatch.context() as before:
-            before.setattr(Search, "_try", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+            before.setattr(Search, "_try_setting", lambda *_: os.kill(os.getpid(), signal.SIGINT))
             stopped(before, "compile", paid_shop, "--trials", "4")
         capsys.readouterr()
-    finalizing(monkeypatch, Search, "_try")
+    finalizing(monkeypatch, Search, "_try_setting")
     options = ["--trials", "4"] if verb == "compile" else []
     assert stopped(monkeypatch, verb, paid_shop, *options) == 130
     assert ("--resume" in capsys.readouterr().err) == (verb == "compile")

@@ -14,9 +14,9 @@ from optimize.compiler import record
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
-from optimize.compiler.spending import Spending
+from optimize.compiler.spending import Caps, Spending
 from optimize.compiler.study import create_study, list_studies, open_study
-from optimize.compiler.thresholds import sweep
+from optimize.compiler.thresholds import sweep_knobs
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import SettingsError, StudyError
@@ -153,7 +153,7 @@ def searched(rag, folder, tell, firsts, trials, count=24, swept=None):
     before = read_setting(table.program)
     study = create_study(Project.open(folder), {}, {})
     search = Search(study, scoring, [{**before, **first} for first in firsts], WEIGHTS.call, 0)
-    session = Session(None, Spending(), Live(), lambda live: None)
+    session = Session(None, Spending(), Caps(), Live(), lambda live: None)
     search.run(len(firsts), session)
     if swept is not None:
         search.follow_sweeps({"setting": {**before, **swept}, "effective": KNOBS})
@@ -170,7 +170,7 @@ def test_first_settings_are_tried_in_full_and_then_proposals_of_the_knobs_that_m
     assert [one.origin for one in trials] == [FIRST, FIRST, SWEEP, *[STUDY] * 6]
     base = trials[2].setting
     assert all({n for n, v in one.setting.items() if v != base[n]} <= set(KNOBS) for one in trials[3:])
-    assert search.rank()[0].setting["policy.sentences"] == 6
+    assert search.rank_trials()[0].setting["policy.sentences"] == 6
     assert not any(one.pruned for one in trials[:3])
 
 
@@ -184,7 +184,7 @@ def test_a_search_that_stopped_goes_on_as_if_it_had_not(rag, tmp_path):
     firsts = [setting for origin, setting in half.firsts if origin == FIRST]
     resumed = Search(half.study, Scoring([Arm(table, half.scoring.questions)], WEIGHTS), firsts, WEIGHTS.call, 0)
     resumed.follow_sweeps({"setting": half.firsts[-1][1], "effective": KNOBS})
-    resumed.run(len(whole.trials()), Session(None, Spending(), Live(), lambda live: None))
+    resumed.run(len(whole.trials()), Session(None, Spending(), Caps(), Live(), lambda live: None))
     assert [one.setting for one in resumed.trials()] == [one.setting for one in whole.trials()]
 
 
@@ -197,7 +197,9 @@ def test_a_trial_that_is_surely_worse_and_no_cheaper_is_given_up_and_a_cheaper_o
     tried = [one for one in search.trials() if one.origin == STUDY and one.setting["policy.k"] != 5]
     assert any(one.pruned for one in tried)
     assert not any(one.pruned for one in tried if one.setting["policy.sentences"] == 1)
-    assert len({one.setting["policy.k"] for one in search.rank()}) < len({one.setting["policy.k"] for one in tried})
+    assert len({one.setting["policy.k"] for one in search.rank_trials()}) < len(
+        {one.setting["policy.k"] for one in tried}
+    )
 
 
 def test_finalists_are_the_frontier_and_the_best_of_each_stage_no_two_alike(rag, tmp_path):
@@ -206,8 +208,8 @@ def test_finalists_are_the_frontier_and_the_best_of_each_stage_no_two_alike(rag,
 
     firsts = [{"policy.sentences": n} for n in (1, 3, 6)]
     search, _ = searched(rag, tmp_path, tell, firsts, 0)
-    assert {one.setting["policy.sentences"] for one in search.finalists(6)} == {1, 3, 6}
-    assert len(search.finalists(2)) == 2
+    assert {one.setting["policy.sentences"] for one in search.pick_finalists(6)} == {1, 3, 6}
+    assert len(search.pick_finalists(2)) == 2
 
 
 def swept(rag, tell, count=24, names=KNOBS):
@@ -215,7 +217,7 @@ def swept(rag, tell, count=24, names=KNOBS):
     scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], WEIGHTS)
     knobs = [dimension for dimension in find_dimensions(table.program) if dimension.name in names]
     before = read_setting(table.program)
-    return sweep(scoring, knobs, before), before
+    return sweep_knobs(scoring, knobs, before), before
 
 
 def test_a_sweep_finds_the_best_value_of_each_knob_that_matters_and_leaves_the_others(rag):
@@ -244,7 +246,7 @@ def test_of_a_knob_without_effect_a_part_of_the_questions_is_asked(rag):
     table = Table(rag.deepcopy(), lambda setting, n: answered(n % 2 == 0))
     scoring = Scoring([Arm(table, [labelled(n) for n in range(90)])], WEIGHTS)
     (knob,) = (dimension for dimension in find_dimensions(table.program) if dimension.name == "policy.k")
-    sweep(scoring, [knob], read_setting(table.program))
+    sweep_knobs(scoring, [knob], read_setting(table.program))
     assert table.asked < 90 * 3
 
 
@@ -283,6 +285,6 @@ def test_settings_that_open_no_branch_perform_nothing(own_shop):
 
 def test_knobs_of_few_trials_have_no_importance(rag, tmp_path):
     search, _ = searched(rag, tmp_path, lambda setting, n: answered(True), [{}], 2, swept={})
-    assert search.importances() == {}
-    assert isinstance(search.finalists(3)[0].setting, dict)
+    assert search.knob_importances() == {}
+    assert isinstance(search.pick_finalists(3)[0].setting, dict)
     assert SimpleNamespace(trials=len(search.trials())).trials == 4
