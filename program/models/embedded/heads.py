@@ -212,7 +212,8 @@ def fit_decision(
 def _fit_head(design: _Design, labels: NDArray[np.int32], groups: Sequence[str], judged_against: bool) -> Head:
     classes, y = np.unique(labels, return_inverse=True)
     fold_of = assign_folds(y, groups, 3 if len(y) > MANY_CASES else 5)
-    chosen, strength, slope, trees = BLOCKS, 0.5, 1.0, None
+    chosen: Names = BLOCKS
+    strength, slope, trees = 0.5, 1.0, None
     shift = np.zeros(len(classes) if len(classes) > 2 else 1)
     if fold_of is not None:
         chosen, strength, logits = _choose_blocks(design, y, fold_of, _block_sets(len(classes), len(y), judged_against))

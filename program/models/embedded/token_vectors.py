@@ -92,18 +92,15 @@ class TokenModel(Protocol):
     @property
     def room(self) -> int:
         """How many tokens are read at once."""
-        ...
 
     def spans(self, text: str) -> list[Span]:
         """Return where each token of the whole text begins and ends."""
-        ...
 
     def token_vectors(self, texts: Sequence[str]) -> list[tuple[list[str], list[Span], Array]]:
         """Return of each text names, places and vectors of its first tokens, marks of begin and end left out.
 
         A text's vectors do not depend on the others.
         """
-        ...
 
 
 def read_tokens(model: TokenModel, passages: Sequence[HeadedText]) -> list[Tokens]:

@@ -83,8 +83,7 @@ class ModelSpending:
     @property
     def patience(self) -> float | None:
         """Seconds that a caller may wait; None without a deadline."""
-        left = self.seconds_left
-        return None if left == float("inf") else max(0.0, left)
+        return None if self.deadline == float("inf") else max(0.0, self.seconds_left)
 
     def book_request(self, tokens_in: int, tokens_out: int, usd: float) -> None:
         """Add one request that was sent."""
@@ -227,5 +226,4 @@ async def reserve_cost(call: Call, spent: ModelSpending, price: Callable[[int, i
 
 @lru_cache(maxsize=1)
 def _waiter_threads() -> ThreadPoolExecutor:
-    """Return the threads that wait at a cap; LiteLLM works in others."""
     return ThreadPoolExecutor(WAITERS, "ragc-caps")
