@@ -90,25 +90,18 @@ class LanguageDecider:
 
     def _converse(self, questions: Questions, state: DecisionState) -> Generator[Call, Reply, Answers]:
         messages = build_decision_prompt(state, questions)
+        form = {"response_format": decision_schema(questions)} if self._structured else {}
         for _ in range(2):
-            reply = yield self._make_call(messages, questions)
+            reply = yield Call(self.model, list(messages), {"temperature": 0.0, **form}, self.endpoint.api_base)
             try:
                 return read_decisions(reply.text, questions)
             except UnreadableReply as error:
                 why = str(error)
-                messages += [
-                    {"role": "assistant", "content": reply.text[:MOST_REPEATED]},
-                    {"role": "user", "content": AGAIN.format(why=why)},
-                ]
+                messages.append({"role": "assistant", "content": reply.text[:MOST_REPEATED]})
+                messages.append({"role": "user", "content": AGAIN.format(why=why)})
         current_spending().note(f"no readable decision from {self.model} ({why}): {DEFAULTED}")
         current_spending().stand_in(len(questions))
         return {name: safe_default(name, put) for name, put in questions.items()}
-
-    def _make_call(self, messages: list[dict[str, str]], questions: Questions) -> Call:
-        settings: dict[str, Any] = {"temperature": 0.0}
-        if self._structured:
-            settings["response_format"] = decision_schema(questions)
-        return Call(self.model, list(messages), settings, self.endpoint.api_base)
 
     def _hand_over(self, failure: CallFailed) -> Any:
         """Return the client that decides instead. Raises the failure where there is none."""

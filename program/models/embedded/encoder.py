@@ -58,7 +58,7 @@ class Embedder:
         self._file: DiskCache | None = None
 
     def remember_in(self, folder: Path) -> None:
-        """Keep vectors and tokens in a file there, too, so that another process need not compute them again."""
+        """Keep vectors and tokens in a file there, too, for other processes."""
         path = folder / f"embedded-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
         with self._lock:
             if self._file is None or self._file.path != path:

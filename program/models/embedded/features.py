@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -123,7 +123,6 @@ class FeatureSpace:
     bases: tuple[int, ...] = ()
     judged_against: bool = False
     """True when some case has evidence."""
-    _grams_of: dict[str, Vector] = field(default_factory=dict)
 
     @classmethod
     def from_cases(cls, cases: Sequence[Case]) -> FeatureSpace:
@@ -170,20 +169,13 @@ class FeatureSpace:
         found = evidence_features(read_words("", case.asked), readings, query, rows, self.words)
         return {
             "meaning": np.mean([vectors[text] for text in texts], axis=0),
-            "grams": self._gram_block(case.asked),
+            "grams": gram_vector(case.asked, self.grams),
             "shape": np.array(question_shape(case.asked), np.float32),
             "bearing": found,
             "near": near_features(found),
             "bases": self._base_block(case, rows @ query),
             "similarities": np.array([row @ query for row in rows], np.float32),
         }
-
-    def _gram_block(self, text: str) -> Vector:
-        if text not in self._grams_of:
-            if len(self._grams_of) >= GRAMS_KEPT:
-                self._grams_of.clear()
-            self._grams_of[text] = gram_vector(text, self.grams)
-        return self._grams_of[text]
 
     def _base_block(self, case: Case, sims: Vector) -> Vector:
         """Return for each base demonstrated its best similarity, its lead over all, its share of the first five."""
@@ -247,6 +239,7 @@ def list_grams(text: str) -> list[str]:
     return words + [f"{a} {b}" for a, b in pairwise(words)]
 
 
+@lru_cache(maxsize=GRAMS_KEPT)
 def gram_vector(text: str, rarity: WordRarity) -> Vector:
     """Return shape (GRAM_BUCKETS,), length 1: words and pairs by signed hashing (Weinberger et al. 2009)."""
     vector = np.zeros(GRAM_BUCKETS, np.float32)

@@ -13,7 +13,7 @@ import dspy
 from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
 
 from program.errors import ModelError
-from program.models.embedded.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder
 from program.models.rules.arithmetic import solve_arithmetic
 from program.models.rules.query_rewriting import ask_back, next_query, plan_look_ups, rewrite_query
 from program.models.rules.quoting import quote_answer
@@ -90,15 +90,6 @@ class WriterEngine:
         """Yield the reply as events, a word at a time: listeners look for a field's end between pieces."""
         yield from _split_words(self.complete(request))
 
-    def dump_state(self) -> dict[str, str]:
-        """Return the name of the encoder."""
-        return {"embedder": self._embedder.name}
-
-    @classmethod
-    def load_state(cls, state: Mapping[str, str]) -> WriterEngine:
-        """Return an engine on the named encoder."""
-        return cls(shared_embedder(state["embedder"]))
-
 
 class AsyncWriterEngine(WriterEngine):
     """The same engine, awaited; its work is computation, so it runs in a thread and blocks no loop."""
@@ -138,15 +129,11 @@ def fill_outputs(prompt: WriterPrompt, embedder: Embedder) -> dict[str, str | Se
         case ("clarifying_question",):
             return {"clarifying_question": ask_back(prompt.read_passages())}
         case ("answer",) if "passages" in prompt.inputs:
-            text = quote_answer(
-                question,
-                [str(item) for item in prompt.read_list("sub_queries")],
-                prompt.read_passages(),
-                embedder,
-                most=int(prompt.inputs.get("sentences") or SENTENCES),
-                strict=prompt.inputs.get("strict", "").strip().lower() == "true",
-            )
-            return {"answer": text}
+            asked = [str(item) for item in prompt.read_list("sub_queries")]
+            most = int(prompt.inputs.get("sentences") or SENTENCES)
+            strict = prompt.inputs.get("strict", "").strip().lower() == "true"
+            passages = prompt.read_passages()
+            return {"answer": quote_answer(question, asked, passages, embedder, most=most, strict=strict)}
         case ("answer",):
             return {"answer": solve_arithmetic(question)}
     raise ModelError(

@@ -88,7 +88,7 @@ class FencedAdapter(dspy.ChatAdapter):
         values = {name: outputs.get(name, missing_field_message) for name in signature.output_fields}
         if _is_one_text(signature):
             return str(next(iter(values.values())))
-        return json.dumps(values, ensure_ascii=False, default=_to_jsonable)
+        return json.dumps(values, ensure_ascii=False, default=lambda one: one.model_dump(mode="json"))
 
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
         """Return the fields. Raises `AdapterParseError` when they cannot be told with certainty."""
@@ -231,7 +231,3 @@ def _reply_schema(signature: Any) -> dict[str, Any]:
         properties[name] = {"type": "array", "items": strict_object(bare)}
     schema = strict_object(properties)
     return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
-
-
-def _to_jsonable(value: Any) -> Any:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)

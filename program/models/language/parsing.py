@@ -71,7 +71,7 @@ def read_records(text: str, name: str, record: type[Record]) -> list[Record]:
     try:
         values = next((v for found in read_objects(text, (name,)) if isinstance(v := get_value(found, name), list)), [])
     except UnreadableReply:
-        return read
+        values = []
     for value in values:
         with suppress(ValidationError):
             read.append(record.model_validate(value))

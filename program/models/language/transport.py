@@ -139,12 +139,18 @@ def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
     """Return what an error of LiteLLM's means; `text` is what had come until then."""
     causes = _list_causes(error)
     response = next((r for c in causes if (r := getattr(c, "response", None)) is not None and r.headers), None)
-    if response is not None and response.status_code >= 400:
-        status = int(response.status_code)
-        return _refused(call, status, response.headers, again=status not in _FINAL, stated=status)
-    unstated: Any = getattr(error, "status_code", None)
-    if unstated in _REFUSALS:  # LiteLLM itself says 500 or 408 where there was no status at all
-        return _refused(call, unstated, getattr(error, "litellm_response_headers", None) or {}, again=True, stated=0)
+    stated = int(response.status_code) if response is not None and response.status_code >= 400 else 0
+    status = stated or getattr(error, "status_code", None)
+    if stated or status in _REFUSALS:  # LiteLLM itself says 500 or 408 where there was no status at all
+        headers = getattr(response, "headers", {}) if stated else getattr(error, "litellm_response_headers", None) or {}
+        return CallFailed(
+            f"{call.model} answered {status}",
+            again=stated not in _FINAL,
+            reached=True,
+            busy=status == 429,
+            wait=_retry_seconds(headers.get("retry-after")),
+            status=stated,
+        )
     if any(isinstance(cause, ConnectionRefusedError) or "ConnectError" in type(cause).__name__ for cause in causes):
         return CallFailed(f"{call.model} cannot be reached", again=True, reached=False)
     name = type(error).__name__
@@ -158,12 +164,6 @@ def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
         tokens_in=count_messages(call.model, call.messages),
         tokens_out=count_text(call.model, text),
     )
-
-
-def _refused(call: Call, status: int, headers: Mapping[str, str], *, again: bool, stated: int) -> CallFailed:
-    wait = _retry_seconds(headers.get("retry-after"))
-    what = f"{call.model} answered {status}"
-    return CallFailed(what, again=again, reached=True, busy=status == 429, wait=wait, status=stated)
 
 
 def _finished(call: Call, text: str, usage: Mapping[str, Any] | None, cut: bool) -> Reply:

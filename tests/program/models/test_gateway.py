@@ -4,16 +4,14 @@ import asyncio
 import gc
 import json
 import time
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from program.models.language.gateway import CircuitBreaker, EndpointTerms, Gateway
 from program.models.language.spending import ModelSpending
 from program.models.language.transport import Call, CallFailed, Reply, key_variable
-from tests.loopback import serving
+from tests.program.models.responder import responding
 from tests.support.provider import Script, serve
 
 MODEL = "openai/stand-in"
@@ -29,28 +27,6 @@ REPLY = {
     "stop_reason": "end_turn",
     "usage": {"input_tokens": 10, "output_tokens": 3},
 }
-
-
-@contextmanager
-def anthropic():
-    """A server of Anthropic's protocol on loopback, and the bodies that it is sent."""
-    bodies = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            told = json.dumps(REPLY).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(told)))
-            self.end_headers()
-            self.wfile.write(told)
-
-        def log_message(self, *_):
-            """Nothing is told."""
-
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
-        yield f"http://{address}", bodies
 
 
 @pytest.fixture(scope="module")
@@ -266,10 +242,15 @@ def test_a_server_named_in_a_file_gets_only_the_key_meant_for_it(gateway, monkey
 
 
 def test_the_instructions_are_marked_for_claude_and_the_question_is_not(gateway):
-    model = "anthropic/claude-sonnet-4-5"
-    with anthropic() as (url, bodies):
-        lane = gateway.endpoint(model, url, EndpointTerms())
-        reply = gateway.ask(lane, Call(model, MESSAGES, {}, url), ModelSpending())
+    model, bodies = "anthropic/claude-sonnet-4-5", []
+
+    def respond(body):
+        bodies.append(body)
+        return 200, {}, "application/json", json.dumps(REPLY).encode()
+
+    with responding(respond) as server:
+        lane = gateway.endpoint(model, server.url, EndpointTerms())
+        reply = gateway.ask(lane, Call(model, MESSAGES, {}, server.url), ModelSpending())
     assert (reply.text, reply.tokens_in, reply.tokens_out) == ("Good day.", 10, 3)
     assert bodies[-1]["system"][0]["cache_control"] == {"type": "ephemeral"}
     assert "cache_control" not in json.dumps(bodies[-1]["messages"])
