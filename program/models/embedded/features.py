@@ -261,16 +261,13 @@ def question_shape(text: str) -> tuple[float, ...]:
     opener, parts = _OPENERS.match(text), len(split_question(text))
     ends = sum(1 for piece in _SENTENCE_END.split(text) if piece.strip())
     return (
-        math.log1p(len(words)),
-        math.log1p(len(content)),
-        math.log1p(len(text)),
+        *(math.log1p(len(one)) for one in (words, content, text)),
         len(content) / (len(words) + 1),
         float(len(words) < 6),
         float(ends),
         min(len(named), 5.0),
         float(not named),
-        float(bool(opener and opener.group(1))),
-        float(bool(opener and opener.group(2))),
+        *(float(bool(opener and opener[n])) for n in (1, 2)),
         float(text[:1].isupper()),
         *(math.log1p(len(pattern.findall(text))) for pattern in _COUNTED),
         *(float(kind in asked[:1]) for kind in _ASKED),

@@ -336,21 +336,13 @@ def grow_trees(x: Vector, y: Array, columns: Sequence[int]) -> Trees:
     leaf = np.zeros((TREES, 4))
     for n, (one,) in enumerate(model.estimators_):
         tree = one.tree_
-        for at, turns in enumerate(((), (0,), (1,))):  # that lead to the three inner nodes
-            node = _node_at(tree, turns)
-            if tree.children_left[node] >= 0:
-                feature[n, at], threshold[n, at] = place[tree.feature[node]], tree.threshold[node]
-        ways = ((0, 0), (0, 1), (1, 0), (1, 1))
-        leaf[n] = [TREE_RATE * tree.value[_node_at(tree, turns)].item() for turns in ways]
+        turns = np.stack([tree.children_left, tree.children_right], 1)
+        ends = turns[:, 0] < 0
+        turns[ends] = np.flatnonzero(ends)[:, None]  # a leaf that comes early leads to itself
+        inner = np.append(0, turns[0])
+        split = ~ends[inner]
+        feature[n, split], threshold[n, split] = place[tree.feature[inner[split]]], tree.threshold[inner[split]]
+        leaf[n] = TREE_RATE * tree.value[turns[inner[1:]].ravel(), 0, 0]
     share = float(np.mean(y))
     leaf[0] += np.log(share / (1 - share))  # where boosting starts
     return Trees(feature, threshold, leaf)
-
-
-def _node_at(tree: Any, turns: Sequence[int]) -> int:
-    """Return the node reached from the root, or the leaf at which the way ends early."""
-    node = 0
-    for turn in turns:
-        onward = (tree.children_left, tree.children_right)[turn][node]
-        node = int(onward) if onward >= 0 else node
-    return node
