@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from program.models.language.decision_format import (
     DecisionState,
@@ -66,57 +66,42 @@ class LanguageDecider:
 
     def __call__(self, state: DecisionState, questions: Questions) -> Answers:
         """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": the largest}`."""
-        spent = current_spending()
-        work = self._converse(questions, state)
+        spent, work = current_spending(), self._converse(questions, state)
         try:
             call = next(work)
             while True:
                 call = work.send(self._gateway.ask(self.endpoint, call, spent))
         except StopIteration as stop:
-            answers: Answers = stop.value
-            return answers
+            return cast(Answers, stop.value)
         except CallFailed as failure:
-            found: Answers = self._hand_over(failure)(state=state, questions=questions)
-            return found
+            return cast(Answers, self._hand_over(failure)(state=state, questions=questions))
 
     async def acall(self, state: DecisionState, questions: Questions) -> Answers:
         """Return the same, awaited."""
-        spent = current_spending()
-        work = self._converse(questions, state)
+        spent, work = current_spending(), self._converse(questions, state)
         try:
             call = next(work)
             while True:
                 call = work.send(await self._gateway.aask(self.endpoint, call, spent))
         except StopIteration as stop:
-            answers: Answers = stop.value
-            return answers
+            return cast(Answers, stop.value)
         except CallFailed as failure:
-            found: Answers = await self._hand_over(failure).acall(state=state, questions=questions)
-            return found
+            return cast(Answers, await self._hand_over(failure).acall(state=state, questions=questions))
 
     def _converse(self, questions: Questions, state: DecisionState) -> Generator[Call, Reply, Answers]:
         messages = build_decision_prompt(state, questions)
-        reply = yield self._make_call(messages, questions)
-        try:
-            return read_decisions(reply.text, questions)
-        except UnreadableReply as error:
-            messages += [
-                {"role": "assistant", "content": reply.text[:MOST_REPEATED]},
-                {"role": "user", "content": AGAIN.format(why=error)},
-            ]
-        reply = yield self._make_call(messages, questions)
-        try:
-            return read_decisions(reply.text, questions)
-        except UnreadableReply as error:
-            current_spending().note(f"no readable decision from {self.model} ({error}): {DEFAULTED}")
-            current_spending().stand_in(len(questions))
-            return {name: safe_default(name, put) for name, put in questions.items()}
-
-    def _make_call(self, messages: list[dict[str, str]], questions: Questions) -> Call:
-        settings: dict[str, Any] = {"temperature": 0.0}
-        if self._structured:
-            settings["response_format"] = decision_schema(questions)
-        return Call(self.model, list(messages), settings, self.endpoint.api_base)
+        form = {"response_format": decision_schema(questions)} if self._structured else {}
+        for _ in range(2):
+            reply = yield Call(self.model, list(messages), {"temperature": 0.0, **form}, self.endpoint.api_base)
+            try:
+                return read_decisions(reply.text, questions)
+            except UnreadableReply as error:
+                why = str(error)
+                messages.append({"role": "assistant", "content": reply.text[:MOST_REPEATED]})
+                messages.append({"role": "user", "content": AGAIN.format(why=why)})
+        current_spending().note(f"no readable decision from {self.model} ({why}): {DEFAULTED}")
+        current_spending().stand_in(len(questions))
+        return {name: safe_default(name, put) for name, put in questions.items()}
 
     def _hand_over(self, failure: CallFailed) -> Any:
         """Return the client that decides instead. Raises the failure where there is none."""
@@ -128,9 +113,8 @@ class LanguageDecider:
 
 
 def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to take when nothing was decided.
+    """Return what to take when nothing was decided: every source, the middle route, nothing upheld.
 
-    Every source is looked into, the middle route taken, nothing upheld.
     What is not upheld is marked `undecided`: its 0 is no score.
     """
     if question["type"] == "noul":

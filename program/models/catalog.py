@@ -113,15 +113,13 @@ class Cascade:
     async def acall(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
         """Return the decisions, awaited."""
         found = await self.first.acall(state=state, questions=questions)
-        if is_settled(_evidence_in(found), DOUBT):
-            return found
-        return await self.second.acall(state=state, questions=questions)
+        settled = is_settled(_evidence_in(found), DOUBT)
+        return found if settled else await self.second.acall(state=state, questions=questions)
 
     def export_heads(self, requests: Iterable[Any] | None = None) -> dict[str, NDArray[Any]]:
         """Return the first client's fitted heads; none when it is a language model."""
-        export = getattr(self.first, "export_heads", None)
-        heads: dict[str, NDArray[Any]] = export(requests) if export else {}
-        return heads
+        export: Callable[..., dict[str, NDArray[Any]]] = getattr(self.first, "export_heads", lambda _: {})
+        return export(requests)
 
     def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Give exported heads to the first client. Raises `IntegrityError` for arrays of another form."""
@@ -143,16 +141,13 @@ def _certainty_of(found: Any) -> float:
         return 0.0
     if isinstance(found, Mapping | list):
         shares = list(found.values()) if isinstance(found, Mapping) else found
-        options = len(shares)
-        return 1.0 if options < 2 else (max(shares) * options - 1) / (options - 1)
+        return 1.0 if len(shares) < 2 else (max(shares) * len(shares) - 1) / (len(shares) - 1)
     return abs(2 * float(found) - 1)
 
 
 def _evidence_in(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
-    return {
-        name: None if "undecided" in answer else answer.get("noul", answer.get("probabilities"))
-        for name, answer in answers.items()
-    }
+    told = {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
+    return {name: None if "undecided" in answers[name] else value for name, value in told.items()}
 
 
 class _ClientOpener:
@@ -208,13 +203,11 @@ def open_endpoint(name: str, provider: ProviderSettings, role: str = "write", lo
     place = "[provider]" if role == FALLBACK else "[models]"
     if not name or name.startswith(LOCAL):
         known = f'"{local}" or any' if local else "any"
-        raise ModelError(
-            f"There is no local model {name!r} for {role}.", f"Use {known} LiteLLM name in {place} {role}."
-        )
+        how = f"Use {known} LiteLLM name in {place} {role}."
+        raise ModelError(f"There is no local model {name!r} for {role}.", how)
     if name.partition("/")[0] in _RUNS_HERE:
-        raise ModelError(
-            f"{name!r} would run in this process.", "Serve it over HTTP, and name it hosted_vllm/... or openai/..."
-        )
+        how = "Serve it over HTTP, and name it hosted_vllm/... or openai/..."
+        raise ModelError(f"{name!r} would run in this process.", how)
     from program.models.language.gateway import EndpointTerms, shared_gateway
 
     of_model = provider.model.get(name)
@@ -267,8 +260,8 @@ def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, ot
 def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
     """Return the API keys that a language model needs and the environment lacks; none for an embedded one.
 
-    None either for a server that the project names itself: it may want none, and gets none but its own. Addresses
-    have defaults, and cloud credentials other ways in, so that only API keys count.
+    None either for a server that the project names itself: it may want none. Only API keys count: addresses have
+    defaults, and cloud credentials other ways in.
     """
     of_model = provider.model.get(name)
     if not name or name.startswith(LOCAL) or (of_model is not None and of_model.api_base):

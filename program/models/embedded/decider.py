@@ -30,11 +30,9 @@ Questions = Mapping[str, Mapping[str, Any]]
 class LocalDecider:
     """A client that answers decision requests with calibrated probabilities. Safe from many threads.
 
-    Give it to DSPy as a language model (`dspy.configure(lm=LocalDecider(embedder))`). For each output field
-    a head is fitted on the request's demonstrations when they are first seen, and kept; a field with no
-    labels for two of its options is answered from similarity and coverage, softly. The signature's
-    instructions are for language models and do not enter. The same request gets the same answer, whatever
-    the order of its demonstrations.
+    Give it to DSPy as a language model. For each output field a head is fitted on the request's demonstrations when
+    they are first seen, and kept; a field with no labels for two of its options is answered from similarity and
+    coverage, softly. The same request gets the same answer, whatever the order of its demonstrations.
     """
 
     supports_decision_requests = True
@@ -130,11 +128,10 @@ class LocalDecider:
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
     ) -> dict[str, Any]:
         before = answer_untaught(question, asked, blocks, self.embedder, self._space_of(shown).words)
-        head = self._head_of(question, shown)
-        if head is None:
-            probabilities = before.probabilities(shown.count_labels(question))
-        else:
+        if head := self._head_of(question, shown):
             probabilities = head.probabilities({**blocks, "options": before.features}, len(question.options))
+        else:
+            probabilities = before.probabilities(shown.count_labels(question))
         rounded = [round(float(p), DIGITS) for p in probabilities]
         if question.put["type"] == "noul":
             return {"noul": rounded[1]}
@@ -145,21 +142,19 @@ class LocalDecider:
         inputs = sorted(state["inputs"])
         key = to_json_bytes([described, inputs, outputs, demos])  # kept whole: no digest is as quick
         with self._lock:
-            shown = self._sets.get(key)
-            if shown is None:
-                shown = self._sets[key] = DemonstrationSet(demos, inputs, outputs, described, self._reader)
+            if key not in self._sets:
+                self._sets[key] = DemonstrationSet(demos, inputs, outputs, described, self._reader)
             self._sets.move_to_end(key)
             while len(self._sets) > SETS_KEPT:
                 self._sets.popitem(last=False)
-            return shown
+            return self._sets[key]
 
     def _space_of(self, shown: DemonstrationSet) -> FeatureSpace:
         return self._spaces.get(shown.digest) or shown.space
 
     def _head_of(self, question: Question, shown: DemonstrationSet) -> FittedDecision | None:
         """Return the head of these labels, fitted at the first time; None when they name fewer than two options."""
-        key = shown.head_key(question)
-        if key is None:
+        if (key := shown.head_key(question)) is None:
             return None
         with self._lock:
             head = self._heads.get(key) or self._fit_head(question, shown)
@@ -169,13 +164,13 @@ class LocalDecider:
     def _fit_head(self, question: Question, shown: DemonstrationSet) -> FittedDecision:
         space = self._spaces.setdefault(shown.digest, shown.space)
         rows, groups = shown.compute_blocks(space, self.embedder), shown.groups
-        labelled = shown.labelled(question)
-        cases = []
-        for place, _ in labelled:
+        places, labels = zip(*shown.labelled(question), strict=True)
+
+        def blocks_at(place: int) -> dict[str, Vector]:
             before = answer_untaught(question, shown.cases[place], rows[place], self.embedder, space.words)
-            cases.append({**rows[place], "options": before.features})
-        labels = [label for _, label in labelled]
-        return fit_decision(cases, labels, [groups[place] for place, _ in labelled], space.judged_against)
+            return {**rows[place], "options": before.features}
+
+        return fit_decision([blocks_at(n) for n in places], labels, [groups[n] for n in places], space.judged_against)
 
     def _keep_head(self, key: str, head: FittedDecision) -> None:
         self._heads[key] = head

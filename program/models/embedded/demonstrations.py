@@ -79,8 +79,6 @@ class Question:
         if isinstance(value, Mapping):
             level = value.get("level")
             value = level if is_score and level is not None else value.get("value")
-        if value is None and "None" not in self.options:
-            return None
         if is_score:
             return min(max(round(float(value)), 0), len(self.options) - 1) if isinstance(value, int | float) else None
         text = str(value)
@@ -91,10 +89,10 @@ class Question:
 
 
 class DemonstrationSet:
-    """A request's demonstrations, parsed once. Whatever order they come in, they are kept in one order.
+    """A request's demonstrations, parsed once and kept in one order, whatever order they come in.
 
-    `inputs` and `outputs` are the names that hold what is judged and its labels. `reader` names what reads
-    the inputs (an embedding model's digest): under another, `digest` is another too.
+    `inputs` and `outputs` are the names that hold what is judged and its labels; `reader` is the digest of the
+    embedding model that reads the inputs.
     """
 
     def __init__(
@@ -114,7 +112,7 @@ class DemonstrationSet:
         self._labels = [labels[n] for n in order]
         self.digest = _digest(VERSION, reader.encode(), to_json_bytes(described), *self._written).hex()
         self._keys: dict[bytes, str | None] = {}
-        self._blocks: list[dict[str, Vector]] | None = None
+        self._blocks: list[dict[str, Vector]] = []
 
     @cached_property
     def space(self) -> FeatureSpace:
@@ -135,8 +133,7 @@ class DemonstrationSet:
 
     def compute_blocks(self, space: FeatureSpace, embedder: Embedder) -> list[dict[str, Vector]]:
         """Return the blocks of every case, computed once; `space` must be of these demonstrations."""
-        if self._blocks is None:
-            self._blocks = space.compute_blocks(self.cases, embedder)
+        self._blocks = self._blocks or space.compute_blocks(self.cases, embedder)
         return self._blocks
 
     def labelled(self, question: Question) -> list[tuple[int, int]]:
@@ -147,8 +144,8 @@ class DemonstrationSet:
 
     def count_labels(self, question: Question) -> list[int]:
         """Return how many demonstrations name each option."""
-        counts = Counter(label for _, label in self.labelled(question))
-        return [counts[n] for n in range(len(question.options))]
+        labels = [label for _, label in self.labelled(question)]
+        return [labels.count(n) for n in range(len(question.options))]
 
     def head_key(self, question: Question) -> str | None:
         """Return the name of the head fitted on these labels; None when fewer than two options have one."""
@@ -214,10 +211,10 @@ def answer_untaught(
     if question.put["type"] == "noul":
         return _answer_noul(question, case, blocks, embedder, rarity)
     criteria = question.put.get("criteria") or {}
-    asked = embedder.encode([case.asked])[0]
     told = criteria.values() if isinstance(criteria, Mapping) else criteria
     named = [label if question.put["type"] == "choice" else "" for label in question.options]
-    sims = embedder.encode([_describe_option(label, said) for label, said in zip(named, told, strict=True)]) @ asked
+    texts = [_describe_option(label, said) for label, said in zip(named, told, strict=True)]
+    sims = embedder.encode(texts) @ embedder.encode([case.asked])[0]
     logits = (sims - sims.mean()) / WARMTH
     return Prior(logits.astype(np.float64), sims if len(question.options) <= MOST_OPTIONS else sims[:0])
 
@@ -265,10 +262,9 @@ def _base_features(case: Case, sims: Vector, base: str, rarity: WordRarity) -> l
     other = max((float(sims[i]) for i in order if case.evidence[i].base != base), default=best)
     words = read_words("", case.asked).words
     whole = rarity.total_of(words) + 1e-9
-    covers = [0.0, 0.0]
-    for own in (False, True):
-        held = [read_words(t.title, t.text).words for t in case.evidence if (t.base == base) is own]
-        covers[own] = rarity.total_of(words & frozenset().union(*held)) / whole
+    held = [(t.base == base, read_words(t.title, t.text).words) for t in case.evidence]
+    unions = (frozenset().union(*(some for is_own, some in held if is_own is own)) for own in (False, True))
+    covers = [rarity.total_of(words & union) / whole for union in unions]
     return [
         1.0, best, best - other, float(ranks[0] == 0), sum(r < 3 for r in ranks) / 3, len(ranks) / len(order),
         1 / (1 + ranks[0]), covers[1], covers[1] - covers[0],

@@ -47,11 +47,7 @@ Found = TypeVar("Found")
 
 
 class Embedder:
-    """Turns texts into rows of unit length. Safe from many threads.
-
-    The model is loaded at the first text, so that importing costs nothing. Vectors are kept by text, so a question
-    embedded for search is not embedded again for a decision.
-    """
+    """Turns texts into rows of unit length, and keeps them. Safe from many threads; loads its model when needed."""
 
     def __init__(self, name: str = MINILM) -> None:
         self.name = name
@@ -62,7 +58,7 @@ class Embedder:
         self._file: DiskCache | None = None
 
     def remember_in(self, folder: Path) -> None:
-        """Keep vectors and tokens in a file there, too, so that another process need not compute them again."""
+        """Keep vectors and tokens in a file there, too, for other processes."""
         path = folder / f"embedded-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
         with self._lock:
             if self._file is None or self._file.path != path:
@@ -84,8 +80,8 @@ class Embedder:
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return shape (len(texts), dimension), float32, each row of length 1 (an empty text included)."""
         with self._lock:
-            new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
-            fresh = self._compute(new) if new else {}
+            new = {text: text for text in texts if text not in self._vectors}
+            fresh = self._cached(new, self._embed, np.ndarray.tobytes, lambda kept: np.frombuffer(kept, np.float32))
             rows = [fresh[text] if text in fresh else self._vectors[text] for text in texts]
             _keep(self._vectors, fresh, VECTORS_KEPT)
         return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
@@ -94,8 +90,7 @@ class Embedder:
         """Return the tokens of each passage's pieces, read behind its head and beside the others."""
         with self._lock:
             missing = {p: "\0".join(("", p[0], *p[1])) for p in passages if p not in self._tokens}
-            if missing:
-                self._tokens.update(self._cached(missing, self._read_afresh, Tokens.to_bytes, Tokens.from_bytes))
+            self._tokens.update(self._cached(missing, self._read_afresh, Tokens.to_bytes, Tokens.from_bytes))
             found = [self._tokens[passage] for passage in passages]
             _keep(self._tokens, dict(zip(passages, found, strict=True)), PASSAGES_KEPT)
         return found
@@ -119,15 +114,6 @@ class Embedder:
         with self._lock:
             _keep(self._vectors, dict(zip(texts, vectors, strict=True)), VECTORS_KEPT)
 
-    def _compute(self, texts: list[str]) -> dict[str, Floats]:
-        """Return vectors that are not in memory."""
-        return self._cached(
-            dict(zip(texts, texts, strict=True)),
-            self._embed,
-            lambda v: v.tobytes(),
-            lambda kept: np.frombuffer(kept, np.float32),
-        )
-
     def _embed(self, texts: list[str]) -> Floats:
         # The last bits of a padded batch's vectors depend on its size; rounding makes most texts' vectors their own.
         return np.asarray(np.round(_load_model(self.name).encode(texts), 5), np.float32)
@@ -143,7 +129,7 @@ class Embedder:
         unpack: Callable[[bytes], Found],
     ) -> dict[Given, Found]:
         """Return what was computed of each item: from the file by its key, or computed and put there."""
-        kept = self._file.get(list(keys.values())) if self._file else {}
+        kept = self._file.get(list(keys.values())) if self._file and keys else {}
         found = {item: unpack(kept[key]) for item, key in keys.items() if key in kept}
         if unknown := [item for item in keys if item not in found]:
             computed = dict(zip(unknown, compute(unknown), strict=True))
@@ -217,14 +203,12 @@ class MiniLM:
         return [(one.tokens[1:-1], one.offsets[1:-1], some[1:-1]) for one, some in zip(read, states, strict=True)]
 
     def _embed_batch(self, rows: Sequence[Sequence[int]]) -> Floats:
-        """Return the vectors of texts of one length."""
         states = self._states(tuple(rows[0]))[None] if len(rows) == 1 else self._run(rows)
         means = states.mean(1)
         vectors: Floats = means / np.linalg.norm(means, axis=1, keepdims=True)
         return vectors
 
     def _run_alone(self, row: tuple[int, ...]) -> Floats:
-        """Return the states of one text, to be kept: a question is embedded for a search and read for an answer."""
         states: Floats = self._run([row])[0]
         states.flags.writeable = False
         return states
@@ -345,6 +329,5 @@ def _map_threaded(work: Callable[[Given], Found], parts: Sequence[Given]) -> lis
 def count_threads() -> int:
     """Return on how many threads texts are embedded: as OMP_NUM_THREADS says, else on every core."""
     told = os.environ.get(THREADS, "").partition(",")[0]
-    if told.isdecimal() and int(told):
-        return int(told)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(told) if told.isdecimal() and int(told) else cores

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -97,17 +97,11 @@ def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
         at = input_fields.find(f"`{name}`")
         return at if at >= 0 else len(input_fields), name
 
-    texts: list[str] = []
-    evidence: list[EvidenceText] = []
-    for name in sorted(inputs, key=place):
-        value = inputs[name]
-        if isinstance(value, str):
-            texts.append(value)
-        else:
-            evidence += _list_excerpts(value)
-    if not evidence:
-        evidence = [EvidenceText("", text) for text in texts[1:] if text.strip()]
-    return Case(texts[0] if texts else "", tuple(evidence), tuple(texts))
+    values = [inputs[name] for name in sorted(inputs, key=place)]
+    texts = tuple(value for value in values if isinstance(value, str))
+    evidence = [found for value in values if not isinstance(value, str) for found in _list_excerpts(value)]
+    others = [EvidenceText("", text) for text in texts[1:] if text.strip()]
+    return Case(texts[0] if texts else "", tuple(evidence or others), texts)
 
 
 def _list_excerpts(value: Any) -> list[EvidenceText]:
@@ -129,7 +123,6 @@ class FeatureSpace:
     bases: tuple[int, ...] = ()
     judged_against: bool = False
     """True when some case has evidence."""
-    _grams_of: dict[str, Vector] = field(default_factory=dict)
 
     @classmethod
     def from_cases(cls, cases: Sequence[Case]) -> FeatureSpace:
@@ -140,22 +133,15 @@ class FeatureSpace:
         return cls(
             WordRarity.from_texts(texts or [read_words("", text).words for text in asked]),
             WordRarity.from_texts(list_grams(text) for text in asked),
-            tuple(sorted({_base_code(t.base) for c in cases for t in c.evidence if t.base})),
+            tuple(sorted({crc32(t.base.encode()) for c in cases for t in c.evidence if t.base})),
             any(c.evidence for c in cases),
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything it is, by name."""
-        words, word_counts = self.words.to_arrays()
-        grams, gram_counts = self.grams.to_arrays()
-        return {
-            "words": words,
-            "word_counts": word_counts,
-            "grams": grams,
-            "gram_counts": gram_counts,
-            "bases": np.array(self.bases, np.uint32),
-            "judged_against": np.array([self.judged_against], np.uint8),
-        }
+        names = ("words", "word_counts", "grams", "gram_counts", "bases", "judged_against")
+        seen = np.array(self.bases, np.uint32), np.array([self.judged_against], np.uint8)
+        return dict(zip(names, (*self.words.to_arrays(), *self.grams.to_arrays(), *seen), strict=True))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> FeatureSpace:
@@ -183,7 +169,7 @@ class FeatureSpace:
         found = evidence_features(read_words("", case.asked), readings, query, rows, self.words)
         return {
             "meaning": np.mean([vectors[text] for text in texts], axis=0),
-            "grams": self._gram_block(case.asked),
+            "grams": gram_vector(case.asked, self.grams),
             "shape": np.array(question_shape(case.asked), np.float32),
             "bearing": found,
             "near": near_features(found),
@@ -191,19 +177,11 @@ class FeatureSpace:
             "similarities": np.array([row @ query for row in rows], np.float32),
         }
 
-    def _gram_block(self, text: str) -> Vector:
-        if text not in self._grams_of:
-            if len(self._grams_of) >= GRAMS_KEPT:
-                self._grams_of.clear()
-            self._grams_of[text] = gram_vector(text, self.grams)
-        return self._grams_of[text]
-
     def _base_block(self, case: Case, sims: Vector) -> Vector:
         """Return for each base demonstrated its best similarity, its lead over all, its share of the first five."""
-        best = np.zeros(len(self.bases), np.float32)
-        share = np.zeros(len(self.bases), np.float32)
+        best, share = np.zeros((2, len(self.bases)), np.float32)
         for rank, i in enumerate(np.argsort(-sims, kind="stable").tolist()):
-            if (code := _base_code(case.evidence[i].base)) in self.bases:
+            if (code := crc32(case.evidence[i].base.encode())) in self.bases:
                 place = self.bases.index(code)
                 best[place] = max(best[place], sims[i])
                 share[place] += 1 if rank < 5 else 0
@@ -211,16 +189,11 @@ class FeatureSpace:
         return np.concatenate([best, lead, share / 5])
 
 
-def _base_code(base: str) -> int:
-    return crc32(base.encode())
-
-
 class WordRarity:
     """How rare a word is, from 0 (in every text) to 1 (in none), by its share of the texts counted.
 
-    The weight is the inverse document frequency log((N + 1 + P) / (n + P p + 0.5)) over its largest value,
-    with P imagined texts of which a word of that length is in the share p, so that it is of use for few
-    texts or none. Counts are kept by CRC-32 of the word, so that the table is two plain arrays.
+    The weight is the inverse document frequency log((N + 1 + P) / (n + P p + 0.5)) over its largest value, with P
+    imagined texts of which a word of that length is in the share p. Counts are kept by CRC-32 of the word.
     """
 
     IMAGINED = 20.0
@@ -235,16 +208,15 @@ class WordRarity:
     def from_texts(cls, texts: Iterable[Iterable[str]]) -> WordRarity:
         """Count words in texts."""
         bags = [{crc32(word.encode()) for word in words} for words in texts]
-        return cls(dict(Counter(code for bag in bags for code in bag)), len(bags))
+        return cls(Counter(code for bag in bags for code in bag), len(bags))
 
     def __call__(self, word: str) -> float:
-        known = self._known.get(word)
-        if known is None:
+        if word not in self._known:
             seen = self.counts.get(crc32(word.encode()), 0)
             prior = 0.2 if len(word) <= 3 and not word.isdigit() else 0.1 if len(word) <= 4 else 0.02
             weight = math.log((self.total + 1 + self.IMAGINED) / (seen + prior * self.IMAGINED + 0.5))
-            known = self._known[word] = min(max(weight / self._top, 0.0), 1.0)
-        return known
+            self._known[word] = min(max(weight / self._top, 0.0), 1.0)
+        return self._known[word]
 
     def total_of(self, words: Iterable[str]) -> float:
         """Return the rarities of several words, summed in a fixed order."""
@@ -267,6 +239,7 @@ def list_grams(text: str) -> list[str]:
     return words + [f"{a} {b}" for a, b in pairwise(words)]
 
 
+@lru_cache(maxsize=GRAMS_KEPT)
 def gram_vector(text: str, rarity: WordRarity) -> Vector:
     """Return shape (GRAM_BUCKETS,), length 1: words and pairs by signed hashing (Weinberger et al. 2009)."""
     vector = np.zeros(GRAM_BUCKETS, np.float32)
@@ -288,16 +261,13 @@ def question_shape(text: str) -> tuple[float, ...]:
     opener, parts = _OPENERS.match(text), len(split_question(text))
     ends = sum(1 for piece in _SENTENCE_END.split(text) if piece.strip())
     return (
-        math.log1p(len(words)),
-        math.log1p(len(content)),
-        math.log1p(len(text)),
+        *(math.log1p(len(one)) for one in (words, content, text)),
         len(content) / (len(words) + 1),
         float(len(words) < 6),
         float(ends),
         min(len(named), 5.0),
         float(not named),
-        float(bool(opener and opener.group(1))),
-        float(bool(opener and opener.group(2))),
+        *(float(bool(opener and opener[n])) for n in (1, 2)),
         float(text[:1].isupper()),
         *(math.log1p(len(pattern.findall(text))) for pattern in _COUNTED),
         *(float(kind in asked[:1]) for kind in _ASKED),

@@ -1,8 +1,6 @@
 """Texts as the vectors of their tokens, each read in its context: what late interaction compares.
 
-A sentence embedded alone loses what it speaks of; its tokens, read amid the passage, keep it ("late chunking",
-Guenther et al. 2024, arXiv 2409.04701). Texts are compared token by token (MaxSim, Khattab & Zaharia 2020,
-arXiv 2004.12832).
+"Late chunking": Guenther et al. 2024, arXiv 2409.04701. MaxSim: Khattab & Zaharia 2020, arXiv 2004.12832.
 """
 
 from __future__ import annotations
@@ -92,25 +90,22 @@ class TokenModel(Protocol):
     @property
     def room(self) -> int:
         """How many tokens are read at once."""
-        ...
 
     def spans(self, text: str) -> list[Span]:
         """Return where each token of the whole text begins and ends."""
-        ...
 
     def token_vectors(self, texts: Sequence[str]) -> list[tuple[list[str], list[Span], Array]]:
         """Return of each text names, places and vectors of its first tokens, marks of begin and end left out.
 
         A text's vectors do not depend on the others.
         """
-        ...
 
 
 def read_tokens(model: TokenModel, passages: Sequence[HeadedText]) -> list[Tokens]:
     """Return the tokens of each passage's pieces, read behind its head and beside their neighbours.
 
-    Pieces that do not fit into the model's window together are read in several, each behind the head, which is cut
-    to a quarter of it; what of a single piece does not fit is left out.
+    Pieces that do not fit into the model's window together are read in several; of a single piece too long for it the
+    rest is left out.
     """
     windows = [list(_list_windows(model, head, pieces)) for head, pieces in passages]
     found = iter(model.token_vectors([text for parts in windows for text, _ in parts]))

@@ -13,7 +13,7 @@ import dspy
 from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
 
 from program.errors import ModelError
-from program.models.embedded.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder
 from program.models.rules.arithmetic import solve_arithmetic
 from program.models.rules.query_rewriting import ask_back, next_query, plan_look_ups, rewrite_query
 from program.models.rules.quoting import quote_answer
@@ -49,10 +49,8 @@ class WriterPrompt:
 def local_writer(embedder: Embedder) -> dspy.LM:
     """Return a language model for Decompose, FollowUp, Missing, Clarify, Generate and AnswerDirectly.
 
-    It generates nothing: it splits, selects, quotes and computes by rule, so the same request always gives
-    the same reply and no fact is in an answer that is not in a passage. It uses no network. It knows no
-    open-domain facts: a direct question that is not arithmetic gets an empty answer. English only.
-    Demonstrations and reworded instructions do not change it.
+    It splits, selects, quotes and computes by rule, so the same request always gives the same reply and no fact is
+    in an answer that is not in a passage; a direct question that is not arithmetic gets an empty answer. English only.
     """
     return dspy.LM(MODEL, engine=WriterEngine(embedder), async_engine=AsyncWriterEngine(embedder), cache=False)
 
@@ -79,8 +77,8 @@ class WriterEngine:
     def write(self, signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> tuple[dict[str, Any], int, int]:
         """Return a signature's outputs as `dspy.Predict` would, and the words in and out.
 
-        The prompt's last turn and the reply are written and read by DSPy, all around them is left out: of a thousand
-        calls it is most of the work. Raises `ModelError` for outputs it cannot fill.
+        Only the last turn and the reply go through DSPy, which saves most of the time. Raises `ModelError` for outputs
+        it cannot fill.
         """
         turn = _ADAPTER.format_user_message_content(signature, dict(inputs), main_request=True)
         given = _split_fields(turn, list(signature.input_fields))
@@ -91,15 +89,6 @@ class WriterEngine:
     def stream(self, request: Request) -> Iterator[Any]:
         """Yield the reply as events, a word at a time: listeners look for a field's end between pieces."""
         yield from _split_words(self.complete(request))
-
-    def dump_state(self) -> dict[str, str]:
-        """Return the name of the encoder."""
-        return {"embedder": self._embedder.name}
-
-    @classmethod
-    def load_state(cls, state: Mapping[str, str]) -> WriterEngine:
-        """Return an engine on the named encoder."""
-        return cls(shared_embedder(state["embedder"]))
 
 
 class AsyncWriterEngine(WriterEngine):
@@ -140,15 +129,11 @@ def fill_outputs(prompt: WriterPrompt, embedder: Embedder) -> dict[str, str | Se
         case ("clarifying_question",):
             return {"clarifying_question": ask_back(prompt.read_passages())}
         case ("answer",) if "passages" in prompt.inputs:
-            text = quote_answer(
-                question,
-                [str(item) for item in prompt.read_list("sub_queries")],
-                prompt.read_passages(),
-                embedder,
-                most=int(prompt.inputs.get("sentences") or SENTENCES),
-                strict=prompt.inputs.get("strict", "").strip().lower() == "true",
-            )
-            return {"answer": text}
+            asked = [str(item) for item in prompt.read_list("sub_queries")]
+            most = int(prompt.inputs.get("sentences") or SENTENCES)
+            strict = prompt.inputs.get("strict", "").strip().lower() == "true"
+            passages = prompt.read_passages()
+            return {"answer": quote_answer(question, asked, passages, embedder, most=most, strict=strict)}
         case ("answer",):
             return {"answer": solve_arithmetic(question)}
     raise ModelError(
@@ -160,9 +145,9 @@ def fill_outputs(prompt: WriterPrompt, embedder: Embedder) -> dict[str, str | Se
 def read_prompt(request: Request) -> WriterPrompt:
     """Return the fields of a request made by DSPy's ChatAdapter or JSONAdapter.
 
-    List-valued inputs are one line of JSON, so a marker inside a passage never begins a line of the
-    message. A question may hold anything, but it comes first: reading from the last field backwards, each
-    field's own marker is met before any that a question forges. Raises `ModelError` for another adapter's request.
+    List-valued inputs are one line of JSON, so a marker inside a passage never begins a line. A question may hold
+    anything, but it comes first: fields are read from the last backwards. Raises `ModelError` for another adapter's
+    request.
     """
     shape = _text_of(request.system).partition(_OBJECTIVE_START)[0]
     inputs_part, found, rest = shape.partition(_OUTPUTS_START)
@@ -172,11 +157,9 @@ def read_prompt(request: Request) -> WriterPrompt:
             "Use dspy.ChatAdapter or dspy.JSONAdapter with it, or name a language model in [models] write.",
         )
     outputs = tuple(_FIELD.findall(rest.partition(_STRUCTURE_START)[0]))
-    users = [message for message in request.messages if message.role == "user"]
-    turn = _text_of(users[-1].parts) if users else ""
-    return WriterPrompt(
-        _split_fields(turn, _FIELD.findall(inputs_part)), outputs, "Outputs will be a JSON object" in rest
-    )
+    turn = [_text_of(message.parts) for message in request.messages if message.role == "user"][-1]
+    inputs = _split_fields(turn, _FIELD.findall(inputs_part))
+    return WriterPrompt(inputs, outputs, "Outputs will be a JSON object" in rest)
 
 
 def format_reply(prompt: WriterPrompt, values: Mapping[str, str | Sequence[Any]]) -> str:

@@ -45,13 +45,12 @@ class FencedAdapter(dspy.ChatAdapter):
         for wanted in _with_reminder(signature):
             try:
                 replies = super().__call__(lm, dict(settings), wanted, demos, inputs)
-                return [strip_links(reply, inputs) for reply in replies]
             except AdapterParseError:
                 continue
             except LMError as error:
                 other = self._stand_in(lm, error)
                 replies = _adapter_of(other)(other, {}, signature, demos, inputs)
-                return [strip_links(reply, inputs) for reply in replies]
+            return [strip_links(reply, inputs) for reply in replies]
         return [_safe_defaults(lm.model, signature, inputs)]
 
     async def acall(
@@ -62,14 +61,13 @@ class FencedAdapter(dspy.ChatAdapter):
         for wanted in _with_reminder(signature):
             try:
                 replies = await super().acall(lm, dict(settings), wanted, demos, inputs)
-                return [strip_links(reply, inputs) for reply in replies]
             except AdapterParseError:
                 continue
             except LMError as error:
                 other = self._stand_in(lm, error)
                 with dspy.context(send_stream=None):  # words of the first may be told, and some replies have markers
                     replies = await _adapter_of(other).acall(other, {}, signature, demos, inputs)
-                return [strip_links(reply, inputs) for reply in replies]
+            return [strip_links(reply, inputs) for reply in replies]
         return [_safe_defaults(lm.model, signature, inputs)]
 
     def format_system_message(self, signature: Any) -> str:
@@ -90,22 +88,17 @@ class FencedAdapter(dspy.ChatAdapter):
         values = {name: outputs.get(name, missing_field_message) for name in signature.output_fields}
         if _is_one_text(signature):
             return str(next(iter(values.values())))
-        return json.dumps(values, ensure_ascii=False, default=_to_jsonable)
+        return json.dumps(values, ensure_ascii=False, default=lambda one: one.model_dump(mode="json"))
 
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
         """Return the fields. Raises `AdapterParseError` when they cannot be told with certainty."""
         try:
-            found: dict[str, Any] = dict(read_texts(_whole_reply(completion, signature), _text_outputs(signature)))
-            for name, record in _record_outputs(signature).items():
-                found[name] = read_records(completion, name, record)
-            return found
+            texts = read_texts(_whole_reply(completion, signature), _text_outputs(signature))
+            records = _record_outputs(signature).items()
+            return {**texts, **{name: read_records(completion, name, record) for name, record in records}}
         except UnreadableReply as error:
-            raise AdapterParseError(
-                adapter_name="FencedAdapter",
-                signature=signature,
-                lm_response=completion[:LONGEST_ANSWER],
-                message=str(error),
-            ) from None
+            told = completion[:LONGEST_ANSWER]
+            raise AdapterParseError("FencedAdapter", signature, lm_response=told, message=str(error)) from None
 
     def _settings(self, signature: Any, lm_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         settings = {"temperature": 0.0, **lm_kwargs}
@@ -126,8 +119,7 @@ class PlainListener(dspy.streaming.StreamListener):
 
     def receive(self, chunk: Any) -> Any:
         """Return a piece as DSPy's response, or None for an empty one."""
-        text = chunk.choices[0].delta.content
-        if not text:
+        if not (text := chunk.choices[0].delta.content):
             return None
         return dspy.streaming.StreamResponse(self.predict_name, self.signature_field_name, text, is_last_chunk=False)
 
@@ -146,11 +138,7 @@ def use_adapter(lm: Any) -> Iterator[None]:
 
 
 def strip_links(reply: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reply's fields without links, images and tags.
-
-    An answer keeps, for its claims to be checked, the addresses that a passage states; which of them it may end with
-    is the loop's to say.
-    """
+    """Return a reply's fields without links, images and tags; an answer keeps the addresses that a passage states."""
     values = [item for value in inputs.values() for item in (value if isinstance(value, list) else [value])]
     stated = find_addresses(item.text for item in values if isinstance(item, Excerpt))
     return {name: _without_links(value, stated if name == "answer" else set()) for name, value in reply.items()}
@@ -184,7 +172,6 @@ def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> dic
 
 
 def _whole_reply(completion: str, signature: Any) -> str:
-    """Return the reply, or the whole sentences of a text that was cut off. Raises `UnreadableReply` without any."""
     if not current_spending().cut:
         return completion
     if not _is_one_text(signature):
@@ -229,14 +216,12 @@ def _description(field: Any, name: str) -> str:
 
 
 def _example_record(record: type[BaseModel]) -> dict[str, Any]:
-    """Return a record as an example of its form."""
     values: dict[str, Any] = {"integer": 1, "number": 0.5, "array": [1]}
     fields = record.model_json_schema()["properties"]
     return {name: values.get(field["type"], "") for name, field in fields.items()}
 
 
 def _reply_schema(signature: Any) -> dict[str, Any]:
-    """Return the reply's JSON schema in OpenAI's strict form."""
     text: dict[str, Any] = {"type": "string"}
     texts = _text_outputs(signature).items()
     properties = {name: {"type": "array", "items": text} if is_list else text for name, is_list in texts}
@@ -246,7 +231,3 @@ def _reply_schema(signature: Any) -> dict[str, Any]:
         properties[name] = {"type": "array", "items": strict_object(bare)}
     schema = strict_object(properties)
     return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
-
-
-def _to_jsonable(value: Any) -> Any:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)

@@ -11,16 +11,11 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from program.models.language.fence import DATA_RULE, fence_input
-from program.models.language.parsing import (
-    VERDICT_KEYS,
-    UnreadableReply,
-    get_value,
-    normalise_name,
-    read_objects,
-)
+from program.models.language.parsing import VERDICT_KEYS, UnreadableReply, get_value, normalise_name, read_objects
 
 DecisionState = Mapping[str, Any]
 """What DSPy sends beside the questions: `instructions`, `inputs`, `demos`."""
@@ -55,13 +50,8 @@ def build_decision_prompt(state: DecisionState, questions: Questions) -> list[di
     if found := _choose_examples(state.get("demos") or (), questions):
         parts.append("Examples that people labelled:\n" + "\n".join(found))
     inputs = "\n\n".join(fence_input(name, value) for name, value in state["inputs"].items())
-    return [
-        {"role": "system", "content": "\n\n".join(parts)},
-        {
-            "role": "user",
-            "content": f"{inputs}\n\nDecide now: {', '.join(questions)}. Reply with the JSON object alone.",
-        },
-    ]
+    asked = f"{inputs}\n\nDecide now: {', '.join(questions)}. Reply with the JSON object alone."
+    return [{"role": "system", "content": "\n\n".join(parts)}, {"role": "user", "content": asked}]
 
 
 def decision_schema(questions: Questions) -> dict[str, Any]:
@@ -86,7 +76,6 @@ def _value_schema(put: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe_task(state: DecisionState, questions: Questions) -> str:
-    """Return the signature's instructions and each output with its criteria."""
     lines = [str(state.get("instructions", "")).strip(), "", "Decide:"]
     for name, put in questions.items():
         options = "yes or no" if put["type"] == "noul" else f"one of {', '.join(put['criteria'])}"
@@ -97,14 +86,12 @@ def _describe_task(state: DecisionState, questions: Questions) -> str:
 
 
 def _describe_form(questions: Questions) -> str:
-    """Return the form of the reply."""
-    wanted: dict[str, Any] = {}
+    wanted: dict[str, Any] = {name: {"reason": "at most 15 words"} for name in questions}
     for name, put in questions.items():
         if put["type"] == "noul":
-            wanted[name] = {"reason": "at most 15 words", "verdict": "yes or no", "probability": 0.5}
+            wanted[name] |= {"verdict": "yes or no", "probability": 0.5}
         else:
-            shares = dict.fromkeys(put["criteria"], 0.5)
-            wanted[name] = {"reason": "at most 15 words", "choice": "one of them", "probabilities": shares}
+            wanted[name] |= {"choice": "one of them", "probabilities": dict.fromkeys(put["criteria"], 0.5)}
     return (
         "Reply with one JSON object and nothing else: for each decision first a short reason, then the verdict, then "
         "how probable it is. `probability` is that of yes, from 0 to 1: near 1 when surely yes, near 0 when surely "
@@ -119,15 +106,11 @@ def _choose_examples(demos: Sequence[Mapping[str, Any]], questions: Questions) -
     groups: dict[str, list[str]] = {}
     for demo in demos:
         labels = {name: _label_word(demo[name]) for name in questions if demo.get(name) is not None}
-        if not labels:
-            continue
         told = json.dumps(labels, ensure_ascii=False)
-        if sum(map(len, groups.values())) >= 4 * EXAMPLES_SHOWN and told in groups:
-            continue
-        if (inputs := format_example(demo, questions)) is not None:
+        enough = sum(map(len, groups.values())) >= 4 * EXAMPLES_SHOWN and told in groups
+        if labels and not enough and (inputs := format_example(demo, questions)) is not None:
             groups.setdefault(told, []).append(f"{inputs}\n-> {told}")
-    rounds = max((len(group) for group in groups.values()), default=0)
-    turns = [group[n] for n in range(rounds) for group in groups.values() if n < len(group)]
+    turns = [text for turn in zip_longest(*groups.values()) for text in turn if text is not None]
     return turns[:EXAMPLES_SHOWN]
 
 
@@ -167,17 +150,12 @@ def _decision_in(found: Mapping[str, Any], name: str, questions: Questions) -> d
     keys = {normalise_name(str(key)) for key in found}
     further = not isinstance(value, Mapping) and keys & {*VERDICT_KEYS, *PROBABILITY_KEYS}
     alone = len(questions) == 1 and (value is None or further)
-    return _read_decision(name, dict(found) if alone else value, questions[name])
-
-
-def _read_decision(name: str, value: Any, put: Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
+    value = dict(found) if alone else value[0] if isinstance(value, list) and len(value) == 1 else value
     if value is None:
         raise UnreadableReply(f"{name} is missing")
-    if put["type"] == "noul":
+    if questions[name]["type"] == "noul":
         return {"noul": _read_noul(name, value)}
-    return _read_choice(name, value, list(put["criteria"]))
+    return _read_choice(name, value, list(questions[name]["criteria"]))
 
 
 def _read_noul(name: str, value: Any) -> float:
@@ -186,12 +164,12 @@ def _read_noul(name: str, value: Any) -> float:
         return _read_probability(name, value) if bare is None else bare
     keys = {normalise_name(str(key)): item for key, item in value.items() if item is not None}
     own = normalise_name(name)
-    verdicts = [_verdict_probability(name, keys[key]) for key in (*VERDICT_KEYS, own) if key in keys]
-    stated = [verdict for verdict in verdicts if verdict is not None]
+    verdicts = {key: _verdict_probability(name, keys[key]) for key in (*VERDICT_KEYS, own) if key in keys}
+    stated = [verdict for verdict in verdicts.values() if verdict is not None]
     numbers: list[float] = []
     failure = UnreadableReply(f"{name} has neither a verdict nor a probability")
     for key in (own, *PROBABILITY_KEYS):
-        if key in keys and not (key == own and _verdict_probability(name, keys[key]) is not None):
+        if key in keys and (key != own or verdicts[own] is None):
             try:
                 numbers.append(_read_probability(name, keys[key]))
             except UnreadableReply as error:

@@ -65,10 +65,7 @@ class EndpointTerms:
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """Opens after `after` failures in a row; `seconds` later one request is let through, whose success closes it.
-
-    See M. Nygard, Release It!, "Circuit Breaker".
-    """
+    """Opens after `after` failures in a row; `seconds` later one request is let through, whose success closes it."""
 
     after: int
     seconds: float
@@ -121,9 +118,9 @@ class Endpoint:
 
     def price(self, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float:
         """Return US dollars of a call at the project's own price, else at LiteLLM's; 0 when neither is known."""
-        terms = self.terms
-        if terms.usd_in is not None or terms.usd_out is not None:
-            return ((terms.usd_in or 0.0) * tokens_in + (terms.usd_out or 0.0) * tokens_out) / 1_000_000
+        usd_in, usd_out = self.terms.usd_in, self.terms.usd_out
+        if usd_in is not None or usd_out is not None:
+            return ((usd_in or 0.0) * tokens_in + (usd_out or 0.0) * tokens_out) / 1_000_000
         return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
 
     async def ask(self, call: Call, spent: ModelSpending) -> Reply:
@@ -182,31 +179,28 @@ class Endpoint:
                 yield paid
             except BaseException as error:
                 failure = error if isinstance(error, CallFailed) else cancelled_failure(call)
-                self._inform_breaker(error)
+                self._inform_breaker(failure)
                 if failure.reached:
-                    self._book(spent, paid, failure.tokens_in, failure.tokens_out)
+                    self._book(spent, paid, failure)
                 raise
             else:
                 self.breaker.note_success()
                 assert paid.reply is not None
-                reply = paid.reply
-                self._book(spent, paid, reply.tokens_in, reply.tokens_out, reply.cached, reply.kept)
+                self._book(spent, paid, paid.reply)
             finally:
                 spent.end_request()
 
-    def _inform_breaker(self, error: BaseException) -> None:
-        if isinstance(error, CallFailed) and error.cut:
+    def _inform_breaker(self, failure: CallFailed) -> None:
+        if failure.cut:
             self.breaker.note_success()
-        elif isinstance(error, CallFailed) and error.again and not error.busy:
+        elif failure.again and not failure.busy:
             self.breaker.note_failure()
         else:
             self.breaker.note_cancellation()
 
-    def _book(
-        self, spent: ModelSpending, paid: Paid, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0
-    ) -> None:
-        paid.usd, paid.sent = self.price(tokens_in, tokens_out, cached, kept), True
-        spent.book_request(tokens_in, tokens_out, paid.usd)
+    def _book(self, spent: ModelSpending, paid: Paid, used: Reply | CallFailed) -> None:
+        paid.usd, paid.sent = self.price(used.tokens_in, used.tokens_out, used.cached, used.kept), True
+        spent.book_request(used.tokens_in, used.tokens_out, paid.usd)
 
     def _request_seconds(self, spent: ModelSpending) -> float:
         seconds = self.terms.call_seconds + (0.0 if self.warm else WARM_UP)
@@ -281,10 +275,7 @@ def shared_gateway() -> Gateway:
 
 
 class ProviderLM(dspy.LM):
-    """A language model asked through the gateway; DSPy's own cache and repeats are off.
-
-    `adapter` is what `dspy.Predict` is to speak to it with.
-    """
+    """A language model asked through the gateway; `adapter` is what `dspy.Predict` is to speak to it with."""
 
     def __init__(self, endpoint: Endpoint, adapter: Any = None) -> None:
         engine, awaited = ProviderEngine(endpoint), AsyncProviderEngine(endpoint)
@@ -303,8 +294,7 @@ class ProviderEngine:
     def call(self, request: Request) -> Call:
         """Return the request in LiteLLM's words."""
         settings = request_kwargs(request, "chat")
-        messages = settings.pop("messages")
-        return Call(self.endpoint.model, messages, settings, self.endpoint.api_base)
+        return Call(self.endpoint.model, settings.pop("messages"), settings, self.endpoint.api_base)
 
     def complete(self, request: Request) -> Response:
         """Return the reply. Raises `CallFailed`."""
@@ -327,19 +317,19 @@ class AsyncProviderEngine(ProviderEngine):
         yield StreamStartEvent(id=None, model=request.model)
         async for piece in self.gateway.stream(self.endpoint, self.call(request), current_spending()):
             if isinstance(piece, Reply):
-                current_spending().cut = not piece.whole
-                yield StreamEndEvent(**_ending_of(piece))
+                yield StreamEndEvent(**_end_reply(piece))
             else:
                 yield StreamDeltaEvent(TextDelta(text=piece, part_index=0))
 
 
 def _to_response(request: Request, reply: Reply) -> Response:
-    current_spending().cut = not reply.whole
     message = Message.assistant([TextPart(reply.text)])
-    return Response(id=None, model=request.model, message=message, **_ending_of(reply))
+    return Response(id=None, model=request.model, message=message, **_end_reply(reply))
 
 
-def _ending_of(reply: Reply) -> dict[str, Any]:
+def _end_reply(reply: Reply) -> dict[str, Any]:
+    """Note whether a reply was cut off, and return how it ended in DSPy's words."""
+    current_spending().cut = not reply.whole
     total = reply.tokens_in + reply.tokens_out
     usage = Usage(input_tokens=reply.tokens_in, output_tokens=reply.tokens_out, total_tokens=total)
     return {"finish_reason": "stop" if reply.whole else "length", "usage": usage}

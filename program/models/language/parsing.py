@@ -54,13 +54,14 @@ def read_texts(text: str, outputs: Mapping[str, bool]) -> dict[str, str | list[s
             return {names[0]: items}
         raise UnreadableReply("it holds no list")
     for found in read_objects(text, names):
-        if len(names) == len(found) == 1 and not has_value(found, names[0]):  # a list, under whatever name
+        spelt = {normalise_name(str(key)) for key in found}
+        if all(normalise_name(name) in spelt for name in names):
+            values = {name: get_value(found, name) for name in names}
+            return {name: _as_texts(v) if outputs[name] else _as_text(v) for name, v in values.items()}
+        if len(names) == len(found) == 1:  # a list, under whatever name
             ((name, value),) = found.items()
             if isinstance(value, list) and not _NO_NAME_OF_TEXTS.search(str(name)):
                 return {names[0]: _as_texts(value)}
-        if all(has_value(found, name) for name in names):
-            values = {name: get_value(found, name) for name in names}
-            return {name: _as_texts(v) if outputs[name] else _as_text(v) for name, v in values.items()}
     raise UnreadableReply("the fields are not all there")
 
 
@@ -70,7 +71,7 @@ def read_records(text: str, name: str, record: type[Record]) -> list[Record]:
     try:
         values = next((v for found in read_objects(text, (name,)) if isinstance(v := get_value(found, name), list)), [])
     except UnreadableReply:
-        return read
+        values = []
     for value in values:
         with suppress(ValidationError):
             read.append(record.model_validate(value))
@@ -144,10 +145,8 @@ def _mended_object(body: str) -> Mapping[str, Any] | None:
         found: Any = json_repair.loads(part)
     except (ValueError, RecursionError):
         return None
-    if isinstance(found, list):
-        items = [item for item in found if isinstance(item, dict)]
-        found = items[0] if len(items) == 1 else None
-    return found if isinstance(found, dict) and found else None
+    items = [item for item in (found if isinstance(found, list) else [found]) if isinstance(item, dict)]
+    return items[0] if len(items) == 1 and items[0] else None
 
 
 def _unwrapped(found: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
@@ -158,7 +157,6 @@ def _unwrapped(found: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, A
 
 
 def _marked_sections(body: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the texts under DSPy's markers, by name."""
     parts = _MARKER.split(body)
     return {name: value.strip() for name, value in zip(parts[1::2], parts[2::2], strict=False) if name in names}
 
@@ -166,10 +164,6 @@ def _marked_sections(body: str, names: Sequence[str]) -> dict[str, str]:
 def get_value(found: Mapping[str, Any], name: str) -> Any:
     """Return the value under a name, however the name is spelt."""
     return next((value for key, value in found.items() if normalise_name(str(key)) == normalise_name(name)), None)
-
-
-def has_value(found: Mapping[str, Any], name: str) -> bool:
-    return any(normalise_name(str(key)) == normalise_name(name) for key in found)
 
 
 def normalise_name(name: str) -> str:

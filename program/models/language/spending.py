@@ -10,13 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Protocol
 
 from program.models.language.transport import Call, Reply, count_messages
 
 RESERVED_SHARE, RESERVED_SECONDS = 0.1, 1.0  # of a question's time, at most, kept to answer without a language model
-WAITERS = 8
+_WAITERS = ThreadPoolExecutor(8, "ragc-caps")  # that wait at a cap; LiteLLM works in others
 MAX_REPLY_TOKENS = 4096  # when money is capped and the request sets no length
 _LENGTHS = ("max_tokens", "max_completion_tokens")
 
@@ -83,8 +82,7 @@ class ModelSpending:
     @property
     def patience(self) -> float | None:
         """Seconds that a caller may wait; None without a deadline."""
-        left = self.seconds_left
-        return None if left == float("inf") else max(0.0, left)
+        return None if self.deadline == float("inf") else max(0.0, self.seconds_left)
 
     def book_request(self, tokens_in: int, tokens_out: int, usd: float) -> None:
         """Add one request that was sent."""
@@ -213,7 +211,7 @@ async def reserve_cost(call: Call, spent: ModelSpending, price: Callable[[int, i
     longest = next((int(call.settings[name]) for name in _LENGTHS if call.settings.get(name)), MAX_REPLY_TOKENS)
     prompt = max(estimate_prompt_tokens(call.messages), count_messages(call.model, call.messages))
     most = price(prompt, longest)
-    waiting = asyncio.get_running_loop().run_in_executor(_waiter_threads(), cap.before_call, most)
+    waiting = asyncio.get_running_loop().run_in_executor(_WAITERS, cap.before_call, most)
     try:
         await asyncio.shield(waiting)
     except asyncio.CancelledError:
@@ -223,9 +221,3 @@ async def reserve_cost(call: Call, spent: ModelSpending, price: Callable[[int, i
         yield paid
     finally:
         cap.after_call(most, paid.usd, paid.sent)
-
-
-@lru_cache(maxsize=1)
-def _waiter_threads() -> ThreadPoolExecutor:
-    """Return the threads that wait at a cap; LiteLLM works in others."""
-    return ThreadPoolExecutor(WAITERS, "ragc-caps")

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -50,30 +50,30 @@ class Reply:
     """Tokens in that were written to the provider's cache."""
 
 
+@dataclass(eq=False, repr=False)
 class CallFailed(ProviderError):
-    """A request without a usable reply. The text holds no word of the provider's, which may quote a key.
+    """A request without a usable reply. The text holds no word of the provider's, which may quote a key."""
 
-    `again`: a repetition may help, after `wait` seconds. `reached`: the provider got the request and may charge
-    `tokens_in` and `tokens_out`. `busy`: the provider only asked for patience. `status`: its HTTP status, if any.
-    `cut`: the reply's tokens were used up before its first word.
-    """
+    what: str
+    _: KW_ONLY
+    again: bool
+    """True when a repetition may help, after `wait` seconds."""
+    reached: bool
+    """True when the provider got the request and may charge its tokens."""
+    busy: bool = False
+    """True when the provider only asked for patience."""
+    wait: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cached: int = 0
+    kept: int = 0
+    status: int = 0
+    """The provider's HTTP status, if any."""
+    cut: bool = False
+    """True when the reply's tokens were used up before its first word."""
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        again: bool,
-        reached: bool,
-        busy: bool = False,
-        wait: float = 0.0,
-        tokens_in: int = 0,
-        tokens_out: int = 0,
-        status: int = 0,
-        cut: bool = False,
-    ) -> None:
-        super().__init__(what)
-        self.what, self.again, self.reached, self.busy, self.wait = what, again, reached, busy, wait
-        self.tokens_in, self.tokens_out, self.status, self.cut = tokens_in, tokens_out, status, cut
+    def __post_init__(self) -> None:
+        super().__init__(self.what, status=self.status)
 
 
 async def request_reply(call: Call, seconds: float) -> Reply:
@@ -139,12 +139,18 @@ def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
     """Return what an error of LiteLLM's means; `text` is what had come until then."""
     causes = _list_causes(error)
     response = next((r for c in causes if (r := getattr(c, "response", None)) is not None and r.headers), None)
-    if response is not None and response.status_code >= 400:
-        status = int(response.status_code)
-        return _refused(call, status, response.headers, again=status not in _FINAL, stated=status)
-    unstated: Any = getattr(error, "status_code", None)
-    if unstated in _REFUSALS:  # LiteLLM itself says 500 or 408 where there was no status at all
-        return _refused(call, unstated, getattr(error, "litellm_response_headers", None) or {}, again=True, stated=0)
+    stated = int(response.status_code) if response is not None and response.status_code >= 400 else 0
+    status = stated or getattr(error, "status_code", None)
+    if stated or status in _REFUSALS:  # LiteLLM itself says 500 or 408 where there was no status at all
+        headers = getattr(response, "headers", {}) if stated else getattr(error, "litellm_response_headers", None) or {}
+        return CallFailed(
+            f"{call.model} answered {status}",
+            again=stated not in _FINAL,
+            reached=True,
+            busy=status == 429,
+            wait=_retry_seconds(headers.get("retry-after")),
+            status=stated,
+        )
     if any(isinstance(cause, ConnectionRefusedError) or "ConnectError" in type(cause).__name__ for cause in causes):
         return CallFailed(f"{call.model} cannot be reached", again=True, reached=False)
     name = type(error).__name__
@@ -160,14 +166,7 @@ def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
     )
 
 
-def _refused(call: Call, status: int, headers: Mapping[str, str], *, again: bool, stated: int) -> CallFailed:
-    wait = _retry_seconds(headers.get("retry-after"))
-    what = f"{call.model} answered {status}"
-    return CallFailed(what, again=again, reached=True, busy=status == 429, wait=wait, status=stated)
-
-
 def _finished(call: Call, text: str, usage: Mapping[str, Any] | None, cut: bool) -> Reply:
-    """Return the reply. Raises `CallFailed` for one without a word; one that used up its tokens would end so again."""
     tokens_in, tokens_out, cached, kept = _read_usage(call, usage or {}, text)
     if text:
         return Reply(text, tokens_in, tokens_out, not cut, cached, kept)
@@ -187,7 +186,6 @@ def _reply_text(choice: Mapping[str, Any]) -> str:
 
 
 def _encodable(text: Any) -> str:
-    """Return text that can be written as UTF-8: half a surrogate pair becomes a question mark."""
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
 
 
@@ -223,7 +221,7 @@ def count_text(model: str, text: str) -> int:
 def _read_usage(call: Call, usage: Mapping[str, Any], text: str) -> tuple[int, int, int, int]:
     """Return tokens in and out, and of those in how many came from and went to the provider's cache.
 
-    Counts that cannot be are replaced by LiteLLM's: they would be booked, or paid back, as if they were.
+    Counts that cannot be are replaced by LiteLLM's.
     """
     longest = EXTRA_TOKENS + sum(len(str(message).encode("utf-8", "replace")) for message in call.messages)
     tokens_in = _possible_count(usage.get("prompt_tokens"), longest)
@@ -231,13 +229,12 @@ def _read_usage(call: Call, usage: Mapping[str, Any], text: str) -> tuple[int, i
     if tokens_in is None or tokens_out is None or not tokens_in + tokens_out:
         return count_messages(call.model, call.messages), count_text(call.model, text), 0, 0
     details = usage.get("prompt_tokens_details") or {}
-    cached, kept = (
-        _possible_count(details.get(name), tokens_in) or _possible_count(usage.get(other), tokens_in) or 0
-        for name, other in (
-            ("cached_tokens", "cache_read_input_tokens"),
-            ("cache_creation_tokens", "cache_creation_input_tokens"),
-        )
-    )
+
+    def count(name: str, other: str) -> int:
+        return _possible_count(details.get(name), tokens_in) or _possible_count(usage.get(other), tokens_in) or 0
+
+    cached = count("cached_tokens", "cache_read_input_tokens")
+    kept = count("cache_creation_tokens", "cache_creation_input_tokens")
     return tokens_in, tokens_out, cached, min(kept, tokens_in - cached)
 
 
@@ -280,14 +277,9 @@ def listed_price(model: str, tokens_in: int, tokens_out: int, cached: int = 0, k
     """Return US dollars for one call by LiteLLM's list, tiers for long prompts included; None without a price."""
     if is_priced(model):
         with suppress(Exception):
-            paid = load_litellm().cost_per_token(
-                model,
-                prompt_tokens=tokens_in,
-                completion_tokens=tokens_out,
-                cache_read_input_tokens=cached,
-                cache_creation_input_tokens=kept,
-            )
-            return float(sum(paid))
+            used = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
+            of_cache = {"cache_read_input_tokens": cached, "cache_creation_input_tokens": kept}
+            return float(sum(load_litellm().cost_per_token(model, **used, **of_cache)))
     return None
 
 
@@ -318,15 +310,9 @@ def key_variable(api_base: str) -> str:
 
 def _arguments(call: Call) -> dict[str, Any]:
     """Return LiteLLM's arguments for a call, key and address included."""
-    given: dict[str, Any] = {
-        **call.settings,
-        "model": call.model,
-        "messages": list(call.messages),
-        "timeout": HTTP_SECONDS,
-        "num_retries": 0,
-        "max_retries": 0,
-        "cache": {"no-cache": True, "no-store": True},
-    }
+    given: dict[str, Any] = {**call.settings, "model": call.model, "messages": list(call.messages)}
+    given |= {"timeout": HTTP_SECONDS, "num_retries": 0, "max_retries": 0}
+    given["cache"] = {"no-cache": True, "no-store": True}
     if _needs_cache_marks(call.model):  # the instructions are the same for every question
         given["cache_control_injection_points"] = [{"location": "message", "role": "system"}]
     if call.api_base:

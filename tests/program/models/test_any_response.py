@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from program import Outcome
-from tests.loopback import serving
+from tests.program.models.responder import responding
 from tests.support.goods import program_at
 from tests.support.provider import Served, chunk, completion, ending
 from tests.support.replies import obliging
@@ -45,11 +44,8 @@ def responses(draw):
     """A function from the body of a request to status, headers, content type and bytes."""
     status, extra, kind = draw(statuses), draw(headers), draw(st.sampled_from(TYPES))
     of, where, to = draw(st.sampled_from(["bytes", "thing", "whole", "stream"])), draw(wholes), draw(things)
-    raw, piece, end = (
-        draw(st.binary(max_size=60)),
-        draw(chunks),
-        draw(st.sampled_from([b"data: [DONE]\n\n", b"", b"\r"])),
-    )
+    raw, piece = draw(st.binary(max_size=60)), draw(chunks)
+    end = draw(st.sampled_from([b"data: [DONE]\n\n", b"", b"\r"]))
 
     def respond(body):
         if of == "bytes":
@@ -66,42 +62,15 @@ def responses(draw):
     return respond
 
 
-class Responder(ThreadingHTTPServer):
-    daemon_threads = True
-    respond = None
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        status, extra, kind, content = self.server.respond(body)
-        self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **extra}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def handle(self):
-        try:
-            super().handle()
-        except ConnectionError:  # whoever asked has left
-            self.close_connection = True
-
-    def log_message(self, *arguments):
-        pass
-
-
 @pytest.fixture(scope="module")
 def server():
-    server = Responder(("127.0.0.1", 0), Handler)
-    with serving(server) as place:
-        server.url = f"http://{place}/v1"
-        yield server
+    with responding() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def rag(server, tmp_path_factory):
-    return program_at(server.url, tmp_path_factory.mktemp("goods"), provider=NEVER_REPEATED)
+    return program_at(f"{server.url}/v1", tmp_path_factory.mktemp("goods"), provider=NEVER_REPEATED)
 
 
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))

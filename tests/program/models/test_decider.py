@@ -25,7 +25,7 @@ from program.models.embedded.decider import LocalDecider
 from program.models.embedded.demonstrations import Question
 from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.features import BLOCKS, Case, FeatureSpace
-from program.models.embedded.heads import FittedDecision, Trees, fit_decision, load_decision
+from program.models.embedded.heads import FittedDecision, Trees, fit_decision
 from program.models.embedded.regression import fit_logistic
 
 FRUIT = ["apples", "pears", "plums", "cherries", "lemons", "grapes", "melons", "figs", "oranges", "peaches"]
@@ -103,19 +103,15 @@ def test_demonstrations_teach_a_rule_that_the_untaught_answer_gets_wrong(decider
     assert decider(_state("Where are the screwdrivers?", _demos()), QUESTIONS)["zebra"]["noul"] < 0.4
 
 
-def test_without_demonstrations_an_answer_is_soft(decider: LocalDecider) -> None:
+def test_without_demonstrations_an_answer_is_soft_and_the_likest_option_is_likeliest(decider: LocalDecider) -> None:
     for question in ("Is this a zebra question?", "42", "", "Where are the zebras kept?"):
         assert 0.2 <= decider(_state(question), QUESTIONS)["zebra"]["noul"] <= 0.8
-
-
-def test_without_demonstrations_the_option_most_like_the_question_is_likeliest(decider: LocalDecider) -> None:
-    put = {
-        "type": "choice",
-        "instructions": "What it is about.",
-        "criteria": {"billing": "invoices, refunds and payments", "animals": "cats, dogs and horses"},
-    }
-    shares = decider(_state("My refund has not arrived"), {"about": put})["about"]["probabilities"]
+    criteria = {"billing": "invoices, refunds and payments", "animals": "cats, dogs and horses"}
+    put = {"about": {"type": "choice", "instructions": "What it is about.", "criteria": criteria}}
+    shares = decider(_state("My refund has not arrived"), put)["about"]["probabilities"]
     assert 0.5 < shares["billing"] < 1
+    demos = [{"question": f"Where are the {t}?", "zebra": True} for t in TOOLS]
+    assert decider(_state("Where is it?", demos), QUESTIONS)["zebra"]["noul"] > 0.6, "labels of one option only"
 
 
 def test_without_demonstrations_passages_that_hold_the_answer_suffice(decider: LocalDecider) -> None:
@@ -123,16 +119,8 @@ def test_without_demonstrations_passages_that_hold_the_answer_suffice(decider: L
     asked = "How long is the battery guarantee of the Warden 3?"
     holds = _passages(("Warden 3", "The battery guarantee of the Warden 3 is two years long."))
     lacks = _passages(("Parking", "Visitors park behind the building and sign in at the desk."))
-    assert (
-        decider(_state(asked, passages=holds), put)["sufficient"]["noul"]
-        > 0.5
-        > decider(_state(asked, passages=lacks), put)["sufficient"]["noul"]
-    )
-
-
-def test_labels_of_one_option_only_move_the_answer_towards_it(decider: LocalDecider) -> None:
-    demos = [{"question": f"Where are the {t}?", "zebra": True} for t in TOOLS]
-    assert decider(_state("Where is it?", demos), QUESTIONS)["zebra"]["noul"] > 0.6
+    yes, no = (decider(_state(asked, passages=found), put)["sufficient"]["noul"] for found in (holds, lacks))
+    assert yes > 0.5 > no
 
 
 def test_the_order_of_demonstrations_does_not_change_the_answer() -> None:
@@ -166,19 +154,25 @@ def test_another_process_gives_the_same_bytes(capsys: pytest.CaptureFixture[str]
     assert json.loads(other.stdout)["aisle"]["probabilities"]
 
 
-def test_exported_heads_answer_the_same_and_need_no_fitting(monkeypatch: pytest.MonkeyPatch) -> None:
+BESIDE: dict[str, dict[str, Any]] = {
+    f"base_{name}": {"type": "noul", "instructions": f"The answer needs this knowledge base: {name}."}
+    for name in ("billing", "product")
+}
+
+
+@pytest.mark.parametrize("questions", [QUESTIONS, BESIDE])
+def test_exported_heads_answer_the_same_and_need_no_fitting(
+    questions: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     passages = _passages(("Shelf plan", "Pears and quinces: north. Hammers: south."))
-    demos = [{**demo, "passages": passages} for demo in _demos()]
+    labels = [{"base_billing": bool(n % 2), "base_product": not n % 2, "passages": passages} for n in range(20)]
+    demos = [{**demo, **more} for demo, more in zip(_demos(), labels, strict=True)]
     state = _state("Where are the quinces?", demos, passages=passages)
     taught, other = LocalDecider(shared_embedder()), LocalDecider(shared_embedder())
-    before = taught(state, QUESTIONS)
-    other.import_heads(load_tensors(save_tensors(taught.export_heads())))
-
-    def no_fitting(*_: Any) -> None:
-        raise AssertionError("a head was fitted again")
-
-    monkeypatch.setattr("program.models.embedded.decider.fit_decision", no_fitting)
-    assert other(state, QUESTIONS) == before
+    before = taught(state, questions)
+    other.import_heads(load_tensors(save_tensors(taught.export_heads([(state, questions)]))))
+    monkeypatch.setattr("program.models.embedded.decider.fit_decision", lambda *_: pytest.fail("fitted again"))
+    assert other(state, questions) == before
     assert sorted(other.export_heads()) == sorted(taught.export_heads())
 
 
@@ -200,42 +194,15 @@ def test_a_field_named_after_a_base_learns_where_passages_come_from(decider: Loc
         found = _passages((fruit, f"All about {fruit} and where they are."), ("Notes", "We open at nine."))
         return [{**found[0], "base": first}, {**found[1], "base": second}]
 
-    words = [*FRUIT, *TOOLS]
+    orders = (("product", "billing"), ("billing", "product"))
     demos = [
-        {
-            "question": f"Where are the {word}?",
-            "glimpse": glimpse(*(("billing", "product") if n % 2 else ("product", "billing")), word),
-            "base_billing": bool(n % 2),
-        }
-        for n, word in enumerate(words)
-    ]
-    put = {"base_billing": {"type": "noul", "instructions": "The answer needs this knowledge base: invoices."}}
-    asked = "Where are the bananas?"
-    yes = decider(_state(asked, demos, glimpse=glimpse("billing", "product", "bananas")), put)
-    no = decider(_state(asked, demos, glimpse=glimpse("product", "billing", "bananas")), put)
-    assert yes["base_billing"]["noul"] > 0.7
-    assert no["base_billing"]["noul"] < 0.3
-
-
-def test_heads_of_fields_that_stand_beside_others_are_exported_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    questions = {
-        f"base_{name}": {"type": "noul", "instructions": f"The answer needs this knowledge base: {name}."}
-        for name in ("billing", "product")
-    }
-    demos = [
-        {"question": f"Where are the {word}?", "base_billing": bool(n % 2), "base_product": not n % 2}
+        {"question": f"Where are the {word}?", "glimpse": glimpse(*orders[n % 2], word), "base_billing": bool(n % 2)}
         for n, word in enumerate((*FRUIT, *TOOLS))
     ]
-    state = _state("Where are the pears?", demos)
-    taught, other = LocalDecider(shared_embedder()), LocalDecider(shared_embedder())
-    before = taught(state, questions)
-    other.import_heads(taught.export_heads([(state, questions)]))
-
-    def no_fitting(*_: Any) -> None:
-        raise AssertionError("a head was fitted again")
-
-    monkeypatch.setattr("program.models.embedded.decider.fit_decision", no_fitting)
-    assert other(state, questions) == before
+    put = {"base_billing": {"type": "noul", "instructions": "The answer needs this knowledge base: invoices."}}
+    states = (_state("Where are the bananas?", demos, glimpse=glimpse(*order, "bananas")) for order in orders)
+    no, yes = (decider(state, put)["base_billing"]["noul"] for state in states)
+    assert no < 0.3 and yes > 0.7
 
 
 def test_a_predictor_decides_alike_in_both_ways_of_calling_and_keeps_its_thresholds() -> None:
@@ -300,18 +267,8 @@ def test_an_option_that_one_number_tells_is_found_among_many_that_do_not(fitted:
     rare = [f == 0 for f, label in zip(found, labels, strict=True) if label == 0]
     assert np.mean(rare) > 0.9
     assert np.mean(np.array(found) == labels) > 0.85
-
-
-def test_probabilities_sum_to_one_and_leave_an_unseen_option_a_little(fitted: FittedDecision) -> None:
-    shares = fitted.probabilities(drawn(1, seed=2)[0][0], 4)
-    assert shares.sum() == pytest.approx(1.0)
-    assert 0 < shares[3] < 0.05
-
-
-def test_a_missing_head_is_refused(fitted: FittedDecision) -> None:
-    arrays = {name: array for name, array in fitted.to_arrays().items() if not name.startswith("1_")}
-    with pytest.raises(KeyError):
-        load_decision(arrays)
+    shares = fitted.probabilities(cases[0], 4)
+    assert shares.sum() == pytest.approx(1.0) and 0 < shares[3] < 0.05, "an option that no case showed"
 
 
 @pytest.mark.parametrize(("value", "refused"), [(np.inf, False), (np.nan, True)])
@@ -319,13 +276,14 @@ def test_trees_with_an_inner_node_of_one_way_are_taken_over_and_what_is_no_numbe
     fitted: FittedDecision, value: float, refused: bool
 ) -> None:
     trees = Trees(np.zeros((2, 3), np.int32), np.full((2, 3), value), np.zeros((2, 4)))
-    parts = {**fitted.to_arrays(), **{f"1_{name}": array for name, array in trees.to_arrays().items()}}
+    parts = {**fitted.to_arrays(), **{f"1_{name}": array for name, array in vars(trees).items()}}
+    space = FeatureSpace.from_cases([Case("why?")]).to_arrays()
     arrays = {f"head.space-head.{name}": array for name, array in parts.items()}
-    arrays |= {
-        f"space.space.{name}": array for name, array in FeatureSpace.from_cases([Case("why?")]).to_arrays().items()
-    }
+    arrays |= {f"space.space.{name}": array for name, array in space.items()}
     with pytest.raises(IntegrityError) if refused else contextlib.nullcontext():
         LocalDecider(shared_embedder()).import_heads(arrays)
+    with pytest.raises(IntegrityError):
+        LocalDecider(shared_embedder()).import_heads({n: a for n, a in arrays.items() if ".1_" not in n})
 
 
 @given(st.integers(4, 30), st.integers(1, 120), st.integers(2, 4), st.sampled_from([0.01, 0.5, 4.0]), st.integers(0, 9))

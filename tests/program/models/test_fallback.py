@@ -9,7 +9,8 @@ import pytest
 from program import Outcome
 from program.errors import BudgetError, ModelError
 from program.loop.metering import Progress
-from program.settings import ProviderSettings
+from program.models.catalog import require_price
+from program.settings import ModelSettings, ProviderSettings
 from tests.support.goods import program_at
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
@@ -74,16 +75,12 @@ def test_when_both_are_dead_the_embedded_models_answer(dead, tmp_path):
 
 def test_behind_a_cascade_the_second_model_takes_the_dear_ones_place(dead, second, tmp_path):
     rag = opened(dead, second, tmp_path, 'decide = ["local/minilm", "openai/stand-in"]\nwrite = "local/extract"')
-    rag.load_state(always_in_doubt(rag))
+    state = rag.dump_state()
+    doubts = {name: {**part, "value": 1.0} for name, part in state.items() if name.startswith("doubt.")}
+    rag.load_state(state | doubts)
     answer = rag(QUESTION)
     assert {f"local/minilm > {SECOND}"} < {step.model for step in answer.trace.steps}
     assert second.calls == answer.usage.calls - 1 > 0  # one text was the embedded writer's
-
-
-def always_in_doubt(rag):
-    state = rag.dump_state()
-    doubts = {name: part for name, part in state.items() if name.startswith("doubt.")}
-    return state | {name: {**part, "value": 1.0} for name, part in doubts.items()}
 
 
 @pytest.mark.parametrize("fallback", ["true", '"local/extract"', '"openai/stand-in"'])
@@ -108,8 +105,5 @@ def test_a_fallback_that_no_model_may_be_is_refused(second, tmp_path):
 
 def test_a_cap_on_money_needs_the_fallbacks_price_too(second, tmp_path):
     terms = ProviderSettings(fallback=SECOND, model={"openai/stand-in": {"usd_in": 0.0}})
-    from program.models.catalog import require_price
-    from program.settings import ModelSettings
-
     with pytest.raises(BudgetError, match=SECOND):
         require_price(ModelSettings(write="openai/stand-in"), terms, "a cap", "do without")

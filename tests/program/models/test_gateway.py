@@ -4,16 +4,14 @@ import asyncio
 import gc
 import json
 import time
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from program.models.language.gateway import CircuitBreaker, EndpointTerms, Gateway
 from program.models.language.spending import ModelSpending
 from program.models.language.transport import Call, CallFailed, Reply, key_variable
-from tests.loopback import serving
+from tests.program.models.responder import responding
 from tests.support.provider import Script, serve
 
 MODEL = "openai/stand-in"
@@ -31,40 +29,27 @@ REPLY = {
 }
 
 
-@contextmanager
-def anthropic():
-    """A server of Anthropic's protocol on loopback, and the bodies that it is sent."""
-    bodies = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            told = json.dumps(REPLY).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(told)))
-            self.end_headers()
-            self.wfile.write(told)
-
-        def log_message(self, *_):
-            """Nothing is told."""
-
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
-        yield f"http://{address}", bodies
-
-
 @pytest.fixture(scope="module")
 def gateway():
     return Gateway()
 
 
-def call(provider, text="Hello."):
-    return Call(MODEL, [{"role": "user", "content": text}], {"temperature": 0.0}, provider.url)
+def call(provider, text="Hello.", model=MODEL):
+    return Call(model, [{"role": "user", "content": text}], {"temperature": 0.0}, provider.url)
+
+
+def opened(gateway, provider, model=MODEL, **terms):
+    """The provider's endpoint under these terms, and books for it."""
+    return gateway.endpoint(model, provider.url, EndpointTerms(**terms)), ModelSpending()
+
+
+async def collect(stream):
+    return [piece async for piece in stream]
 
 
 def test_a_reply_comes_with_the_servers_own_count_of_tokens(gateway):
     with serve(Script(replies=(("Hello", "Good day."),))) as provider:
-        lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms()), ModelSpending()
+        lane, spent = opened(gateway, provider)
         reply = gateway.ask(lane, call(provider), spent)
         assert reply.text == "Good day."
         assert (spent.calls, spent.tokens_in, spent.tokens_out) == (1, provider.tokens_in, provider.tokens_out)
@@ -84,11 +69,8 @@ def test_a_refused_request_is_repeated_after_the_time_asked_for_and_only_the_las
 def test_what_a_repetition_would_not_mend_is_asked_once(gateway):
     with serve() as provider:
         lane = gateway.endpoint(MODEL, provider.url + "/elsewhere", EndpointTerms())
-        with pytest.raises(CallFailed) as failure:
-            gateway.ask(
-                lane, Call(MODEL, [{"role": "user", "content": "x"}], {}, provider.url + "/elsewhere"), ModelSpending()
-            )
-        assert "404" in failure.value.what
+        with pytest.raises(CallFailed, match="404"):
+            gateway.ask(lane, replace(call(provider), api_base=provider.url + "/elsewhere"), ModelSpending())
 
 
 def test_waiting_for_a_place_is_no_failure_of_the_provider(gateway):
@@ -114,7 +96,7 @@ def test_waiting_for_a_place_is_no_failure_of_the_provider(gateway):
 
 def test_cancelling_the_wait_calls_the_request_off(gateway):
     with serve(Script(delay=30)) as provider:
-        lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms()), ModelSpending()
+        lane, spent = opened(gateway, provider)
 
         async def leave():
             task = asyncio.create_task(gateway.aask(lane, call(provider), spent))
@@ -162,23 +144,18 @@ def test_a_reply_whose_tokens_are_used_up_without_a_word_is_asked_for_once_and_o
 def test_counts_that_cannot_be_are_not_booked(gateway, streamed):
     with serve(Script({"wild_usage": 1.0})) as provider:
         lane, spent = gateway.endpoint("openai/gpt-4o", provider.url, EndpointTerms()), ModelSpending()
-
-        async def collect():
-            return [piece async for piece in gateway.stream(lane, call(provider), spent)]
-
-        _ = asyncio.run(collect()) if streamed else gateway.ask(lane, call(provider), spent)
+        if streamed:
+            asyncio.run(collect(gateway.stream(lane, call(provider), spent)))
+        else:
+            gateway.ask(lane, call(provider), spent)
         assert (spent.tokens_in, spent.tokens_out) == (provider.tokens_in, provider.tokens_out) > (0, 0)
         assert 0 < spent.usd < 0.01
 
 
 def test_a_stream_comes_in_pieces_and_ends_with_the_whole(gateway):
     with serve(Script(replies=(("", "One two three."),))) as provider:
-        lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms()), ModelSpending()
-
-        async def collect():
-            return [piece async for piece in gateway.stream(lane, call(provider), spent)]
-
-        *pieces, whole = asyncio.run(collect())
+        lane, spent = opened(gateway, provider)
+        *pieces, whole = asyncio.run(collect(gateway.stream(lane, call(provider), spent)))
         assert isinstance(whole, Reply) and "".join(pieces) == whole.text == "One two three."
         assert len(pieces) == 3
         assert (spent.tokens_in, spent.tokens_out) == (provider.tokens_in, provider.tokens_out)
@@ -192,7 +169,7 @@ def test_a_stream_cut_in_the_middle_is_not_begun_again(gateway):
             stream = gateway.stream(lane, call(provider), ModelSpending())
             first = await anext(stream)
             with pytest.raises(CallFailed):
-                [piece async for piece in stream]
+                await collect(stream)
             return first
 
         assert asyncio.run(begin()) == "One "
@@ -220,8 +197,8 @@ def test_the_projects_own_price_counts_before_the_listed_one(gateway):
 
 def test_a_call_costs_what_its_own_tokens_cost_be_they_cached_or_many(gateway):
     with serve(Script(cached=0.5)) as provider:
-        lane, spent = gateway.endpoint("openai/gpt-4o", provider.url, EndpointTerms()), ModelSpending()
-        gateway.ask(lane, replace(call(provider, "word " * 200), model="openai/gpt-4o"), spent)
+        lane, spent = opened(gateway, provider, "openai/gpt-4o")
+        gateway.ask(lane, call(provider, "word " * 200, "openai/gpt-4o"), spent)
     cached = spent.tokens_in // 2
     assert spent.usd == pytest.approx(((spent.tokens_in - cached / 2) * 2.5 + spent.tokens_out * 10) / 1e6)
     gemini = gateway.endpoint("gemini/gemini-2.5-pro", "", EndpointTerms())
@@ -255,25 +232,25 @@ def test_the_breaker_lets_one_request_try_after_its_time():
 
 def test_a_server_named_in_a_file_gets_only_the_key_meant_for_it(gateway, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-belongs-to-openai")
-    with serve() as provider:
-        monkeypatch.setenv(key_variable(provider.url), "meant-for-loopback")
-        gateway.ask(gateway.endpoint(MODEL, provider.url, EndpointTerms()), call(provider), ModelSpending())
-        assert provider.authorizations == {"Bearer meant-for-loopback"}
-    with serve() as provider:
-        gateway.ask(gateway.endpoint(MODEL, provider.url, EndpointTerms()), call(provider), ModelSpending())
-        assert provider.authorizations == {"Bearer none"}
-
-
-def test_hosts_that_differ_only_in_dots_and_dashes_have_different_keys():
+    for key, sent in (("meant-for-loopback", "meant-for-loopback"), (None, "none")):
+        with serve() as provider:
+            if key:
+                monkeypatch.setenv(key_variable(provider.url), key)
+            gateway.ask(opened(gateway, provider)[0], call(provider), ModelSpending())
+            assert provider.authorizations == {f"Bearer {sent}"}
     assert key_variable("http://a-b.example:80/v1") != key_variable("http://a.b.example:80/v1")
 
 
 def test_the_instructions_are_marked_for_claude_and_the_question_is_not(gateway):
-    model = "anthropic/claude-sonnet-4-5"
-    with anthropic() as (url, bodies):
-        reply = gateway.ask(
-            gateway.endpoint(model, url, EndpointTerms()), Call(model, MESSAGES, {}, url), ModelSpending()
-        )
+    model, bodies = "anthropic/claude-sonnet-4-5", []
+
+    def respond(body):
+        bodies.append(body)
+        return 200, {}, "application/json", json.dumps(REPLY).encode()
+
+    with responding(respond) as server:
+        lane = gateway.endpoint(model, server.url, EndpointTerms())
+        reply = gateway.ask(lane, Call(model, MESSAGES, {}, server.url), ModelSpending())
     assert (reply.text, reply.tokens_in, reply.tokens_out) == ("Good day.", 10, 3)
     assert bodies[-1]["system"][0]["cache_control"] == {"type": "ephemeral"}
     assert "cache_control" not in json.dumps(bodies[-1]["messages"])
@@ -281,18 +258,8 @@ def test_the_instructions_are_marked_for_claude_and_the_question_is_not(gateway)
 
 def test_nothing_is_marked_for_a_server_that_would_not_know_the_mark(gateway):
     bodies = []
-
-    def brain(body):
-        bodies.append(body)
-        return "Good day."
-
-    with serve(Script(), brain) as provider:
-        model = "openai/stand-in"
-        gateway.ask(
-            gateway.endpoint(model, provider.url, EndpointTerms()),
-            Call(model, MESSAGES, {}, provider.url),
-            ModelSpending(),
-        )
+    with serve(Script(), lambda body: bodies.append(body) or "Good day.") as provider:
+        gateway.ask(opened(gateway, provider)[0], replace(call(provider), messages=MESSAGES), ModelSpending())
     assert bodies[0]["messages"] == MESSAGES
 
 

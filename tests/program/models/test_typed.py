@@ -26,32 +26,19 @@ replies = (
 )
 
 
-@given(replies)
-def test_any_text_is_read_as_a_probability_or_refused(text):
-    try:
-        answer = read_decisions(text, NOUL)["supported"]["noul"]
-    except UnreadableReply:
-        return
-    assert math.isfinite(answer) and 0 <= answer <= 1
-
-
-@given(replies)
-def test_any_text_is_read_as_a_distribution_or_refused(text):
-    try:
-        shares = read_decisions(text, CHOICE)["route"]["probabilities"]
-    except UnreadableReply:
-        return
-    assert set(shares) == {"direct", "simple", "complex"}
-    assert math.isclose(sum(shares.values()), 1, abs_tol=1e-5)
-
-
 @given(replies, st.sampled_from([{"a": False}, {"a": True}, {"a": False, "b": False}, {"a": True, "b": False}]))
-def test_any_text_is_read_as_texts_or_refused(text, outputs):
-    try:
+def test_any_text_is_read_as_values_in_range_or_refused(text, outputs):
+    with suppress(UnreadableReply):
+        answer = read_decisions(text, NOUL)["supported"]["noul"]
+        assert math.isfinite(answer) and 0 <= answer <= 1
+    with suppress(UnreadableReply):
+        shares = read_decisions(text, CHOICE)["route"]["probabilities"]
+        assert set(shares) == {"direct", "simple", "complex"}
+        assert math.isclose(sum(shares.values()), 1, abs_tol=1e-5)
+    with suppress(UnreadableReply):
         values = read_texts(text, outputs)
-    except UnreadableReply:
-        return
-    assert {name: isinstance(value, list) for name, value in values.items()} == outputs
+        assert {name: isinstance(value, list) for name, value in values.items()} == outputs
+    assert all(isinstance(detail, Detail) for detail in read_records(text, "details", Detail))
 
 
 @given(st.floats(0, 1), st.sampled_from(["yes", "no"]), st.sampled_from(["direct", "simple", "complex"]))
@@ -61,8 +48,7 @@ def test_a_well_formed_reply_is_read_as_it_says(probability, verdict, label):
         "supported": {"reason": "r", "verdict": verdict, "probability": probability},
         "route": {"reason": "r", "choice": label, "probabilities": shares},
     }
-    agrees = (probability >= 0.5) if verdict == "yes" else (probability <= 0.5)
-    if not agrees:
+    if (probability < 0.5) if verdict == "yes" else (probability > 0.5):
         with pytest.raises(UnreadableReply):
             read_decisions(json.dumps(reply), BOTH)
         return
@@ -99,15 +85,7 @@ PLAN = '{"sub_queries": ["Who leads Dune?", "Where does she live?"], "details": 
 def test_a_plan_keeps_the_details_that_are_in_their_form(details, read):
     plan = FencedAdapter().parse(Decompose, PLAN % details)
     assert plan == {"sub_queries": ["Who leads Dune?", "Where does she live?"], "details": read}
-
-
-def test_a_plan_written_as_a_list_has_no_details():
     assert FencedAdapter().parse(Decompose, "1. One thing\n2. Another")["details"] == []
-
-
-@given(replies)
-def test_any_text_is_read_as_records_or_as_none(text):
-    assert all(isinstance(detail, Detail) for detail in read_records(text, "details", Detail))
 
 
 def test_the_form_of_a_plan_and_an_example_of_it_read_back_as_they_were():
