@@ -42,7 +42,7 @@ from optimize.compiler.publish import Compiled
 from optimize.compiler.record import Record
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Session
-from optimize.compiler.spending import CHOICE_SHARE, Caps, Spending
+from optimize.compiler.study import CHOICE_SHARE, Caps, Spending
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set
 from optimize.labelled.split import split_questions

@@ -15,7 +15,7 @@ import typer
 
 from optimize.cli.interruption import INTERRUPTED, interruptible, leave, say
 from optimize.cli.show import Json, count_noun, format_number, format_percent, print_json, print_table
-from optimize.compiler.spending import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
+from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 
 if TYPE_CHECKING:
     from optimize.compiler.publish import Compiled

@@ -19,8 +19,10 @@ import orjson
 from optimize.compiler.demonstrations import (
     MOST,
     Demonstration,
+    Failure,
     Run,
     bootstrap_demonstrations,
+    collect_failures,
     label_of,
     learns_demos,
     observe_runs,
@@ -29,10 +31,8 @@ from optimize.compiler.demonstrations import (
     thin_out,
     to_json,
 )
-from optimize.compiler.instructions import Failure, collect_failures, propose_instructions
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import Floats, survives
-from optimize.compiler.thresholds import LabelledCases, label_cases
+from optimize.compiler.scoring import Floats, LabelledCases, label_cases, survives
 from program.errors import BudgetStop
 from program.loop.decisions import Decision, is_decision, is_undecided, to_jsonable
 from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply_setting, is_candidate
@@ -152,7 +152,7 @@ def find_candidates(
     base: AgenticRAG,
     demonstrations: Sequence[Demonstration],
     arms: Sequence[Arm],
-    proposer: dspy.LM | None,
+    propose: Callable[[str, Sequence[Failure]], list[str]] | None,
     progress: Progress,
 ) -> CandidateSets:
     """Return what is worth searching for each predictor; what a cap leaves no room for is not.
@@ -173,9 +173,9 @@ def find_candidates(
             progress(done, len(found.sets))
             texts = _written_instructions(first, base, name)
             screening = Screening(label_cases(arms, demonstrations, name), len(_offered_anyway(found, name)))
-            if proposer is not None and reads_instructions(base, name):
+            if propose is not None and reads_instructions(base, name):
                 failures = screening.find_failures() or collect_failures(runs, name)
-                texts += propose_instructions(proposer, base, name, failures)
+                texts += propose(name, failures)
             offers[name] = _screen_offer(found, screening, texts, arms, learns_demos(base, name))
     found = CandidateSets(found.sets, {name: offer for name, offer in offers.items() if offer != Offer()})
     found.equip_arms(arms)

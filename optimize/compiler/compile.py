@@ -10,10 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
-from pydantic import TypeAdapter
-
+from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choose_points
-from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos
 from optimize.compiler.plan import (
     SEARCHED,
     Opened,
@@ -21,36 +19,36 @@ from optimize.compiler.plan import (
     begin_study,
     copy_program,
     load_plan,
+    make_demonstrations,
     open_compile,
     plan_search,
+    prepare_sealing,
 )
-from optimize.compiler.publish import Compiled, Publisher
+from optimize.compiler.publish import Calibration, Compiled, Publisher, calibrate_decisions, compare_grades
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import Scoring
+from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
-from optimize.compiler.spending import (
+from optimize.compiler.study import (
+    CAPS,
     CHOICE_SHARE,
-    LEAST_SECONDS,
-    MOST_CALLS,
-    MOST_SEED,
-    MOST_TRIALS,
+    FINISHED,
+    IDENTITY,
+    PLANNED,
     SEARCH_SHARE,
     SWEEP_SHARE,
+    SWEPT,
+    TRIALS,
     Caps,
     Spending,
+    Study,
+    open_study,
 )
-from optimize.compiler.study import CAPS, FINISHED, IDENTITY, PLANNED, SWEPT, TRIALS, Study, open_study
-from optimize.compiler.thresholds import Calibration, calibrate_decisions, sweep_knobs
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import EvaluatedProgram, Evaluation, evaluate_side_by_side
-from optimize.evaluation.metrics import Grade
-from optimize.evaluation.stats import PairedResult, paired_test
-from optimize.labelled.split import sample_stratified
 from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
-from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Setting, apply_setting
 from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
@@ -156,14 +154,6 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
             search.run(current.notes[TRIALS] + len(search.firsts), session)
         return search.count_own()
     return 0
-
-
-def make_demonstrations(session: Session, opened: Opened) -> list[Demonstration]:
-    """Return the demonstrations that labels give, by running the uncompiled program over train."""
-    session.begin_stage("making demonstrations")
-    train = opened.parts["train"]
-    demonstrator = Demonstrator(opened.first, session.replay(opened.first), sample_stratified(train, WORKED))
-    return demonstrator.make(train, session.advance)
 
 
 def search_settings(
@@ -324,42 +314,6 @@ def seal(
             "test": (len(tested.after.grades), len(parts["test"])),
         },
     )
-
-
-def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
-    """Return the program to be sealed, ready to answer: with the heads that its operating points ask on dev."""
-    program = copy_program(opened.base)
-    plan.candidates.equip_program(program)
-    asked: set[str] = set()
-    for setting in points.points.values():
-        apply_setting(program, setting)
-        with suppress(BudgetStop):
-            for _, path in session.replay(program).trace_all([question.question for question in opened.parts["dev"]]):
-                asked |= {ask.predictor for ask, _ in path}
-    sealed = copy_program(program)  # what was asked of it so far depends on the record
-    apply_setting(sealed, points.points[BALANCED])
-    for name in sorted(asked):
-        fit_head(sealed, name)
-    return sealed
-
-
-def fit_head(program: AgenticRAG, name: str) -> None:
-    """Have the embedded decider of a predictor fitted to its demonstrations."""
-    predictor = program.predictor(name)
-    if not (predictor.demos and learns_demos(program, name)):
-        return
-    inputs = {
-        field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
-        for field, info in predictor.signature.input_fields.items()
-    }
-    program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], inputs)
-
-
-def compare_grades(a: Sequence[Grade], b: Sequence[Grade]) -> PairedResult:
-    """Return the paired, topic-clustered test of b's utility over a's; nothing can be said of no questions."""
-    if not a:
-        return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
-    return paired_test([g.utility for g in a], [g.utility for g in b], [g.topic for g in a])
 
 
 def _require_sense(project: Project, trials: int | None, seed: int | None, caps: Caps) -> None:

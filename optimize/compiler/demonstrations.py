@@ -52,6 +52,8 @@ HALF_RIGHT = (0.34, 0.99)
 _NUMBER = re.compile(r"\d+")
 
 Fields = dict[str, Any]
+Failure = Mapping[str, Any]
+"""GEPA's form: `Inputs`, `Generated Outputs` and `Feedback`."""
 Found = Mapping[str, Sequence[Passage]]
 """Passages by the query that found them."""
 
@@ -321,3 +323,30 @@ def bootstrap_demonstrations(runs: Sequence[Run]) -> list[Demonstration]:
 def plain_values(reply: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reply as plain values: of a decision its decoded value."""
     return {name: value.value if isinstance(value, Decision) else value for name, value in reply.items()}
+
+
+def collect_failures(runs: Sequence[Run], name: str) -> list[Failure]:
+    """Return the predictor's part in runs that ended badly."""
+    return [
+        {
+            "Inputs": {n: to_jsonable(value) for n, value in to_prompt_inputs(ask.inputs).items()},
+            "Generated Outputs": {n: to_jsonable(value) for n, value in plain_values(reply).items()},
+            "Feedback": _write_feedback(run),
+        }
+        for run in runs
+        if not run.verdict.correct
+        for ask, reply in run.asked
+        if ask.predictor == name
+    ]
+
+
+def _write_feedback(run: Run) -> str:
+    question, word = run.question, "wrong" if run.verdict.wrong else "incomplete"
+    told = f"The question was {question.question!r}. The program's outcome, {run.answer.outcome}, was {word}."
+    if question.outcome is not None and question.outcome != run.answer.outcome:
+        told += f" It should have been {question.outcome}."
+    if question.alternatives:
+        told += f" A right answer states {'; '.join(' or '.join(map(str, forms)) for forms in question.alternatives)}."
+    if question.not_facts:
+        told += f" It does not state {'; '.join(map(str, question.not_facts))}."
+    return f"{told} The final answer was: {run.answer.text!r}"

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain, zip_longest
 from typing import Any
 
+import dspy
+from dspy.lm15 import Message, Request, Response, TextPart, Usage
+from pydantic import TypeAdapter
+
 from optimize.compiler.candidates import CandidateSets, find_candidates
-from optimize.compiler.demonstrations import Demonstration
-from optimize.compiler.instructions import open_proposer
+from optimize.compiler.choice import BALANCED, OperatingPoints
+from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, Failure, learns_demos
 from optimize.compiler.publish import read_ancestors
-from optimize.compiler.record import Entry, compiler_digest, digest_json, fingerprint_predictor
+from optimize.compiler.record import Entry, Record, compiler_digest, digest_json, fingerprint_predictor
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import group_topics, split_topics
+from optimize.compiler.scoring import group_topics, observe_routing, split_topics
 from optimize.compiler.search import Session
-from optimize.compiler.spending import (
+from optimize.compiler.study import (
     CANDIDATES_SHARE,
+    CAPS,
     CHOICE_SHARE,
     FIRST_SHARE,
+    PLANNED,
+    TRIALS,
     Caps,
+    Spending,
+    Study,
+    create_study,
 )
-from optimize.compiler.study import CAPS, PLANNED, TRIALS, Study, create_study
-from optimize.compiler.thresholds import observe_routing
 from optimize.labelled.check import find_empty_split, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
@@ -34,6 +45,8 @@ from program.knowledge.project import Project
 from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
+from program.models.language.gateway import ProviderEngine, ProviderLM
+from program.models.language.spending import track_spending
 from program.serve.artifact import ROLES, require_keys
 from program.serve.opening import load, open_program
 
@@ -163,7 +176,9 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
         base=opened.base,
         demonstrations=demonstrations,
         arms=arms,
-        proposer=open_proposer(model, session.record, session.spending) if model is not None else None,
+        propose=partial(propose_instructions, open_proposer(model, session.record, session.spending), opened.base)
+        if model is not None
+        else None,
         progress=session.advance,
     )
     session.limit(CHOICE_SHARE)
@@ -243,3 +258,117 @@ def load_plan(session: Session, opened: Opened, study: Study) -> SearchPlan:
     ]
     candidates.equip_arms(arms)
     return SearchPlan(candidates, arms, noted.value["firsts"])
+
+
+LONGEST = 6000
+"""Characters of an instruction at most."""
+SHOWN, CHARACTERS = 5, 3000
+"""Failures in a reflection at most, and characters of each of their fields."""
+
+_log = logging.getLogger(__name__)
+
+
+def propose_instructions(lm: dspy.LM, program: AgenticRAG, name: str, failures: Sequence[Failure]) -> list[str]:
+    """Return new instructions of a predictor by GEPA's reflection; none without failures, or when the model fails."""
+    from dspy.teleprompt.gepa import InstructionProposer
+
+    now = program.predictor(name).signature.instructions
+    shown = [_shorten_texts(failure) for failure in failures[:SHOWN]]
+    try:
+        with dspy.context(lm=lm):
+            written = InstructionProposer()({name: now}, {name: shown}, [name]) if shown else {}
+    except Exception as error:  # DSPy and GEPA raise what they like
+        _log.warning("no instruction for %s: %s", name, str(error)[:200])
+        return []
+    texts = (text.strip() for text in written.values())
+    return [text for text in texts if text and text != now and len(text) <= LONGEST]
+
+
+def open_proposer(model: ProviderLM, record: Record, spending: Spending) -> dspy.LM:
+    """Return a model that is asked under the caps, and whose replies are kept in the record."""
+    return dspy.LM(model.model, engine=_Recorded(model, record, spending), cache=False, num_retries=0)
+
+
+class _Recorded:
+    """An engine that answers from the record, or asks the model under the caps."""
+
+    def __init__(self, model: ProviderLM, record: Record, spending: Spending) -> None:
+        self._model = model
+        self._engine = ProviderEngine(model.endpoint)
+        self._record = record
+        self._spending = spending
+
+    def complete(self, request: Request) -> Response:
+        """Return the reply. Raises `CallFailed`, and `BudgetStop` before a call that would pass a cap."""
+        call = self._engine.call(request)
+        digest = digest_json(["propose", call.model, call.messages, call.settings])
+        found = self._record.read([digest]).get(digest) or self._ask(request, digest)
+        text, whole = found.value
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant([TextPart(text)]),
+            finish_reason="stop" if whole else "length",
+            usage=Usage(
+                input_tokens=found.tokens_in,
+                output_tokens=found.tokens_out,
+                total_tokens=found.tokens_in + found.tokens_out,
+            ),
+        )
+
+    def _ask(self, request: Request, digest: bytes) -> Entry:
+        began = time.perf_counter()
+        with track_spending(cap=self._spending) as spent:
+            reply = self._engine.complete(request)
+        self._record.calls += 1
+        seconds = time.perf_counter() - began
+        text = "".join(part.text for part in reply.message.parts if isinstance(part, TextPart))
+        whole = reply.finish_reason != "length"
+        entry = Entry([text, whole], seconds, spent.tokens_in, spent.tokens_out, spent.usd)
+        self._record.write({digest: entry})
+        return entry
+
+
+def _shorten_texts(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _shorten_texts(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shorten_texts(item) for item in value[:SHOWN]]
+    return str(value)[:CHARACTERS]
+
+
+def make_demonstrations(session: Session, opened: Opened) -> list[Demonstration]:
+    """Return the demonstrations that labels give, by running the uncompiled program over train."""
+    session.begin_stage("making demonstrations")
+    train = opened.parts["train"]
+    demonstrator = Demonstrator(opened.first, session.replay(opened.first), sample_stratified(train, WORKED))
+    return demonstrator.make(train, session.advance)
+
+
+def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
+    """Return the program to be sealed, ready to answer: with the heads that its operating points ask on dev."""
+    program = copy_program(opened.base)
+    plan.candidates.equip_program(program)
+    asked: set[str] = set()
+    for setting in points.points.values():
+        apply_setting(program, setting)
+        with suppress(BudgetStop):
+            for _, path in session.replay(program).trace_all([question.question for question in opened.parts["dev"]]):
+                asked |= {ask.predictor for ask, _ in path}
+    sealed = copy_program(program)  # what was asked of it so far depends on the record
+    apply_setting(sealed, points.points[BALANCED])
+    for name in sorted(asked):
+        fit_head(sealed, name)
+    return sealed
+
+
+def fit_head(program: AgenticRAG, name: str) -> None:
+    """Have the embedded decider of a predictor fitted to its demonstrations."""
+    predictor = program.predictor(name)
+    if not (predictor.demos and learns_demos(program, name)):
+        return
+    inputs = {
+        field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
+        for field, info in predictor.signature.input_fields.items()
+    }
+    program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], inputs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
 import os
 import platform
 import subprocess
@@ -16,17 +18,23 @@ from typing import Any
 import orjson
 
 from optimize.compiler.choice import BALANCED, Candidate, OperatingPoints
+from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.record import source_digest
+from optimize.compiler.replay import Arm
+from optimize.compiler.scoring import ROUTE, LabelledCases, Routing, label_cases, observe_routing
+from optimize.compiler.study import Caps, Spending
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.stats import PairedResult
+from optimize.evaluation.metrics import Grade
+from optimize.evaluation.stats import PairedResult, paired_test
 from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from optimize.registry.versions import Listed, list_versions, note_test_use, read_manifests
-from program.errors import IntegrityError, VersionError
+from program.errors import BudgetStop, IntegrityError, VersionError
 from program.knowledge.project import Project
-from program.loop.policy import read_setting
+from program.loop.decisions import is_undecided
+from program.loop.policy import Setting, read_setting
 from program.loop.rag import AgenticRAG
 from program.serve import reference
 from program.serve.artifact import FRONTIER, describe_structure, export_files
@@ -274,3 +282,62 @@ def _describe_commit(folder: Path) -> dict[str, Any]:
 def _ask_git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A decision on labelled cases of topics it was not shown, for the report."""
+
+    parameter: str
+    """Name of the decision's threshold."""
+    cut: bool
+    """False for a choice among options: `chances` are then of the likeliest option."""
+    chances: list[float]
+    """Probabilities in [0, 1]."""
+    truths: list[bool]
+    """Whether it was so; of a choice, whether the likeliest option was the label."""
+
+
+def calibrate_decisions(
+    arms: Sequence[Arm], demonstrations: Sequence[Demonstration], setting: Setting, spending: Spending
+) -> list[Calibration]:
+    """Return every decision that has labels, the router's first, under a setting; makes no call that is paid for."""
+    before, spending.caps = (spending.caps, spending.tripped), Caps(calls=0)
+    found: list[Calibration] = []
+    try:
+        with contextlib.suppress(BudgetStop):
+            found += _calibrate_routing(observe_routing(arms, setting))
+        for name in sorted({one.predictor for one in demonstrations} - {ROUTE}):
+            with contextlib.suppress(BudgetStop):
+                found += _calibrate_cases(label_cases(arms, demonstrations, name), setting)
+    finally:
+        spending.caps, spending.tripped = before
+    return [one for one in found if one.chances]
+
+
+def _calibrate_routing(routing: Routing) -> list[Calibration]:
+    choice = Calibration(f"{ROUTE}:route", False, [], [])
+    for table, label in zip(routing.tables, routing.routes, strict=True):
+        likeliest = max(table, key=table.__getitem__)
+        choice.chances.append(table[likeliest])
+        choice.truths.append(likeliest == label)
+    outputs = sorted(routing.chances)
+    return [choice, *(Calibration(f"{ROUTE}:{o}", True, routing.chances[o], routing.truths[o]) for o in outputs)]
+
+
+def _calibrate_cases(cases: LabelledCases, setting: Setting) -> list[Calibration]:
+    found: dict[str, Calibration] = {}
+    for _, _, reply, wanted in cases.decide(setting):
+        for output, label in wanted.items():
+            if not is_undecided(reply[output]):
+                one = found.setdefault(output, Calibration(f"{cases.name}:{output}", True, [], []))
+                one.chances.append(reply[output].probability)
+                one.truths.append(bool(label))
+    return list(found.values())
+
+
+def compare_grades(a: Sequence[Grade], b: Sequence[Grade]) -> PairedResult:
+    """Return the paired, topic-clustered test of b's utility over a's; nothing can be said of no questions."""
+    if not a:
+        return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
+    return paired_test([g.utility for g in a], [g.utility for g in b], [g.topic for g in a])

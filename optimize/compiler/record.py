@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,18 +16,18 @@ import orjson
 import sqlalchemy as sa
 from pydantic import BaseModel
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 import program as program_package
-from optimize.compiler.spending import Caps, Ledger, Spent
-from program.errors import RecordError, SettingsError
+from optimize.compiler.study import PATIENCE, Caps, Ledger, Spent, database_error, try_again
+from program.errors import RecordError
+from program.knowledge.library import Library
 from program.loop.decisions import to_jsonable, to_prompt_inputs
+from program.loop.evidence import Pool
 from program.loop.rag import AgenticRAG
 from program.loop.state import Find, Request
 from program.models.catalog import LOCAL
 from program.passage import Passage
 
-PATIENCE, RETRY_EVERY = 60.0, 0.5  # seconds for which a database that is locked or away is tried again, and how often
 TABLE_PREFIX = "ragc_"
 """Prefix of the tables' names in a database that may hold other things."""
 _PASSING = ("locked", "busy", "unable to open")
@@ -288,22 +289,6 @@ def compiler_digest() -> str:
     return source_digest() + _digest_code(Path(__file__).parents[1])
 
 
-def try_again(action: Callable[[], T], may_pass: Callable[[BaseException], bool]) -> T:
-    """Return the action's result; errors that `may_pass` are tried again, up to PATIENCE seconds."""
-    tries = Retrying(
-        retry=retry_if_exception(may_pass), stop=stop_after_delay(PATIENCE), wait=wait_fixed(RETRY_EVERY), reraise=True
-    )
-    return tries(action)
-
-
-def database_error(error: Exception) -> SettingsError:
-    """Return the error for a URL that names no database, or one without its driver."""
-    return SettingsError(
-        f"The database of the study cannot be opened: {error}.",
-        "Correct [study] storage in ragc.toml: an SQLAlchemy URL, its driver installed.",
-    )
-
-
 def _parse_url(url: str) -> sa.URL:
     try:
         return sa.make_url(url)
@@ -331,3 +316,29 @@ def _digest_code(root: Path) -> str:
 def _set_pragmas(connection: Any, _: Any) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
+
+
+class PoolPacking:
+    """Pools of candidates as the store keeps them: of an indexed passage its id, scores and way, of another all."""
+
+    def __init__(self, library: Library) -> None:
+        self._indexed = {passage.id: passage for passage in library.passages()}
+
+    def pack(self, pool: Sequence[Passage]) -> list[Any]:
+        """Return a pool as JSON values."""
+        return [self._pack_passage(passage) for passage in pool]
+
+    def unpack(self, value: Sequence[Any]) -> Pool:
+        """Return the pool of JSON values."""
+        return Pool(
+            Passage(**{**one, "as_of": one["as_of"] and date.fromisoformat(one["as_of"])})
+            if isinstance(one, dict)
+            else self._indexed[one[0]].rescored(*one[1:])
+            for one in value
+        )
+
+    def _pack_passage(self, passage: Passage) -> Any:
+        known = self._indexed.get(passage.id)
+        if known is not None and known.text == passage.text:
+            return [passage.id, passage.score, passage.method, dict(passage.scores), passage.reason]
+        return {one.name: getattr(passage, one.name) for one in fields(passage)}

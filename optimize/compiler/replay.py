@@ -11,23 +11,21 @@ import time
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
-from datetime import date
-from typing import Any
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import dspy
 
-from optimize.compiler.record import Entry, Record, RequestKeys
-from optimize.compiler.spending import Spending
+from optimize.compiler.record import Entry, PoolPacking, Record, RequestKeys
+from optimize.compiler.study import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import RagcError
-from program.knowledge.library import Library
 from program.loop.decisions import ask_client, clients_of, decode, is_decision, is_direct, is_embedded, to_prompt_inputs
 from program.loop.evidence import Pool
-from program.loop.policy import Tuning
 from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, Steps, search_arguments
+from program.loop.state import DRAFT, Ask, Find, Program, Reply, Request, StepFailed, Steps, search_arguments
 from program.loop.steps import steps
 from program.models.catalog import LOCAL, is_settled, price_call
 from program.models.embedded.writer import WriterEngine
@@ -36,7 +34,6 @@ from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_t
 from program.models.language.spending import ModelSpending as Spent
 from program.models.language.spending import track_spending as spending_of
 from program.models.language.transport import CallFailed
-from program.passage import Passage
 
 ATTEMPTS = 4
 PARALLEL_CALLS = 8
@@ -66,23 +63,6 @@ class _Run:
     entries: list[Entry] = field(default_factory=list)
     asked: list[tuple[Ask, Reply]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-
-
-class _Frozen:
-    """A program as the loop reads it, its knobs read once."""
-
-    def __init__(self, program: AgenticRAG, vouches: bool) -> None:
-        self.judges_at_once = program.judges_at_once
-        self.sources = program.sources
-        self.strategies = program.strategies
-        self.links = program.links
-        self.vouches = vouches
-        self.threshold = program.threshold
-        self._tuning = program.tuning()
-
-    def tuning(self) -> Tuning:
-        """Return the knobs."""
-        return self._tuning
 
 
 class Replay:
@@ -138,12 +118,16 @@ class Replay:
         return [None if n in failed else self._decode_reply(r, said[n][-1].value) for n, r in enumerate(requests)]
 
     def _run_all(self, questions: Sequence[str]) -> list[_Run]:
-        program = _Frozen(self.program, self._vouches)
+        program, tuning = self.program, self.program.tuning()  # the knobs are read once for all questions
+        view = SimpleNamespace(
+            judges_at_once=program.judges_at_once, sources=program.sources, strategies=program.strategies,
+            links=program.links, vouches=self._vouches, threshold=program.threshold, tuning=lambda: tuning,
+        )  # fmt: skip
         rounds = self.program.runtime.budget.max_rounds
         runs = []
         for question in questions:
             path: list[str] = []
-            runs.append(_Run(question, path, steps(question, program, rounds, path=path)))
+            runs.append(_Run(question, path, steps(question, cast(Program, view), rounds, path=path)))
             self._resume_loop(runs[-1], None)
         self._failed = {}
         while lacking := dict(call for run in runs if run.answer is None for call in self._advance_run(run)):
@@ -189,7 +173,7 @@ class Replay:
         return self._tiers[key]
 
     def _is_settled(self, request: Request, said: Any) -> bool:
-        return isinstance(request, Find) or is_settled(said, self.program.doubt.of(request.predictor))
+        return isinstance(request, Find) or is_settled(said, self.program.doubt_of(request.predictor))
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
         replies = []
@@ -411,29 +395,3 @@ def _is_refusal(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, CallFailed):
         error = error.__cause__
     return error is not None and (error.cut or error.status in REFUSING)
-
-
-class PoolPacking:
-    """Pools of candidates as the store keeps them: of an indexed passage its id, scores and way, of another all."""
-
-    def __init__(self, library: Library) -> None:
-        self._indexed = {passage.id: passage for passage in library.passages()}
-
-    def pack(self, pool: Sequence[Passage]) -> list[Any]:
-        """Return a pool as JSON values."""
-        return [self._pack_passage(passage) for passage in pool]
-
-    def unpack(self, value: Sequence[Any]) -> Pool:
-        """Return the pool of JSON values."""
-        return Pool(
-            Passage(**{**one, "as_of": one["as_of"] and date.fromisoformat(one["as_of"])})
-            if isinstance(one, dict)
-            else self._indexed[one[0]].rescored(*one[1:])
-            for one in value
-        )
-
-    def _pack_passage(self, passage: Passage) -> Any:
-        known = self._indexed.get(passage.id)
-        if known is not None and known.text == passage.text:
-            return [passage.id, passage.score, passage.method, dict(passage.scores), passage.reason]
-        return {one.name: getattr(passage, one.name) for one in fields(passage)}

@@ -26,8 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.compiler.scoring import Scores, Scoring
-from optimize.compiler.spending import KEPT_EVERY, Caps, Spending
-from optimize.compiler.study import OBJECTIVES, Study
+from optimize.compiler.study import KEPT_EVERY, OBJECTIVES, Caps, Spending, Study
 from program.loop.policy import Dimension, Setting
 from program.loop.policy import find_dimensions as find_space
 from program.loop.rag import AgenticRAG

@@ -15,7 +15,7 @@ from optimize.compiler.compile import make_demonstrations
 from optimize.compiler.plan import begin_study, open_compile, plan_search
 from optimize.compiler.record import Record
 from optimize.compiler.search import Live, Session
-from optimize.compiler.spending import Caps, Spending
+from optimize.compiler.study import Caps, Spending
 from program import load
 from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway

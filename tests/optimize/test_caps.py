@@ -8,8 +8,7 @@ import pytest
 from optimize.compiler import spending
 from optimize.compiler.compile import compile_project, join_study
 from optimize.compiler.replay import PARALLEL_CALLS
-from optimize.compiler.spending import SEARCH_SHARE
-from optimize.compiler.study import open_study
+from optimize.compiler.study import SEARCH_SHARE, open_study
 from program.errors import BudgetError
 from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway

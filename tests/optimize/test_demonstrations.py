@@ -10,7 +10,7 @@ from optimize.compiler.candidates import gather_sets
 from optimize.compiler.demonstrations import Demonstration, Demonstrator, thin_out
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Arm, Replay
-from optimize.compiler.thresholds import label_cases
+from optimize.compiler.scoring import label_cases
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.loop.grounding import split_claims

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimize.compiler.record import TABLE_PREFIX, Entry, Record, Store
-from optimize.compiler.spending import Caps, Spending, Spent
+from optimize.compiler.study import Caps, Spending, Spent
 from program.errors import BudgetStop, RecordError, SettingsError
 
 KEY, OTHER = b"0123456789abcdef", b"\x00\xff" * 8

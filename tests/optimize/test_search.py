@@ -12,11 +12,9 @@ from sqlalchemy.exc import OperationalError
 
 from optimize.compiler import record
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import Scoring
+from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
-from optimize.compiler.spending import Caps, Spending
-from optimize.compiler.study import create_study, list_studies, open_study
-from optimize.compiler.thresholds import sweep_knobs
+from optimize.compiler.study import Caps, Spending, create_study, list_studies, open_study
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import SettingsError, StudyError

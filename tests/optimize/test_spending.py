@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
-from optimize.compiler.spending import Caps, Spending
+from optimize.compiler.study import Caps, Spending
 from program import open_program
 from program.errors import BudgetStop
 from program.models.language.gateway import EndpointTerms, shared_gateway

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.compiler.thresholds import fit_threshold, fit_weights
+from optimize.compiler.scoring import fit_threshold, fit_weights
 
 labelled = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
 

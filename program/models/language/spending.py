@@ -21,7 +21,7 @@ _LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 class Cap(Protocol):
-    """A hard limit on requests and money, asked before each request (`optimize.compiler.spending`)."""
+    """A hard limit on requests and money, asked before each request (`optimize.compiler.study`)."""
 
     @property
     def money(self) -> bool:
