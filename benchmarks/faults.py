@@ -103,12 +103,13 @@ def measure_outage(provider: Provider, folder: Path, n: int, seconds: float) -> 
         at += AT_ONCE
     provider.start()
     time.sleep(1.0)
-    after = asyncio.run(ask_all(rag, range(at, at + n)))
+    first = asyncio.run(ask_all(rag, [at]))  # while the circuit is open, one request tries
+    after = asyncio.run(ask_all(rag, range(at + 1, at + n)))
     gone = [answer for found in during for answer in found.answers]
     asked = 2 * n + AT_ONCE * len(during)
-    ended = len(before.answers) + len(gone) + len(after.answers)
+    ended = sum(len(found.answers) for found in (before, *during, first, after))
     stood_in = sum(bool(answer.trace.stood_in) for answer in gone) / max(1, len(gone))
-    again = sum(not answer.trace.stood_in for answer in after.answers[1:]) / max(1, n - 1)
+    again = sum(not answer.trace.stood_in for answer in after.answers) / max(1, n - 1)
     yield figure("outage: questions that end in an outcome", ended / asked, ">= 1", asked)
     yield figure("outage: answered meanwhile with the embedded models", stood_in, "report", len(gone))
     yield figure("outage: served by the model again", again, ">= 1", n - 1)
