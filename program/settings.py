@@ -76,6 +76,7 @@ class TablesSettings(_Base):
     """Tables for questions that count, sum or compare."""
 
     kind: Literal["tables"]
+    """Marks a base of tables."""
     path: str = ""
     """A folder of CSV files."""
     url: str = ""
@@ -86,6 +87,7 @@ class WebSettings(_Files):
     """Saved pages, or live search; without its provider's key there is no base."""
 
     kind: Literal["web"]
+    """Marks a base of web pages."""
     path: str = ""
     """The folder of saved pages."""
     provider: Literal["", "searxng", "tavily", "brave"] = ""
@@ -114,6 +116,7 @@ class HttpSettings(_Base):
     """A JSON API, read by JSON pointers (RFC 6901)."""
 
     kind: Literal["http"]
+    """Marks a base behind a JSON API."""
     url: Annotated[str, Field(pattern=r"^https?://[^{}/?#]+([/?#].*)?$")]
     """The address, in which `{query}` and `{k}` are filled in."""
     headers: dict[str, str] = {}
@@ -337,18 +340,29 @@ class Settings(BaseSettings):
     artifacts: str = DEFAULT
     """The folder of versions, relative to the project."""
     models: ModelSettings = ModelSettings()
+    """The model of each role."""
     knowledge: dict[Annotated[str, Field(pattern=f"^{BASE_NAME}$")], KnowledgeSettings]
     """The knowledge bases by name."""
     keyword: KeywordSettings = KeywordSettings()
+    """How keyword search splits text into words."""
     qdrant: QdrantSettings = QdrantSettings()
+    """The vector database."""
     study: StudySettings = StudySettings()
+    """Where trials are stored."""
     budget: BudgetSettings = BudgetSettings()
+    """The caps of one question."""
     provider: ProviderSettings = ProviderSettings()
+    """How language models are called."""
     utility: UtilitySettings = UtilitySettings()
+    """The worth of an answer."""
     labelled: LabelledSettings = LabelledSettings()
+    """The labelled questions."""
     trace: TraceSettings = TraceSettings()
+    """The log of traces."""
     loop: LoopSettings = LoopSettings()
+    """The program before it is compiled."""
     answer: AnswerSettings = AnswerSettings()
+    """What answers may hold."""
 
     @classmethod
     def settings_customise_sources(cls, *args: Any, **sources: Any) -> tuple[PydanticBaseSettingsSource, ...]:

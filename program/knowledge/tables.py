@@ -82,7 +82,7 @@ class TableSource:
         return f"sha256:{found.hexdigest()}"
 
     def describe(self) -> SourceCard:
-        """Return the card given; tables and columns are named when it says nothing of what it holds."""
+        """Return the card given, with the tables and columns where it says nothing."""
         about = self._card.about or "; ".join(
             f"{name}: {', '.join(columns)}" for name, columns in self._columns.items()
         )
@@ -93,7 +93,10 @@ class TableSource:
         return self.search(query, depth, filters)
 
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """Return at most one passage, its score the confidence in [0, 1]; none without a row."""
+        """Return one passage that holds the rows found, or none.
+
+        Its score is the confidence in [0, 1].
+        """
         if k < 1 or not query.strip():
             return []
         asked = write_table_query(query[:_MOST_CHARACTERS], self.schema, self._embedder)

@@ -77,7 +77,7 @@ def rounds_left(progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped
 
 
 def is_sound(verdict: Verdict, tuning: Tuning) -> bool:
-    """Tell whether sufficient evidence can be trusted: consistent, current and complete."""
+    """Tell whether evidence is consistent, current and complete."""
     current = verdict.freshness >= tuning.fresh_above
     return not verdict.contradiction and current and (verdict.completeness >= 1.0 or not tuning.each_part)
 

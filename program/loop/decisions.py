@@ -57,7 +57,10 @@ def is_undecided(decision: Any) -> bool:
 
 
 def read_chances(chances: Sequence[Any], count: int, threshold: float) -> list[Decision]:
-    """Return a decision for each of `count` numbered things; those left out are undecided."""
+    """Return a decision for each of `count` numbered things.
+
+    Those left out are undecided.
+    """
     read = [Chance.model_validate(chance) for chance in chances]  # a record has them in JSON values
     found = {chance.n: chance.probability for chance in read}
     return [_read_decision(found.get(n), {"threshold": threshold}) for n in range(1, count + 1)]
@@ -88,7 +91,10 @@ class RunnableProgram(Program, Protocol):
 
 
 def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping[str, Any] | None = None) -> Any:
-    """Return the model that answers a predictor: its own, else the program's for that kind of output."""
+    """Return the model that answers a predictor.
+
+    It is the predictor's own, else the program's for that kind of output.
+    """
     models = program.runtime.models
     if predictor.lm:
         return predictor.lm

@@ -46,7 +46,10 @@ def run(question: str, program: RunnableProgram) -> Answer:
 
 
 async def arun(question: str, program: RunnableProgram, tell: Tell | None = None) -> Answer:
-    """Return the answer, the requests of a step performed in parallel; `tell` hears of progress and tokens."""
+    """Return the answer, performing the requests of a step in parallel.
+
+    `tell` hears of progress and tokens.
+    """
     driver = Driver(question, program, tell)
     try:
         requests = driver.send_replies()
@@ -65,7 +68,10 @@ async def arun(question: str, program: RunnableProgram, tell: Tell | None = None
 
 
 async def stream(question: str, program: RunnableProgram) -> AsyncIterator[Event]:
-    """Yield progress and tokens as they come, the answer last; abandoned, it stops the work."""
+    """Yield progress and tokens as they come, then the answer.
+
+    Abandoned, it stops the work.
+    """
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     task = asyncio.create_task(arun(question, program, events.put_nowait))
     task.add_done_callback(lambda _: events.put_nowait(None))

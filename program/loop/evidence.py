@@ -58,7 +58,10 @@ def _recall(pool: Sequence[Passage], key: Hashable, make: Callable[[], list[Pass
 
 
 def preview_pool(pool: Sequence[Passage]) -> list[Passage]:
-    """Return the best passages of the first look, as the classifier sees them under every knob."""
+    """Return the best passages of the first look, whatever the knobs.
+
+    The classifier sees these.
+    """
     return _recall(pool, "preview", lambda: fuse(pool, WEIGHT, PREVIEW))
 
 
@@ -96,7 +99,10 @@ def read_need(question: str) -> Need:
 
 
 def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: Mapping[str, str]) -> None:
-    """Rank what new searches found, and merge it with the rest; `bases` names the base that a query belongs to."""
+    """Rank what new searches found, and merge it with the rest.
+
+    `bases` names the base that a query belongs to.
+    """
     likely = dict(state.plan.likely)
     for key, pool in pools.items():
         base = bases.get(key[1], "")
@@ -115,7 +121,10 @@ def merge_searches(state: State) -> None:
 
 
 def keep_unjudged(state: State, most: int) -> None:
-    """Keep the best of what was found; what look-ups written from others found takes no room from it."""
+    """Keep the best of what was found, unjudged.
+
+    What look-ups written from others found takes no room from it.
+    """
     kept = interleave(found for (_, query), found in state.ranked.items() if query not in state.followed)[:most]
     known = {passage.id for passage in kept}
     more = interleave(found for (_, query), found in state.ranked.items() if query in state.followed)
@@ -123,7 +132,10 @@ def keep_unjudged(state: State, most: int) -> None:
 
 
 def keep_helpful(state: State, threshold: float) -> None:
-    """Keep what helps past the threshold (with `filter` off, the best), and note what may contradict."""
+    """Keep what helps past the threshold, and note what may contradict.
+
+    With `filter` off, the best is kept.
+    """
     tuning, relevant = state.tuning, state.relevant
     state.kept = state.current[: tuning.keep_at_most]
     if tuning.filter:
@@ -149,7 +161,10 @@ def measure_freshness(state: State) -> float:
 
 
 def find_cutoff(state: State) -> date | None:
-    """Return the date of the newest in dispute, or the day after the newest that is out of date."""
+    """Return the date from which newer evidence is wanted, if any.
+
+    It is the date of the newest in dispute, or the day after the newest that is out of date.
+    """
     stale = _newest_date([p for p in state.kept if is_stale(p, state.need, state.newest)])
     disputed = _newest_date([conflict.followed for conflict in state.conflicts])
     return disputed or (stale + timedelta(days=1) if stale else None)
@@ -168,7 +183,7 @@ def is_stale(passage: Passage, need: Need, newest: date | None) -> bool:
 
 
 def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
-    """Return at most three pairs with common words and different numbers, most alike first."""
+    """Return the few pairs most alike in words that state different numbers."""
     stated = [(passage, _numbered_sentences(passage.text)) for passage in passages]
     found = [
         (max((_measure_overlap(one, other) for one in of_a for other in of_b), default=0.0), a, b)
@@ -179,7 +194,10 @@ def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
 
 
 def order_conflict(a: Passage, b: Passage) -> Conflict:
-    """Return the pair; what is not superseded is followed, then the more official, then the newer."""
+    """Return the pair as a conflict, the passage to follow first.
+
+    That is the one not superseded, then the more official, then the newer.
+    """
 
     def weight(passage: Passage) -> tuple[bool, int, date, float]:
         return not passage.superseded_by, passage.authority, passage.as_of or date.min, passage.score

@@ -103,7 +103,10 @@ def make_answer(
     stopped_by: StoppedBy = StoppedBy.DONE,
     supported: float = 1.0,
 ) -> Answer:
-    """Return the answer; its marks point into `passages`, and it loses links, images and tags planted in them."""
+    """Return the answer, without links, images and tags planted in it.
+
+    Its marks point into `passages`.
+    """
     known = known_addresses(passages, state.program.links)
     text, cited = cite_passages(remove_links(text, known), passages)
     return Answer(
@@ -152,7 +155,10 @@ def state_claims(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[
 
 
 def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation, ...]]:
-    """Renumber an answer's marks in order of use, list their citations, and take out marks of no passage."""
+    """Renumber an answer's marks in order of use, and list their citations.
+
+    Marks of no passage are taken out.
+    """
     order: dict[int, int] = {}
 
     def renumber(match: re.Match[str]) -> str:

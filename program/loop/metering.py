@@ -71,7 +71,10 @@ class Meter:
         return time.perf_counter() - self.started
 
     def seconds_left(self, writing: bool) -> float:
-        """Return the seconds left until writing must begin, or until the deadline where it is writing."""
+        """Return the seconds left until writing must begin.
+
+        Where it is writing, until the deadline.
+        """
         share = 1.0 if writing else 1.0 - FOR_WRITING
         return self.budget.max_seconds * share - self.seconds
 
@@ -172,7 +175,10 @@ class Driver:
 
     @contextmanager
     def spending(self, call: PreparedRequest) -> Iterator[ModelSpending]:
-        """Meter what language models cost, also on failure, and leave an embedded model time to step in."""
+        """Meter what language models cost, also on failure.
+
+        The deadline leaves an embedded model time to step in.
+        """
         with spending(deadline_after(self.seconds_for([call.request]))) as spent:
             try:
                 yield spent

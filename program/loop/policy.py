@@ -181,7 +181,10 @@ def offer_strategies(cards: Iterable[SourceCard]) -> tuple[Strategy, ...]:
 def order_strategies(
     strategies: Sequence[Strategy], likely: Mapping[str, float], timely: bool, recency: float
 ) -> tuple[Strategy, ...]:
-    """Sort by the likeliest source; a timely question lifts the fresh one by `recency`."""
+    """Sort strategies by their likeliest source.
+
+    A timely question lifts the fresh one by `recency`.
+    """
 
     def promise(strategy: Strategy) -> float:
         lift = recency if timely and strategy.name == FRESH else 0.0

@@ -82,7 +82,10 @@ class AgenticRAG(dspy.Module):
         self.requests = RequestCache()
 
     def forward(self, question: str) -> Answer:
-        """Return the answer; a failed step never fails it. Raises `QuestionError` when there is nothing to ask."""
+        """Return the answer to a question.
+
+        A failed step never fails it. Raises `QuestionError` when there is nothing to ask.
+        """
         return drivers.run(self.check_language(question), self)
 
     async def aforward(self, question: str) -> Answer:
@@ -137,7 +140,10 @@ class AgenticRAG(dspy.Module):
         return control
 
     def check_language(self, question: object) -> str:
-        """Return the question, stripped. Raises `QuestionError` if no model here reads its language."""
+        """Return the question, stripped.
+
+        Raises `QuestionError` if no model here reads its language.
+        """
         text = check_question(question)
         if self.runtime.models.english_only and (language := find_foreign_language(text)):
             raise QuestionError(
@@ -148,7 +154,10 @@ class AgenticRAG(dspy.Module):
 
 
 def check_question(question: object) -> str:
-    """Return the question, stripped. Raises `QuestionError` when it is empty, too long or no text."""
+    """Return the question, stripped.
+
+    Raises `QuestionError` when it is empty, too long or no text.
+    """
     if not isinstance(question, str):
         raise QuestionError(f"A question is text, not {type(question).__name__}.", "Ask something in a sentence.")
     text = question.strip()

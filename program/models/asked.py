@@ -113,9 +113,10 @@ class LanguageDecider:
 
 
 def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to take when nothing was decided: every source, the middle route, nothing upheld.
+    """Return the careful reading of a question that nothing decided.
 
-    What is not upheld is marked `undecided`: its 0 is no score.
+    Every source is taken, the middle route, nothing upheld. What is not upheld is marked `undecided`: its 0 is no
+    score.
     """
     if question["type"] == "noul":
         return {"noul": 1.0} if name.startswith("base_") else {"noul": 0.0, "undecided": True}

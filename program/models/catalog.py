@@ -122,17 +122,26 @@ class Cascade:
         return export(requests)
 
     def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Give exported heads to the first client. Raises `IntegrityError` for arrays of another form."""
+        """Give exported heads to the first client.
+
+        Raises `IntegrityError` for arrays of another form.
+        """
         self.first.import_heads(arrays)
 
 
 def is_settled(evidence: Evidence, doubt: float) -> bool:
-    """Tell whether evidence is certain enough; a doubt of 0 never asks further, of 1 always does."""
+    """Tell whether evidence is certain enough.
+
+    A doubt of 0 never asks further, of 1 always does.
+    """
     return doubt < 1.0 and least_certainty(evidence) >= doubt
 
 
 def least_certainty(evidence: Evidence) -> float:
-    """Return how certain the least certain decision is: 0 for an even chance, 1 for a sure thing."""
+    """Return how certain the least certain decision is.
+
+    It is 0 for an even chance, 1 for a sure thing.
+    """
     return min((_certainty_of(found) for found in evidence.values()), default=1.0)
 
 
@@ -219,7 +228,10 @@ def open_endpoint(name: str, provider: ProviderSettings, role: str = "write", lo
 
 
 def is_structured(name: str, provider: ProviderSettings) -> bool:
-    """Tell whether a model can be held to a JSON schema: by the project's word, else by LiteLLM's."""
+    """Tell whether a model can be held to a JSON schema.
+
+    The project's word counts, else LiteLLM's.
+    """
     of_model = provider.model.get(name)
     if of_model is not None and of_model.structured is not None:
         return of_model.structured
@@ -229,7 +241,10 @@ def is_structured(name: str, provider: ProviderSettings) -> bool:
 
 
 def price_call(model: Any, tokens_in: int, tokens_out: int) -> float:
-    """Return US dollars for so many tokens: by the model's endpoint, else LiteLLM's list; 0 if embedded or unknown."""
+    """Return what so many tokens cost in US dollars.
+
+    The price is that of the model's endpoint, else of LiteLLM's list; 0 if embedded or unknown.
+    """
     if (endpoint := getattr(model, "endpoint", None)) is not None:
         return float(endpoint.price(tokens_in, tokens_out))
     if str(model.model).startswith(LOCAL):
@@ -240,7 +255,7 @@ def price_call(model: Any, tokens_in: int, tokens_out: int) -> float:
 
 
 def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, otherwise: str) -> None:
-    """Raise `BudgetError` when a cap on money could not stop one of the models, whose price nobody knows.
+    """Raise `BudgetError` when a cap on money meets a model of unknown price.
 
     `cap` is the setting or option that could not stop it, `otherwise` what else may be done than to set a price.
     """
@@ -258,10 +273,10 @@ def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, ot
 
 
 def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
-    """Return the API keys that a language model needs and the environment lacks; none for an embedded one.
+    """Return the API keys that a model needs and the environment lacks.
 
-    None either for a server that the project names itself: it may want none. Only API keys count: addresses have
-    defaults, and cloud credentials other ways in.
+    None for an embedded model, nor for a server that the project names itself: it may want none. Only API keys count:
+    addresses have defaults, and cloud credentials other ways in.
     """
     of_model = provider.model.get(name)
     if not name or name.startswith(LOCAL) or (of_model is not None and of_model.api_base):
@@ -273,7 +288,7 @@ def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
 
 
 def list_names(names: Names) -> tuple[str, ...]:
-    """Return the model names of a setting, which may be one name or a cascade of several."""
+    """Return the model names of a setting, whether one or a cascade."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 

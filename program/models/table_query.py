@@ -68,7 +68,10 @@ class TableQuery:
         return list(names).index(measure.columns[0].name if measure and RESULT not in names else RESULT)
 
     def is_answered_by(self, rows: Sequence[Sequence[Any]]) -> bool:
-        """Tell whether the rows are an answer: not none, not only NULL, not too many to be meant."""
+        """Tell whether the rows are an answer.
+
+        None, only NULL, or too many to be meant are no answer.
+        """
         if not rows or all(value is None for value in rows[0]):
             return False
         return self.query.intent != "lookup" or len(rows) <= LOOKUP_ROWS
@@ -92,9 +95,10 @@ class TableQuery:
 
 
 def write_table_query(question: str, schema: Schema, encoder: Encoder) -> TableQuery | None:
-    """Return the query that accounts best for a question, or None when it names nothing of the tables.
+    """Return the query that accounts best for a question, if any does.
 
-    No model is asked: the query is filled from the question's words, the schema and its values.
+    No model is asked: the query is filled from the question's words, the schema and its values. None when the question
+    names nothing of the tables.
     """
     query = parse_question(question, schema, encoder)
     return TableQuery(query, schema) if query else None

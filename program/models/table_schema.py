@@ -134,7 +134,10 @@ class Schema:
         return next(table for table in self.tables if table.name == name)
 
     def reachable_columns(self, table: TableSchema) -> Iterator[Column]:
-        """Yield the columns of a table, then of the tables it points at, their keys left out."""
+        """Yield the columns of a table, then of the tables it points at.
+
+        The keys of those are left out.
+        """
         yield from table.columns
         for key in table.foreign_keys:
             yield from (c for c in self.table(key.to_table).columns if c.name != key.to_column)

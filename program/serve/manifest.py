@@ -37,8 +37,11 @@ class SealedFile:
     """The name, the bytes' number and the bytes' digest of one file of a sealed folder."""
 
     path: str
+    """The name of the file in the folder."""
     size: int
+    """The number of its bytes."""
     digest: str
+    """The digest of its bytes."""
 
 
 @dataclass(frozen=True, slots=True)

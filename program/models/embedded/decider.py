@@ -62,7 +62,10 @@ class LocalDecider:
     def batch(
         self, state: State, questions: Questions, inputs: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, dict[str, Any]]]:
-        """Return the answers for several inputs under one request's demonstrations, each as if asked alone."""
+        """Return the answers for several inputs, each as if asked alone.
+
+        They share one request's demonstrations.
+        """
         described = str(state.get("input_fields") or "")
         cases = [read_case(one, described) for one in inputs]
         shown = self._demonstrations({**state, "inputs": inputs[0]}, sorted(questions))
@@ -74,9 +77,10 @@ class LocalDecider:
         ]
 
     def export_heads(self, requests: Iterable[tuple[State, Questions]] | None = None) -> Arrays:
-        """Return fitted heads as named arrays, fit for safetensors; names carry digests of demonstrations.
+        """Return fitted heads as named arrays, fit for safetensors.
 
-        Those that the given requests (state and questions, as they were put) make use of, or all.
+        Names carry digests of demonstrations. The heads are those that the given requests (state and questions, as they
+        were put) make use of, or all.
         """
         with self._lock:
             wanted = set(self._heads) if requests is None else {k for r in requests for k in self._head_keys(*r)}

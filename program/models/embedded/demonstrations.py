@@ -70,10 +70,10 @@ class Question:
         return _digest(self.field.encode(), to_json_bytes([self.put, self.options, self.peers]))
 
     def label_of(self, value: Any) -> int | None:
-        """Return the index of the option that a demonstration names, or None when it names none.
+        """Return the index of the option that a demonstration names, if any.
 
-        A label is a plain value or a decision as DSPy serialises it, an object with a `value` (and, for a score,
-        a `level`). A score between two levels counts for the nearer.
+        A label is a plain value or a decision as DSPy serialises it, an object with a `value` (and, for a score, a
+        `level`). A score between two levels counts for the nearer.
         """
         is_score = self.put["type"] == "score"
         if isinstance(value, Mapping):
@@ -132,12 +132,18 @@ class DemonstrationSet:
         return joined if largest <= len(joined) / LARGEST_GROUP else [c.asked for c in self.cases]
 
     def compute_blocks(self, space: FeatureSpace, embedder: Embedder) -> list[dict[str, Vector]]:
-        """Return the blocks of every case, computed once; `space` must be of these demonstrations."""
+        """Return the blocks of every case, computed once.
+
+        `space` must be of these demonstrations.
+        """
         self._blocks = self._blocks or space.compute_blocks(self.cases, embedder)
         return self._blocks
 
     def labelled(self, question: Question) -> list[tuple[int, int]]:
-        """Return (place, option) of each labelled demonstration, in an order that other fields do not change."""
+        """Return the place and option of each labelled demonstration.
+
+        Other fields do not change their order.
+        """
         found = [(n, question.label_of(own.get(question.field))) for n, own in enumerate(self._labels)]
         pairs = [(n, label) for n, label in found if label is not None]
         return sorted(pairs, key=lambda pair: (self._written[pair[0]], pair[1]))
@@ -148,7 +154,10 @@ class DemonstrationSet:
         return [labels.count(n) for n in range(len(question.options))]
 
     def head_key(self, question: Question) -> str | None:
-        """Return the name of the head fitted on these labels; None when fewer than two options have one."""
+        """Return the name of the head fitted on these labels, if any.
+
+        None is fitted when fewer than two options have a label.
+        """
         if question.digest not in self._keys:
             labels = self.labelled(question)
             several = len({label for _, label in labels}) > 1
@@ -198,7 +207,10 @@ class Prior:
     """What a head may use, the logits among them."""
 
     def probabilities(self, counts: Sequence[int]) -> NDArray[np.float64]:
-        """Return shape (options,), summing to 1; labels of one option only move the answer as its prior would."""
+        """Return shape (options,), summing to 1.
+
+        Labels of one option only move the answer as its prior would.
+        """
         logits = self.logits + np.log(np.asarray(counts, np.float64) + 1)
         powers = np.exp(logits - logits.max())
         return np.asarray(powers / powers.sum())
@@ -207,7 +219,10 @@ class Prior:
 def answer_untaught(
     question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity
 ) -> Prior:
-    """Return the answer of someone who knows only the question put, its options, and the inputs."""
+    """Return the answer of someone who saw no demonstration.
+
+    It is told from the question put, its options, and the inputs.
+    """
     if question.put["type"] == "noul":
         return _answer_noul(question, case, blocks, embedder, rarity)
     criteria = question.put.get("criteria") or {}

@@ -78,7 +78,10 @@ class Embedder:
         return DIMENSION if self.name == MINILM else _load_model(self.name).dimension
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Return shape (len(texts), dimension), float32, each row of length 1 (an empty text included)."""
+        """Return shape (len(texts), dimension), float32, each row of length 1.
+
+        The row of an empty text is, too.
+        """
         with self._lock:
             new = {text: text for text in texts if text not in self._vectors}
             fresh = self._cached(new, self._embed, np.ndarray.tobytes, lambda kept: np.frombuffer(kept, np.float32))
@@ -87,7 +90,10 @@ class Embedder:
         return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
 
     def read(self, passages: Sequence[HeadedText]) -> list[Tokens]:
-        """Return the tokens of each passage's pieces, read behind its head and beside the others."""
+        """Return the tokens of each passage's pieces.
+
+        They are read behind the passage's head and beside the other pieces.
+        """
         with self._lock:
             missing = {p: "\0".join(("", p[0], *p[1])) for p in passages if p not in self._tokens}
             self._tokens.update(self._cached(missing, self._read_afresh, Tokens.to_bytes, Tokens.from_bytes))
@@ -96,9 +102,10 @@ class Embedder:
         return found
 
     def alike(self, text: str, passages: Sequence[HeadedText]) -> NDArray[np.float64]:
-        """Return shape (tokens of the text, pieces of all passages): the best cosine of each token in each piece.
+        """Return the best cosine of each token of a text in each passage's piece.
 
-        It is kept by text and passage: a question is written about many times with one passage more or less.
+        Its shape is (tokens of the text, pieces of all passages). It is kept by text and passage: a question is written
+        about many times with one passage more or less.
         """
         with self._lock:
             had = {passage: self._alike[text, passage] for passage in passages if (text, passage) in self._alike}
@@ -110,7 +117,7 @@ class Embedder:
         return np.concatenate([had[passage] for passage in passages], axis=1)
 
     def put(self, texts: Sequence[str], vectors: Floats) -> None:
-        """Remember vectors computed earlier (an index holds them), so that they are not computed again."""
+        """Remember vectors computed earlier, so that they are not computed again."""
         with self._lock:
             _keep(self._vectors, dict(zip(texts, vectors, strict=True)), VECTORS_KEPT)
 
@@ -150,7 +157,7 @@ def _keep(kept: OrderedDict[Given, Found], new: Mapping[Given, Found], most: int
 
 @lru_cache(maxsize=4)
 def shared_embedder(name: str = MINILM) -> Embedder:
-    """Return the embedder of that name, one a process, so that its model is loaded once."""
+    """Return the embedder of that name, loaded once a process."""
     return Embedder(name)
 
 
@@ -175,7 +182,10 @@ class MiniLM:
         self._states = lru_cache(maxsize=STATES_KEPT)(self._run_alone)
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Return shape (len(texts), 384), float32, rows of unit length; batches are spread over the cores."""
+        """Return shape (len(texts), 384), float32, rows of unit length.
+
+        Batches are spread over the cores.
+        """
         rows = [self._tokenizer.encode(_encodable(text.strip())).ids for text in texts]
         lengths: dict[int, list[int]] = defaultdict(list)
         for at, row in enumerate(rows):
@@ -197,7 +207,10 @@ class MiniLM:
         return list(self._tokenizer.encode(_encodable(text), add_special_tokens=False).offsets)
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenReading]:
-        """Return of each text names, places and vectors (tokens, 384), of any length, of its first 254 tokens."""
+        """Return each text's tokens, their places and their vectors (tokens, 384).
+
+        Vectors are of any length, and of a text's first 254 tokens.
+        """
         read = [self._tokenizer.encode(_encodable(text)) for text in texts]
         states = _map_threaded(self._states, [tuple(one.ids) for one in read])
         return [(one.tokens[1:-1], one.offsets[1:-1], some[1:-1]) for one, some in zip(read, states, strict=True)]
@@ -327,7 +340,10 @@ def _map_threaded(work: Callable[[Given], Found], parts: Sequence[Given]) -> lis
 
 
 def count_threads() -> int:
-    """Return on how many threads texts are embedded: as OMP_NUM_THREADS says, else on every core."""
+    """Return on how many threads texts are embedded.
+
+    As many as OMP_NUM_THREADS says, else one a core.
+    """
     told = os.environ.get(THREADS, "").partition(",")[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(told) if told.isdecimal() and int(told) else cores

@@ -145,7 +145,10 @@ class FeatureSpace:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> FeatureSpace:
-        """Return the space of these arrays. Raises KeyError or ValueError when they do not fit together."""
+        """Return the space of these arrays.
+
+        Raises KeyError or ValueError when they do not fit together.
+        """
         return cls(
             WordRarity.from_arrays(arrays["words"], arrays["word_counts"]),
             WordRarity.from_arrays(arrays["grams"], arrays["gram_counts"]),
@@ -154,9 +157,9 @@ class FeatureSpace:
         )
 
     def compute_blocks(self, cases: Sequence[Case], embedder: Embedder) -> list[dict[str, Vector]]:
-        """Return each case's blocks, all but `options`, with its `similarities` to the evidence.
+        """Return each case's blocks, all but `options`.
 
-        Texts new to the embedder are embedded in one go.
+        Among them are its `similarities` to the evidence. Texts new to the embedder are embedded in one go.
         """
         wanted = [t for c in cases for t in (*(c.texts or ("",)), *(e.embedded for e in c.evidence))]
         vectors = dict(zip(wanted, embedder.encode(wanted), strict=True))
@@ -223,13 +226,19 @@ class WordRarity:
         return math.fsum(self(word) for word in words)
 
     def to_arrays(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Return (hashes ascending, counts with the number of texts appended), for `from_arrays`."""
+        """Return hashes, ascending, and counts, for `from_arrays`.
+
+        The number of texts is appended to the counts.
+        """
         keys = np.array(sorted(self.counts), np.uint32)
         return keys, np.array([*(self.counts[int(key)] for key in keys), self.total], np.uint32)
 
     @classmethod
     def from_arrays(cls, keys: NDArray[np.uint32], counts: NDArray[np.uint32]) -> WordRarity:
-        """Return what `to_arrays` gave. Raises ValueError when the arrays do not fit together."""
+        """Return what `to_arrays` gave.
+
+        Raises ValueError when the arrays do not fit together.
+        """
         return cls(dict(zip(keys.tolist(), counts[:-1].tolist(), strict=True)), int(counts[-1]))
 
 
@@ -241,7 +250,10 @@ def list_grams(text: str) -> list[str]:
 
 @lru_cache(maxsize=GRAMS_KEPT)
 def gram_vector(text: str, rarity: WordRarity) -> Vector:
-    """Return shape (GRAM_BUCKETS,), length 1: words and pairs by signed hashing (Weinberger et al. 2009)."""
+    """Return the words and pairs of a text as one vector of length 1.
+
+    Its shape is (GRAM_BUCKETS,), by signed hashing (Weinberger et al. 2009).
+    """
     vector = np.zeros(GRAM_BUCKETS, np.float32)
     for gram in list_grams(text):
         code = crc32(gram.encode())

@@ -75,7 +75,10 @@ class Trees:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], width: int) -> Trees | None:
-        """Return the trees of these arrays, or None without any. Raises ValueError when they do not fit."""
+        """Return the trees of these arrays, or None without any.
+
+        Raises ValueError when they do not fit.
+        """
         if "tree_leaf" not in arrays:
             return None
         found = cls(*(arrays[f.name] for f in fields(cls)))
@@ -108,7 +111,10 @@ class Head:
     trees: Trees | None = None
 
     def probabilities(self, blocks: Blocks, options: int) -> Logits:
-        """Return shape (options,), summing to 1; an option that no case showed keeps a small share."""
+        """Return shape (options,), summing to 1.
+
+        An option that no case showed keeps a small share.
+        """
         names = tuple(BLOCKS[i] for i in self.blocks)
         limit = _clip_limit(names, tuple(len(blocks[name]) for name in names))
         x = (np.concatenate([blocks[name] for name in names]) - self.mean) * self.scale
@@ -128,7 +134,10 @@ class Head:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Head:
-        """Return the head of these arrays. Raises KeyError, IndexError or ValueError when they do not fit together."""
+        """Return the head of these arrays.
+
+        Raises KeyError, IndexError or ValueError when they do not fit together.
+        """
         width, columns = arrays["weights"].shape
         classes = len(arrays["classes"])
         lengths = [len(arrays[name]) for name in ("mean", "scale", "bias", "calibration", "n")]
@@ -154,7 +163,10 @@ class OneVsRest:
     """The number of cases they were fitted on; shape (1,)."""
 
     def probabilities(self, blocks: Blocks, options: int) -> Logits:
-        """Return shape (options,), summing to 1; an option that no case showed keeps a small share."""
+        """Return shape (options,), summing to 1.
+
+        An option that no case showed keeps a small share.
+        """
         told = np.array([head.probabilities(blocks, 2)[1] for head in self.heads])
         return _share_out(told, self.classes, self.n, options)
 
@@ -165,7 +177,10 @@ class OneVsRest:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> OneVsRest:
-        """Return the heads of these arrays. Raises KeyError or ValueError when they do not fit together."""
+        """Return the heads of these arrays.
+
+        Raises KeyError, IndexError or ValueError when they do not fit together.
+        """
         classes = arrays["one_vs_rest"]
         parts: list[dict[str, Array]] = [{} for _ in classes]
         for name, array in arrays.items():
@@ -186,7 +201,10 @@ FittedDecision = Head | OneVsRest
 
 
 def load_decision(arrays: Mapping[str, Array]) -> FittedDecision:
-    """Return the decision of these arrays. Raises KeyError or ValueError when they do not fit together."""
+    """Return the decision of these arrays.
+
+    Raises KeyError, IndexError or ValueError when they do not fit together.
+    """
     return OneVsRest.from_arrays(arrays) if "one_vs_rest" in arrays else Head.from_arrays(arrays)
 
 
@@ -248,14 +266,20 @@ class _Design:
         return np.concatenate(rows, axis=1), np.concatenate(mean), np.concatenate(scale)
 
     def reduced(self, names: Names) -> Vector:
-        """Return the rows in the fewest coordinates: rotation changes no regression with a round penalty."""
+        """Return the rows in the fewest coordinates.
+
+        Rotation changes no regression with a round penalty.
+        """
         if names not in self._reduced:
             x = self.join_blocks(names)[0]
             self._reduced[names] = x if x.shape[0] >= x.shape[1] else rotate_rows(x)[0].astype(np.float32)
         return self._reduced[names]
 
     def tree_columns(self, names: Names) -> list[int]:
-        """Return the places of the columns that trees may split: those of blocks that are no directions."""
+        """Return the places of the columns that trees may split.
+
+        They are those of blocks that are no directions.
+        """
         splits = [np.full(self._parts[name][1].shape, name not in UNIT_LENGTH) for name in names]
         return np.flatnonzero(np.concatenate(splits)).tolist()
 
@@ -322,7 +346,10 @@ def _add_trees(design: _Design, y: Array, fold_of: Array, chosen: Names, logits:
 
 
 def grow_trees(x: Vector, y: Array, columns: Sequence[int]) -> Trees:
-    """Fit stochastic gradient boosting (Friedman 2002) for y in {0, 1} on some columns of x; the seed is fixed."""
+    """Fit gradient-boosted trees for y in {0, 1} on some columns of x.
+
+    The boosting is stochastic (Friedman 2002), its seed fixed.
+    """
     from sklearn import config_context
     from sklearn.ensemble import GradientBoostingClassifier
 

@@ -21,7 +21,10 @@ FLAT = 1e-6  # of the longest, the length of a direction in which all rows are t
 
 
 def fit_logistic(x: Array, y: Array, strength: float) -> tuple[Array, Array]:
-    """Return (weights (d, k), bias (k,)), to the precision of x: k = 1 for two classes, else one column a class."""
+    """Return the weights (d, k) and the bias (k,) of a logistic regression.
+
+    They are as precise as x. k is 1 for two classes, else one column a class.
+    """
     if 2 * x.shape[0] < x.shape[1] and x.any():  # the weights are sums of the rows: look for them among these
         rows, directions = rotate_rows(x)
         weights, bias = fit_logistic(rows, y, strength)
@@ -39,7 +42,10 @@ def fit_logistic(x: Array, y: Array, strength: float) -> tuple[Array, Array]:
 
 
 def rotate_rows(x: Array) -> tuple[Array, Array]:
-    """Return (rows (n, r) in the r directions in which rows of x lie, those directions (d, r))."""
+    """Return the rows of x in the directions in which they lie, and these.
+
+    Shapes are (n, r) and (d, r) for r directions.
+    """
     wide = x.astype(np.float64)
     values, vectors = np.linalg.eigh(wide @ wide.T)
     lengths = np.sqrt(np.maximum(values, 0.0))
@@ -80,7 +86,10 @@ def _fit_newton(x: Array, y: Array, strength: float) -> tuple[Array, float]:
 
 
 def assign_folds(y: Array, groups: Sequence[str], most: int) -> Array | None:
-    """Return the fold of each case, groups whole and classes spread; None when there are too few cases to fold."""
+    """Return the fold of each case, groups whole and classes spread.
+
+    None when there are too few cases to fold.
+    """
     order: dict[str, list[int]] = {}
     for i, group in enumerate(groups):
         order.setdefault(group, []).append(i)
@@ -123,9 +132,10 @@ def log_loss(logits: Logits, y: Array) -> float:
 
 
 def calibrate_logits(logits: Logits, y: Array) -> tuple[float, Array]:
-    """Return (slope, shift): Platt's numbers for two classes; a temperature and a share of the log prior for more.
+    """Return the slope and the shift that calibrate logits.
 
-    Each is drawn towards leaving the logits alone, as strongly as one or two cases would.
+    They are Platt's numbers for two classes, a temperature and a share of the log prior for more. Each is drawn towards
+    leaving the logits alone, as strongly as one or two cases would.
     """
     from scipy.optimize import minimize
 

@@ -95,17 +95,17 @@ class TokenModel(Protocol):
         """Return where each token of the whole text begins and ends."""
 
     def token_vectors(self, texts: Sequence[str]) -> list[tuple[list[str], list[Span], Array]]:
-        """Return of each text names, places and vectors of its first tokens, marks of begin and end left out.
+        """Return each text's first tokens, their places and their vectors.
 
-        A text's vectors do not depend on the others.
+        Marks of begin and end are left out. A text's vectors do not depend on the others.
         """
 
 
 def read_tokens(model: TokenModel, passages: Sequence[HeadedText]) -> list[Tokens]:
-    """Return the tokens of each passage's pieces, read behind its head and beside their neighbours.
+    """Return the tokens of each passage's pieces.
 
-    Pieces that do not fit into the model's window together are read in several; of a single piece too long for it the
-    rest is left out.
+    They are read behind the passage's head and beside their neighbours. Pieces that do not fit into the model's window
+    together are read in several; of a single piece too long for it the rest is left out.
     """
     windows = [list(_list_windows(model, head, pieces)) for head, pieces in passages]
     found = iter(model.token_vectors([text for parts in windows for text, _ in parts]))
@@ -116,7 +116,10 @@ def read_tokens(model: TokenModel, passages: Sequence[HeadedText]) -> list[Token
 
 
 def best_cosines(query: Tokens, pieces: Tokens) -> NDArray[np.float64]:
-    """Return shape (tokens of the query, pieces), in [-1, 1]: the best cosine of each token in each piece."""
+    """Return the best cosine of each token of the query in each piece.
+
+    Its shape is (tokens of the query, pieces), its values in [-1, 1].
+    """
     cosines = query.vectors.astype(np.float32) @ pieces.vectors.astype(np.float32).T
     return np.maximum.reduceat(cosines, pieces.starts, axis=1).astype(np.float64)
 

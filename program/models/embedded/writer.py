@@ -47,10 +47,11 @@ class WriterPrompt:
 
 
 def local_writer(embedder: Embedder) -> dspy.LM:
-    """Return a language model for Decompose, FollowUp, Missing, Clarify, Generate and AnswerDirectly.
+    """Return a language model that writes by rule.
 
-    It splits, selects, quotes and computes by rule, so the same request always gives the same reply and no fact is
-    in an answer that is not in a passage; a direct question that is not arithmetic gets an empty answer. English only.
+    It answers Decompose, FollowUp, Missing, Clarify, Generate and AnswerDirectly. It splits, selects, quotes and
+    computes, so the same request always gives the same reply and no fact is in an answer that is not in a passage; a
+    direct question that is not arithmetic gets an empty answer. English only.
     """
     return dspy.LM(MODEL, engine=WriterEngine(embedder), async_engine=AsyncWriterEngine(embedder), cache=False)
 
@@ -62,7 +63,10 @@ class WriterEngine:
         self._embedder = embedder
 
     def complete(self, request: Request) -> Response:
-        """Return the reply. Raises `ModelError` for a prompt whose outputs it cannot fill."""
+        """Return the reply.
+
+        Raises `ModelError` for a prompt whose outputs it cannot fill.
+        """
         prompt = read_prompt(request)
         text = format_reply(prompt, fill_outputs(prompt, self._embedder))
         words_in, words_out = _count_words(prompt), len(text.split())
@@ -87,7 +91,10 @@ class WriterEngine:
         return dict(_ADAPTER.parse(signature, text)), _count_words(prompt), len(text.split())
 
     def stream(self, request: Request) -> Iterator[Any]:
-        """Yield the reply as events, a word at a time: listeners look for a field's end between pieces."""
+        """Yield the reply as events, a word at a time.
+
+        Listeners look for a field's end between pieces.
+        """
         yield from _split_words(self.complete(request))
 
 
@@ -95,7 +102,10 @@ class AsyncWriterEngine(WriterEngine):
     """The same engine, awaited; its work is computation, so it runs in a thread and blocks no loop."""
 
     async def complete(self, request: Request) -> Response:
-        """Return the reply. Raises `ModelError` for a prompt whose outputs it cannot fill."""
+        """Return the reply.
+
+        Raises `ModelError` for a prompt whose outputs it cannot fill.
+        """
         return await asyncio.to_thread(super().complete, request)
 
     async def stream(self, request: Request) -> AsyncIterator[Any]:  # type: ignore[override]
@@ -115,7 +125,10 @@ def _split_words(response: Response) -> Iterator[Any]:
 
 
 def fill_outputs(prompt: WriterPrompt, embedder: Embedder) -> dict[str, str | Sequence[Any]]:
-    """Return the outputs that the prompt wants, by name. Raises `ModelError` when they are none it knows."""
+    """Return the outputs that the prompt wants, by name.
+
+    Raises `ModelError` when they are none it knows.
+    """
     question = prompt.inputs.get("question", "")
     match prompt.outputs:
         case ("sub_queries", "details"):
@@ -163,7 +176,7 @@ def read_prompt(request: Request) -> WriterPrompt:
 
 
 def format_reply(prompt: WriterPrompt, values: Mapping[str, str | Sequence[Any]]) -> str:
-    """Return the values as text that the adapter behind the prompt parses back to exactly these values."""
+    """Return the values as text that the prompt's adapter parses back to them."""
     if prompt.as_json:
         return json.dumps({name: values[name] for name in prompt.outputs}, ensure_ascii=False)
     told = {n: v if isinstance(v, str) else json.dumps(list(v), ensure_ascii=False) for n, v in values.items()}

@@ -91,7 +91,10 @@ class FencedAdapter(dspy.ChatAdapter):
         return json.dumps(values, ensure_ascii=False, default=lambda one: one.model_dump(mode="json"))
 
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
-        """Return the fields. Raises `AdapterParseError` when they cannot be told with certainty."""
+        """Return the fields of a reply.
+
+        Raises `AdapterParseError` when they cannot be told with certainty.
+        """
         try:
             texts = read_texts(_whole_reply(completion, signature), _text_outputs(signature))
             records = _record_outputs(signature).items()
@@ -130,7 +133,10 @@ class PlainListener(dspy.streaming.StreamListener):
 
 @contextmanager
 def use_adapter(lm: Any) -> Iterator[None]:
-    """Have predictors inside speak to `lm` as it wants, without DSPy's history and its default trace."""
+    """Have predictors inside speak to `lm` as it wants.
+
+    DSPy's history and its default trace are off.
+    """
     adapter = getattr(lm, "adapter", None)
     kept = {"trace": None} if dspy.settings.trace is _DEFAULT_TRACE else {}
     with dspy.context(adapter=adapter, disable_history=True, **kept) if adapter is not None else nullcontext():
@@ -138,7 +144,10 @@ def use_adapter(lm: Any) -> Iterator[None]:
 
 
 def strip_links(reply: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reply's fields without links, images and tags; an answer keeps the addresses that a passage states."""
+    """Return a reply's fields without links, images and tags.
+
+    An answer keeps the addresses that a passage states.
+    """
     values = [item for value in inputs.values() for item in (value if isinstance(value, list) else [value])]
     stated = find_addresses(item.text for item in values if isinstance(item, Excerpt))
     return {name: _without_links(value, stated if name == "answer" else set()) for name, value in reply.items()}

@@ -45,7 +45,10 @@ _UNSURE = {"unsure", "unclear", "unknown", "undecided"}
 
 
 def build_decision_prompt(state: DecisionState, questions: Questions) -> list[dict[str, str]]:
-    """Return the messages that put the questions: task, form and examples, then the inputs fenced as data."""
+    """Return the messages that put the questions.
+
+    First come task, form and examples, then the inputs fenced as data.
+    """
     parts = [_describe_task(state, questions), DATA_RULE, _describe_form(questions)]
     if found := _choose_examples(state.get("demos") or (), questions):
         parts.append("Examples that people labelled:\n" + "\n".join(found))
@@ -61,7 +64,10 @@ def decision_schema(questions: Questions) -> dict[str, Any]:
 
 
 def strict_object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object in OpenAI's strict form: every property required, none other allowed."""
+    """Return the schema of an object in OpenAI's strict form.
+
+    Every property is required, no other allowed.
+    """
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
@@ -115,7 +121,10 @@ def _choose_examples(demos: Sequence[Mapping[str, Any]], questions: Questions) -
 
 
 def format_example(demo: Mapping[str, Any], outputs: Collection[str]) -> str | None:
-    """Return the inputs of a demonstration as a prompt shows them; None when they are too long for one."""
+    """Return the inputs of a demonstration as a prompt shows them.
+
+    None when they are too long for one.
+    """
     inputs = " ".join(fence_input(name, value) for name, value in demo.items() if name not in outputs)
     return inputs if len(inputs) <= EXAMPLE_CHARACTERS else None
 
@@ -126,9 +135,10 @@ def _label_word(value: Any) -> Any:
 
 
 def read_decisions(text: str, questions: Questions) -> dict[str, dict[str, Any]]:
-    """Return for each question `{"noul": p}` or `{"probabilities": {label: p}, "confidence": p}`.
+    """Return what a reply decides for each question.
 
-    Questions are in DSPy's form (`type`, `criteria`). Raises `UnreadableReply`.
+    It is `{"noul": p}` or `{"probabilities": {label: p}, "confidence": p}`. Questions are in DSPy's form (`type`,
+    `criteria`). Raises `UnreadableReply`.
     """
     readings = []
     failure = UnreadableReply("there is no decision in it")

@@ -74,7 +74,10 @@ class CircuitBreaker:
     trying: bool = False
 
     def allows_request(self) -> bool:
-        """Tell whether a request may be sent now; while open, for one request every `seconds`."""
+        """Tell whether a request may be sent now.
+
+        While open, one may be sent every `seconds`.
+        """
         if self.opened is None:
             return True
         if self.trying or time.monotonic() - self.opened < self.seconds:
@@ -117,14 +120,20 @@ class Endpoint:
         return self.terms.usd_in is not None or self.terms.usd_out is not None or is_priced(self.model)
 
     def price(self, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float:
-        """Return US dollars of a call at the project's own price, else at LiteLLM's; 0 when neither is known."""
+        """Return what a call costs in US dollars.
+
+        The project's own price counts, else LiteLLM's; 0 when neither is known.
+        """
         usd_in, usd_out = self.terms.usd_in, self.terms.usd_out
         if usd_in is not None or usd_out is not None:
             return ((usd_in or 0.0) * tokens_in + (usd_out or 0.0) * tokens_out) / 1_000_000
         return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
 
     async def ask(self, call: Call, spent: ModelSpending) -> Reply:
-        """Return the reply, waited for no longer than the question can. Raises `CallFailed`."""
+        """Return the reply, waited for no longer than the question can.
+
+        Raises `CallFailed`.
+        """
         if spent.seconds_left <= 0:
             raise late_failure(call)
         call, tries = limit_reply(call, spent), 0
@@ -142,7 +151,10 @@ class Endpoint:
             raise late_failure(call) from None
 
     async def stream(self, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
-        """Yield the pieces of the reply, the whole `Reply` last; repeat only while no piece has come."""
+        """Yield the pieces of the reply, then the whole `Reply`.
+
+        A request is repeated only while no piece has come. Raises `CallFailed`.
+        """
         call, begun, tries = limit_reply(call, spent), False, 0
         while True:
             tries += 1
@@ -235,9 +247,9 @@ class Gateway:
         return await asyncio.wrap_future(self._submit(endpoint.ask(call, spent)))
 
     async def stream(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
-        """Yield the pieces as they come, the whole reply last; leaving early calls the request off.
+        """Yield the pieces as they come, then the whole reply.
 
-        Raises `CallFailed`.
+        Leaving early calls the request off. Raises `CallFailed`.
         """
         pieces: asyncio.Queue[Any] = asyncio.Queue()
         here = asyncio.get_running_loop()
@@ -301,7 +313,10 @@ class ProviderEngine:
         return _to_response(request, self.gateway.ask(self.endpoint, self.call(request), current_spending()))
 
     def stream(self, request: Request) -> Iterator[Any]:
-        """Yield the reply as events, all at once: only an event loop is given it piece by piece."""
+        """Yield the reply as events, all at once.
+
+        Only an event loop is given it piece by piece.
+        """
         yield from response_to_events(self.complete(request))
 
 

@@ -42,7 +42,10 @@ class UnreadableReply(Exception):
 
 
 def read_texts(text: str, outputs: Mapping[str, bool]) -> dict[str, str | list[str]]:
-    """Return for each output its text, or a list of texts where the mapping says so. Raises `UnreadableReply`."""
+    """Return the text of each output, or a list of texts where it is marked so.
+
+    Raises `UnreadableReply`.
+    """
     names = tuple(outputs)
     if len(names) == 1 and not outputs[names[0]]:
         return {names[0]: _read_plain_text(text, names[0])}
@@ -66,7 +69,10 @@ def read_texts(text: str, outputs: Mapping[str, bool]) -> dict[str, str | list[s
 
 
 def read_records(text: str, name: str, record: type[Record]) -> list[Record]:
-    """Return the records under a name; one that is not in its form counts as not given."""
+    """Return the records under a name.
+
+    One that is not in its form counts as not given.
+    """
     read: list[Record] = []
     try:
         values = next((v for found in read_objects(text, (name,)) if isinstance(v := get_value(found, name), list)), [])
@@ -79,14 +85,21 @@ def read_records(text: str, name: str, record: type[Record]) -> list[Record]:
 
 
 def whole_sentences(text: str) -> str:
-    """Return a text that was cut off up to its last whole sentence. Raises `UnreadableReply` when it has none."""
+    """Return a text that was cut off up to its last whole sentence.
+
+    Raises `UnreadableReply` when it has none.
+    """
     if found := _SENTENCES.match(text):
         return found[0]
     raise UnreadableReply("it was cut off")
 
 
 def read_objects(text: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Return a reply as objects, by the strictest reading: JSON, mended JSON, marked sections, `name: value`."""
+    """Return a reply as objects, by the strictest reading that fits.
+
+    Readings are JSON, mended JSON, marked sections and `name: value`. Raises `UnreadableReply` when a value is given
+    twice.
+    """
     body = _strip_wrapping(text)
     if found := [*_json_objects(body)]:
         return [_unwrapped(item, names) for item in found]

@@ -29,7 +29,10 @@ class Cap(Protocol):
         ...
 
     def before_call(self, usd: float = 0.0) -> None:
-        """Reserve a request that costs at most `usd`; may wait. Raises `BudgetStop` when it would pass the limit."""
+        """Reserve a request that costs at most `usd`, waiting where need be.
+
+        Raises `BudgetStop` when it would pass the limit.
+        """
 
     def after_call(self, expected: float, usd: float, sent: bool = True) -> None:
         """Replace what was reserved for a request by what it did cost."""
@@ -128,7 +131,10 @@ class ModelSpending:
             self.stood_in += decisions
 
     def hand_over(self, why: str, failed: str, other: Any, did: str) -> None:
-        """Note that `other` steps in for a failed model; `did` is the verb for an embedded one."""
+        """Note that `other` steps in for a failed model.
+
+        `did` is the verb for an embedded one.
+        """
         does = "was asked" if hasattr(other, "endpoint") else did
         note = f"{why}: {other.model} {does}"
         self.note(note)
@@ -137,14 +143,20 @@ class ModelSpending:
             self.handed_over.setdefault((failed, other.model, does), note)
 
     def answering(self, model: str) -> str:
-        """Return the name of a model (`first > second` of a cascade), failed ones replaced by their stand-ins."""
+        """Return the name of a model, or its stand-in's where it failed.
+
+        A cascade is written `first > second`.
+        """
         names = model.split(" > ")
         for _ in self.instead:
             names = [self.instead.get(name, name) for name in names]
         return " > ".join(dict.fromkeys(names))
 
     def cascaded(self, agreed: Sequence[bool], dear: int, spared: int) -> None:
-        """Add decisions of a cascade's second model, its calls, and the calls that were avoided."""
+        """Add the decisions and calls of a cascade's second model.
+
+        `spared` counts the calls that were avoided.
+        """
         with self._lock:
             self.asked += len(agreed)
             self.agreed += sum(agreed)
@@ -156,13 +168,19 @@ _current: ContextVar[ModelSpending | None] = ContextVar("ragc_spending", default
 
 
 def current_spending() -> ModelSpending:
-    """Return the spending of the step under way; outside any step, a new one without limits."""
+    """Return the spending of the step under way.
+
+    Outside any step, it is a new one without limits.
+    """
     return _current.get() or ModelSpending()
 
 
 @contextmanager
 def track_spending(deadline: float = float("inf"), cap: Cap | None = None) -> Iterator[ModelSpending]:
-    """Collect what is asked inside the block by this thread, its tasks and `asyncio.to_thread`."""
+    """Collect what is asked inside the block.
+
+    It may be asked by this thread, its tasks and `asyncio.to_thread`.
+    """
     spent = ModelSpending(deadline, cap)
     token = _current.set(spent)
     try:
@@ -172,7 +190,10 @@ def track_spending(deadline: float = float("inf"), cap: Cap | None = None) -> It
 
 
 def deadline_after(seconds: float) -> float:
-    """Return when language models may be asked no more in a question that is to end within `seconds`."""
+    """Return when language models may be asked no more.
+
+    The question is to end within `seconds`.
+    """
     return time.monotonic() + seconds - min(RESERVED_SHARE * seconds, RESERVED_SECONDS)
 
 
@@ -186,23 +207,29 @@ class Paid:
 
 
 def limit_reply(call: Call, spent: ModelSpending) -> Call:
-    """Return the request with a length for its reply where money is capped and none is set."""
+    """Return the request, its reply limited in length where money is capped.
+
+    A length that is set stays.
+    """
     if spent.cap is None or not spent.cap.money or any(call.settings.get(name) for name in _LENGTHS):
         return call
     return replace(call, settings={**call.settings, _LENGTHS[0]: MAX_REPLY_TOKENS})
 
 
 def estimate_prompt_tokens(parts: Iterable[object], tasks: int = 1) -> int:
-    """Return an upper estimate of a prompt's tokens: one for every two bytes, with room for its form."""
+    """Return an upper estimate of a prompt's tokens.
+
+    It is one for every two bytes, with room for its form.
+    """
     return (4000 * tasks + sum(len(str(part).encode("utf-8", "replace")) for part in parts)) // 2
 
 
 @asynccontextmanager
 async def reserve_cost(call: Call, spent: ModelSpending, price: Callable[[int, int], float]) -> AsyncIterator[Paid]:
-    """Reserve the most a request may cost while the block runs, then book what the block says it did cost.
+    """Reserve the most a request may cost, then book what it did cost.
 
-    The most is the price of a token for every two bytes of the prompt (or its counted tokens, if more) and of the
-    longest reply. Raises `BudgetStop` before the block.
+    The block runs in between and says what that was. The most is the price of a token for every two bytes of the prompt
+    (or its counted tokens, if more) and of the longest reply. Raises `BudgetStop` before the block.
     """
     paid = Paid()
     if (cap := spent.cap) is None:

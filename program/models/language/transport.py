@@ -130,7 +130,10 @@ def late_failure(call: Call) -> CallFailed:
 
 
 def cancelled_failure(call: Call) -> CallFailed:
-    """Return the failure of a request that was called off under way: its prompt counts as charged."""
+    """Return the failure of a request that was called off under way.
+
+    Its prompt counts as charged.
+    """
     tokens = count_messages(call.model, call.messages)
     return CallFailed(f"{call.model} was called off", again=False, reached=True, tokens_in=tokens)
 
@@ -209,7 +212,10 @@ def _retry_seconds(header: str | None) -> float:
 
 
 def count_messages(model: str, messages: Sequence[Mapping[str, Any]]) -> int:
-    """Return LiteLLM's count of a prompt's tokens; the model's provider prefix does not matter."""
+    """Return LiteLLM's count of a prompt's tokens.
+
+    The model's provider prefix does not matter.
+    """
     return int(load_litellm().token_counter(model=model.rpartition("/")[2], messages=list(messages)))
 
 
@@ -274,7 +280,10 @@ def is_priced(model: str) -> bool:
 
 
 def listed_price(model: str, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float | None:
-    """Return US dollars for one call by LiteLLM's list, tiers for long prompts included; None without a price."""
+    """Return what a call costs in US dollars by LiteLLM's list.
+
+    Tiers for long prompts are included. None without a price.
+    """
     if is_priced(model):
         with suppress(Exception):
             used = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
@@ -285,7 +294,10 @@ def listed_price(model: str, tokens_in: int, tokens_out: int, cached: int = 0, k
 
 @lru_cache(maxsize=256)
 def register_model(model: str) -> None:
-    """Enter a model that LiteLLM's list lacks, without a price: it would search its list several times a call."""
+    """Enter a model that LiteLLM's list lacks, without a price.
+
+    LiteLLM would search its list several times a call.
+    """
     provider, _, name = model.partition("/")
     litellm = load_litellm()
     if not is_priced(model) and name and {model, name}.isdisjoint(litellm.model_cost):
