@@ -96,7 +96,7 @@ def compile_(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compile a project into a new version: demonstrations, thresholds and knobs against its labelled questions."""
+    """Compile a project into a new version, against its labelled questions."""
     from optimize.compiler.compile import compile_project
     from optimize.registry.aliases import promote_version as move
     from optimize.registry.aliases import require_alias
@@ -154,7 +154,7 @@ def worker(
     ] = None,
     json: Json = False,
 ) -> None:
-    """One more process on a study that `ragc compile` began, here or on another machine."""
+    """Help a study that `ragc compile` began, from here or another machine."""
     from optimize.compiler.compile import join_study
     from program.knowledge.project import Project
 

@@ -76,14 +76,14 @@ class CandidateSets:
 
     @property
     def begun_choices(self) -> Setting:
-        """The choices by which every embedded decider without demonstrations is given the labelled ones."""
+        """Choices that give new embedded deciders the labelled demonstrations."""
         begun = (
             n for n, o in self.offers.items() if o.demonstrations[:1] == (LABELLED,) and not self.sets[n][AS_IT_IS]
         )
         return dict.fromkeys((name + DEMONSTRATIONS for name in begun), 1.0)
 
     def equip_program(self, program: AgenticRAG, without: frozenset[str] = frozenset()) -> None:
-        """Give each predictor its candidates, demonstrations of the topics in `without` left out."""
+        """Give each predictor its candidates, without those of some topics."""
         for name, own in self.sets.items():
             predictor, offer = program.predictor(name), self.offers.get(name, Offer())
             before: Choices | None = getattr(predictor, "candidates", None)
@@ -99,12 +99,12 @@ class CandidateSets:
             predictor.candidates.choose(predictor)
 
     def equip_arms(self, arms: Sequence[Arm]) -> None:
-        """Give the program of each arm its candidates, without demonstrations of the arm's own topics."""
+        """Give each arm's program its candidates, its own topics left out."""
         for arm in arms:
             self.equip_program(arm.replay.program, frozenset(question.cluster for question in arm.questions))
 
     def describe_choice(self, base: AgenticRAG, setting: Setting) -> dict[str, dict[str, str]]:
-        """Return what a setting chooses, by the choice's name: the kind of candidate, and an instruction's text."""
+        """Return the kind of candidate that a setting chooses, by the choice's name."""
         found = {}
         for name, at in sorted(setting.items()):
             if not is_candidate(name):
@@ -155,7 +155,7 @@ def find_candidates(
     propose: Callable[[str, Sequence[Failure]], list[str]] | None,
     progress: Progress,
 ) -> CandidateSets:
-    """Return what is worth searching for each predictor; what a cap leaves no room for is not.
+    """Return the candidates worth searching for each predictor.
 
     `first` has the instructions in the code, `base` what is compiled from. The programs of the arms are given the
     candidates on the way.
@@ -210,13 +210,13 @@ class Screening:
         return len(self.topics) >= FEWEST and len(set(self.topics)) > 1
 
     def find_failures(self) -> list[Failure]:
-        """Return what the predictor gets wrong as it is; none where the examples are too few."""
+        """Return what the predictor gets wrong as it is."""
         if self.can_tell:
             self._losses_before()
         return self._failures
 
     def let_in(self, kind: str, count: int) -> list[int]:
-        """Return the places, 1 to `count`, of the candidates that do better by a standard error, the best few."""
+        """Return the places, from 1, of the few candidates that surely do better."""
         gains: dict[int, float] = {}
         for place in range(1, count + 1):
             if kind == DEMONSTRATIONS and place == self.base:
@@ -252,7 +252,7 @@ class Screening:
 
 
 def label_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
-    """Return the mean negative logarithm of the probabilities of the labels; a half where a reply was unreadable."""
+    """Return the mean negative log-probability of the labels."""
     right = []
     for name, value in wanted.items():
         decision = reply[name]
@@ -266,7 +266,7 @@ def label_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> floa
 
 
 def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> CandidateSets:
-    """Return the sets of every predictor to which they make a difference: from labels and from good runs.
+    """Return the sets of demonstrations of every predictor that reads them.
 
     Whatever its labels say, an embedded decider without demonstrations is offered every labelled one.
     """

@@ -59,7 +59,7 @@ class OperatingPoints:
     """Utility and calls on train and dev of the best setting of each stage of the search, and of `balanced`."""
 
     def seal(self) -> OperatingPoints:
-        """Return the points without choices among candidates, which a sealed program no longer has."""
+        """Return the points without choices among candidates."""
         points = {name: without_choices(setting) for name, setting in self.points.items()}
         frontier = [Candidate(without_choices(c.setting), c.utility, c.calls, c.usd) for c in self.frontier]
         return OperatingPoints(points, frontier, self.survived, self.reached, self.oracle, self.named, self.stages)
@@ -87,7 +87,7 @@ class Validation:
         return scores.append(self.dev(setting)) if self.dev.questions else scores
 
     def limit_to_reach(self, settings: Sequence[Setting]) -> None:
-        """Leave of dev the topics on which a cap lets all settings be scored: two at least, or none."""
+        """Leave of dev the topics on which a cap lets all settings be scored."""
         topics = group_topics(self.dev.questions)
         reached: list[int] = []
         count = 0
@@ -114,7 +114,7 @@ class Validation:
         return list(range(len(self.train.questions) if enough else 0, len(self.topics)))
 
     def survives(self, gains: Floats) -> bool:
-        """Return True when the gains of the questions in folds are more than chance would give."""
+        """Return True when the gains in folds are more than chance would give."""
         topics = self.topics
         return survives(gains[self.held], [topics[n] for n in self.held])
 
@@ -187,7 +187,7 @@ class _Chooser:
         self._seen: set[str] = set()
 
     def score_all(self, settings: Sequence[Setting]) -> Scored:
-        """Return the settings that no cap keeps from being scored, each once, with their scores."""
+        """Return the settings that no cap keeps from being scored, each once."""
         scored: dict[str, tuple[Setting, Scores]] = {}
         with suppress(BudgetStop):
             for setting in settings:
@@ -195,7 +195,7 @@ class _Chooser:
         return list(scored.values())
 
     def choose(self, scored: Scored, price: float, start: Setting | None = None) -> Setting | None:
-        """Return the best setting at a price, simplified towards `start`, if its gain survives the folds."""
+        """Return the best setting at a price, if its gain survives the folds."""
         own, validation = self._validation.price, self._validation
         if not scored:
             return None
@@ -210,7 +210,7 @@ class _Chooser:
         return None
 
     def proves_gain(self, setting: Setting, price: float) -> bool:
-        """Return True when a setting's gain over "as it is" is more than chance would give."""
+        """Return True when a setting surely gains over "as it is"."""
         own = self._validation.price
         with suppress(BudgetStop):
             gain = self._score_setting(setting).price_calls(price, own) - self._before.price_calls(price, own)
@@ -218,7 +218,7 @@ class _Chooser:
         return False
 
     def compare_stages(self, stages: Mapping[str, Setting]) -> list[dict[str, Any]]:
-        """Return utility and calls of each stage's setting; of the questions those known of all."""
+        """Return utility and calls of each stage's setting."""
         scored = self.score_all(list(stages.values()))
         found = {setting_key(setting): scores for setting, scores in scored}
         return [
@@ -266,12 +266,12 @@ def price_points(candidates: Sequence[Candidate], own: float) -> dict[str, float
 
 
 def find_best(candidates: Sequence[Candidate], price: float, own: float) -> Candidate:
-    """Return the candidate of most utility when a call costs `price`; of equals the one of fewest calls."""
+    """Return the candidate of most utility when a call costs `price`."""
     return max(candidates, key=lambda c: (round(c.utility + (own - price) * c.calls, 9), -c.calls))
 
 
 def find_frontier(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates that no other equals in utility, calls and money and beats in one; fewest calls first."""
+    """Return the candidates that no other beats, those of fewest calls first."""
     kept: list[Candidate] = []
     for one in sorted(candidates, key=lambda c: (c.calls, -c.utility, c.usd)):
         if not any(other.utility >= one.utility - EQUAL and other.usd <= one.usd + EQUAL for other in kept):

@@ -127,7 +127,7 @@ def compile_project(
 
 
 def join_study(project: Project, study: str, watch: Watch = lambda live: None) -> int:
-    """Add trials to a study until it has as many as were asked for; return how many were added.
+    """Add trials to a study, and return how many were added.
 
     The study's caps are this process's too. Raises `StudyError` when there is no such study, or it was made under other
     conditions.
@@ -159,7 +159,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
 def search_settings(
     session: Session, opened: Opened, plan: SearchPlan, study: Study, stages: Collection[str] = STAGES
 ) -> Search:
-    """Return the search after the first settings, the sweeps of one knob at a time, and the study of combinations.
+    """Return the search after first settings, sweeps and study.
 
     A cap ends all of it; with nothing tried yet the share of the choice is used. Raises `BudgetStop` when even that
     does not reach to the first setting.
@@ -222,7 +222,7 @@ def choose(
 
 
 def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> TestReport:
-    """Return plain RAG, the parent and the compiled program on test, which is read here for the first time."""
+    """Return plain RAG, the parent and the compiled program on test."""
     session.begin_stage("testing")
     looks = Publisher(opened.project, opened.parts).note_look(study.key)  # first, so that one cut short counts
     session.limit(1.0)

@@ -93,7 +93,7 @@ class Demonstrator:
     def make(
         self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
     ) -> list[Demonstration]:
-        """Return the demonstrations of every predictor with labels, in the order of the questions."""
+        """Return the demonstrations of every predictor with labels."""
         self._replay.reply_all([Find(question.question, self._program.sources) for question in questions])
         made: list[Demonstration] = []
         for done, question in enumerate(questions, 1):
@@ -260,7 +260,7 @@ def _first_passages(found: Found) -> list[Passage]:
 
 
 def thin_out(demonstrations: Sequence[Demonstration], most: int | None = None) -> list[Demonstration]:
-    """Return at most `most` of each predictor, evenly over the questions and in the proportion of their labels.
+    """Return at most `most` of each predictor, in the proportion of their labels.
 
     Without `most`, at most CLASSIFIED of the classifier and MOST of any other.
     """
@@ -292,13 +292,13 @@ def reads_instructions(program: AgenticRAG, name: str) -> bool:
 
 
 def learns_demos(program: AgenticRAG, name: str) -> bool:
-    """Return True when an embedded decider, fitted to demonstrations, is the first to answer the predictor."""
+    """Return True when an embedded decider answers the predictor first."""
     predictor = program.predictor(name)
     return is_decision(predictor) and str(clients_of(program, predictor, {})[0].model).startswith(LOCAL)
 
 
 def observe_runs(arms: Sequence[Arm]) -> list[Run]:
-    """Return the runs of every question of the arms; what the record lacks is performed."""
+    """Return the runs of every question of the arms."""
     runs = []
     for arm in arms:
         traced = arm.replay.trace_all([question.question for question in arm.questions])
@@ -309,7 +309,7 @@ def observe_runs(arms: Sequence[Arm]) -> list[Run]:
 
 
 def bootstrap_demonstrations(runs: Sequence[Run]) -> list[Demonstration]:
-    """Return the replies of each predictor in the runs that ended well, as demonstrations; no input twice."""
+    """Return the replies in the runs that ended well, no input twice."""
     found: dict[str, Demonstration] = {}
     for run in runs:
         for ask, reply in run.asked if run.verdict.correct else ():

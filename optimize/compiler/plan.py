@@ -142,7 +142,7 @@ def open_compile(
 
 
 def begin_study(session: Session, opened: Opened, begun: Study | None, trials: int | None) -> Study:
-    """Return the study to go on with, or a new one, its caps and the number of trials noted."""
+    """Return the study to go on with, or a new one."""
     identity = opened.describe_conditions()
     if begun is not None:
         begun.expect(identity)
@@ -200,7 +200,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
 
 
 def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
-    """Return the first program with its parent's instructions, demonstrations, thresholds and knobs."""
+    """Return the first program with all that its parent learned."""
     base = copy_program(first)
     apply_setting(base, read_setting(parent))
     for name, learned in parent.named_predictors():
@@ -216,7 +216,7 @@ def copy_program(program: AgenticRAG) -> AgenticRAG:
 
 
 def limit_to_reach(arms: Sequence[Arm], firsts: Sequence[Setting]) -> list[Arm]:
-    """Return the arms with the topics on which a cap lets all first settings but "as it is" be run, two at least.
+    """Return the arms with the topics on which a cap lets the settings be run.
 
     Better every setting on some of the questions than a few on all: their scores are compared.
     """
@@ -242,7 +242,7 @@ def make_arms(session: Session, opened: Opened) -> list[Arm]:
 
 
 def load_plan(session: Session, opened: Opened, study: Study) -> SearchPlan:
-    """Return the plan that was noted. Raises `StudyError` when the record does not hold it any more."""
+    """Return the plan noted. Raises `StudyError` when it is not there any more."""
     digest = bytes.fromhex(study.notes[PLANNED])
     noted = session.record.read([digest]).get(digest)
     if noted is None:
@@ -269,7 +269,7 @@ _log = logging.getLogger(__name__)
 
 
 def propose_instructions(lm: dspy.LM, program: AgenticRAG, name: str, failures: Sequence[Failure]) -> list[str]:
-    """Return new instructions of a predictor by GEPA's reflection; none without failures, or when the model fails."""
+    """Return new instructions of a predictor by GEPA's reflection, if any."""
     from dspy.teleprompt.gepa import InstructionProposer
 
     now = program.predictor(name).signature.instructions
@@ -285,7 +285,7 @@ def propose_instructions(lm: dspy.LM, program: AgenticRAG, name: str, failures: 
 
 
 def open_proposer(model: ProviderLM, record: Record, spending: Spending) -> dspy.LM:
-    """Return a model that is asked under the caps, and whose replies are kept in the record."""
+    """Return a model asked under the caps, its replies kept in the record."""
     return dspy.LM(model.model, engine=_Recorded(model, record, spending), cache=False, num_retries=0)
 
 
@@ -299,7 +299,7 @@ class _Recorded:
         self._spending = spending
 
     def complete(self, request: Request) -> Response:
-        """Return the reply. Raises `CallFailed`, and `BudgetStop` before a call that would pass a cap."""
+        """Return the reply. Raises `CallFailed`, and `BudgetStop` at a cap."""
         call = self._engine.call(request)
         digest = digest_json(["propose", call.model, call.messages, call.settings])
         found = self._record.read([digest]).get(digest) or self._ask(request, digest)
@@ -338,7 +338,7 @@ def _shorten_texts(value: Any) -> Any:
 
 
 def make_demonstrations(session: Session, opened: Opened) -> list[Demonstration]:
-    """Return the demonstrations that labels give, by running the uncompiled program over train."""
+    """Return the demonstrations that the labels of train give."""
     session.begin_stage("making demonstrations")
     train = opened.parts["train"]
     demonstrator = Demonstrator(opened.first, session.replay(opened.first), sample_stratified(train, WORKED))
@@ -346,7 +346,7 @@ def make_demonstrations(session: Session, opened: Opened) -> list[Demonstration]
 
 
 def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
-    """Return the program to be sealed, ready to answer: with the heads that its operating points ask on dev."""
+    """Return the program to be sealed, with the heads asked on dev."""
     program = copy_program(opened.base)
     plan.candidates.equip_program(program)
     asked: set[str] = set()

@@ -111,7 +111,7 @@ class Publisher:
     parts: Mapping[str, Sequence[LabelledQuestion]]
 
     def publish_uncompiled(self, program: AgenticRAG, scores: Evaluation, plain: Evaluation) -> str:
-        """Return the reference of the uncompiled program: the version that holds just this, or a new one."""
+        """Return the version that holds the uncompiled program, new if need be."""
         with registry.hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
             found = self._find_equal(program, len(scores.grades))
             points = OperatingPoints({BALANCED: read_setting(program)})
@@ -159,12 +159,12 @@ class Publisher:
         return registry.publish_version(self.project.name, fields, files, self.project.artifacts)
 
     def note_look(self, study: str) -> int:
-        """Note that a study is about to read its test, and return which look at any of these questions that is."""
+        """Note that a study reads its test; return which look that is."""
         texts = [question.question for question in self.parts["test"]]
         return note_test_use(self.project.artifacts, self.project.name, "compile", texts, study)
 
     def find_sealed(self, study: str) -> str:
-        """Return the version sealed from a study before its compile was interrupted, or empty."""
+        """Return the version already sealed from a study, or empty."""
         found = [m for m in self._list_sealed() if m.section("optimizer").get("study") == study]
         return f"{self.project.name}@{found[-1].version}" if found else ""
 
@@ -217,7 +217,7 @@ class LineageNode:
 
 
 def build_lineage(name: str, root: Path | str | None = None) -> list[LineageNode]:
-    """Return the versions of `name` as trees, oldest root first. Raises `VersionError` when it has no version.
+    """Return the versions of `name` as trees, oldest root first.
 
     A version whose parent is gone, of another name or ambiguous begins a tree; so does one that cannot be read.
     """
@@ -232,7 +232,7 @@ def build_lineage(name: str, root: Path | str | None = None) -> list[LineageNode
 
 
 def read_ancestors(ref: str, root: Path | str | None = None) -> list[Manifest]:
-    """Return the manifests of a version and of those it was compiled from, as far as they can be read."""
+    """Return the manifests of a version and of those it was compiled from."""
     found: dict[Path, Manifest] = {}
     wanted: str | None = ref
     with suppress(VersionError, IntegrityError):
@@ -301,7 +301,7 @@ class Calibration:
 def calibrate_decisions(
     arms: Sequence[Arm], demonstrations: Sequence[Demonstration], setting: Setting, spending: Spending
 ) -> list[Calibration]:
-    """Return every decision that has labels, the router's first, under a setting; makes no call that is paid for."""
+    """Return every decision that has labels, under a setting, for no money."""
     before, spending.caps = (spending.caps, spending.tripped), Caps(calls=0)
     found: list[Calibration] = []
     try:
@@ -337,7 +337,7 @@ def _calibrate_cases(cases: LabelledCases, setting: Setting) -> list[Calibration
 
 
 def compare_grades(a: Sequence[Grade], b: Sequence[Grade]) -> PairedResult:
-    """Return the paired, topic-clustered test of b's utility over a's; nothing can be said of no questions."""
+    """Return the paired, topic-clustered test of b's utility over a's."""
     if not a:
         return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
     return paired_test([g.utility for g in a], [g.utility for g in b], [g.topic for g in a])

@@ -111,7 +111,7 @@ class Store(Ledger):
         self._run(lambda connection: connection.execute(self._insert_new(self._evidence), rows))
 
     def reserve_call(self, study: str, usd: float, caps: Caps) -> bool:
-        """Book a call of at most `usd` US dollars in one statement, unless that would pass a cap."""
+        """Book a call of at most `usd` US dollars, unless that would pass a cap."""
         spent = self._booked
         change = sa.update(spent).where(spent.c.study == study)
         if caps.calls is not None:
@@ -252,7 +252,7 @@ class RequestKeys:
 
 
 def fingerprint_predictor(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str:
-    """Return the digest of a predictor's instructions, fields, demonstrations and wording, and of its model.
+    """Return the digest of all that a predictor and its model are given.
 
     An embedded model is told by the code, another by DSPy's version, which writes the prompt.
     """

@@ -94,7 +94,7 @@ class Replay:
         return [run.answer for run in self._run_all(questions) if run.answer is not None]
 
     def trace_all(self, questions: Sequence[str]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
-        """Return each answer with every request to a predictor on the way to it and its reply."""
+        """Return each answer with the requests on the way to it and their replies."""
         return [(run.answer, run.asked) for run in self._run_all(questions) if run.answer is not None]
 
     def reply(self, request: Request) -> Reply:
@@ -258,7 +258,7 @@ class Performer:
         self._spending = spending
 
     def perform_calls(self, calls: Sequence[tuple[PendingCall, bytes | None]]) -> list[Entry | StepFailed]:
-        """Return the replies, in order. Raises `BudgetStop` before the call that would pass a cap."""
+        """Return the replies, in order. Raises `BudgetStop` at a cap."""
         results: dict[int, Entry | StepFailed] = {}
         groups: dict[tuple[str, int], list[int]] = defaultdict(list)
         for at, (call, _) in enumerate(calls):

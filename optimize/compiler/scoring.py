@@ -139,7 +139,7 @@ class Scoring:
 
 
 def split_topics(topics: Sequence[str], most: int = FOLDS) -> list[list[int]]:
-    """Return the places of questions, given their topics, in at most `most` parts of about one size, no topic in two.
+    """Return the places of questions in parts of about one size by topic.
 
     For cross-fitting: each part is judged by a program whose demonstrations hold none of its topics.
     """
@@ -159,7 +159,7 @@ def group_topics(questions: Sequence[LabelledQuestion]) -> list[list[int]]:
 
 
 def gain_out_of_fold(table: Floats, topics: Sequence[str], held: Sequence[int], among: slice = slice(None)) -> Floats:
-    """Return the gain over the first row by the row, of those `among`, that is best without the question's fold.
+    """Return each question's gain by the row that is best without its fold.
 
     Folds are made of the topics of the questions at the places `held`; NaN elsewhere.
     """
@@ -179,7 +179,7 @@ def best_row(table: Floats) -> int:
 
 
 def survives(gains: Floats, topics: Sequence[str]) -> bool:
-    """Return True when the mean gain is positive and at least its standard error, clustered by topic.
+    """Return True when the mean gain is at least its standard error.
 
     NaN is left out; nothing survives on one topic alone.
     """
@@ -218,7 +218,7 @@ class Routing:
     """Labelled routes."""
 
     def fit(self, names: Mapping[str, float]) -> Setting:
-        """Return the thresholds and weights among `names`, each fitted alone to its labels."""
+        """Return thresholds and weights, each fitted alone to its labels."""
         found = {f"{ROUTE}:{output}": fit_threshold(p, self.truths[output]) for output, p in self.chances.items()}
         found |= {f"{ROUTE}:route={label}": w for label, w in fit_weights(self.tables, self.routes).items()}
         return {name: value for name, value in found.items() if name in names}
@@ -244,7 +244,7 @@ class LabelledCases:
     cases: Sequence[tuple[Arm, Demonstration]]
 
     def decide(self, setting: Setting) -> Iterator[tuple[int, Ask, Mapping[str, Decision], dict[str, Any]]]:
-        """Yield of each example with a reply its place, the request, the reply and the labels, under a setting."""
+        """Yield each example's place, request, reply and labels, under a setting."""
         for arm in {id(arm): arm for arm, _ in self.cases}.values():
             mine = [n for n, (other, _) in enumerate(self.cases) if other is arm]
             program = arm.replay.program
@@ -258,7 +258,7 @@ class LabelledCases:
 
 
 def label_cases(arms: Sequence[Arm], demonstrations: Sequence[Demonstration], name: str) -> LabelledCases:
-    """Return the labelled examples of a predictor that decides; none for one that writes.
+    """Return the labelled examples of a predictor that decides.
 
     For an embedded decider those of the first arm, as the heads of each arm have to be fitted; for a language model
     some of every arm.
@@ -273,7 +273,7 @@ def label_cases(arms: Sequence[Arm], demonstrations: Sequence[Demonstration], na
 
 
 def fit_threshold(probabilities: Sequence[float], labels: Sequence[bool]) -> float:
-    """Return the cut in [0.02, 0.98] with the most labels right; of equally good cuts the one nearest to one half."""
+    """Return the cut in [0.02, 0.98] with the most labels right."""
     p, y = np.asarray(probabilities, float), np.asarray(labels, bool)
     if not len(p) or y.all() or not y.any():
         return 0.5
@@ -285,7 +285,7 @@ def fit_threshold(probabilities: Sequence[float], labels: Sequence[bool]) -> flo
 
 
 def fit_weights(tables: Sequence[Mapping[str, float]], labels: Sequence[str]) -> dict[str, float]:
-    """Return weights in [1/4, 4] for every option but the first, by which most tables' heaviest option is the label.
+    """Return weights in [1/4, 4] of the options with the most labels right.
 
     One option at a time on a logarithmic grid, a few passes; of equally good weights the one nearest to 1.
     """
@@ -306,7 +306,7 @@ def fit_weights(tables: Sequence[Mapping[str, float]], labels: Sequence[str]) ->
 
 
 def observe_routing(arms: Sequence[Arm], setting: Setting) -> Routing:
-    """Return the router's decisions on the labelled questions of the arms, under a setting."""
+    """Return the router's decisions on the labelled questions of the arms."""
     found = Routing(defaultdict(list), defaultdict(list), [], [])
     for arm in arms:
         apply_setting(arm.replay.program, setting)
@@ -338,7 +338,7 @@ def sweep_knobs(
     start: Setting,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Sweeps:
-    """Return the start with each knob at the value of most utility, where that gains out of fold.
+    """Return the start with each knob at its value of most utility.
 
     One knob at a time over its grid; a knob that was moved stays so for those after it. What a cap leaves no room for
     stays as it is.

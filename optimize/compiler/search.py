@@ -134,7 +134,7 @@ class Session:
         self.watch(self.live)
 
     def replay(self, program: AgenticRAG) -> Replay:
-        """Return the program's runs, but for confidence, through the record and under the caps."""
+        """Return the program's runs through the record and under the caps."""
         return Replay(program, self.record, self.spending, vouches=False)
 
 
@@ -174,12 +174,12 @@ class Search:
         optuna.logging.set_verbosity(logging.ERROR)
 
     def follow_sweeps(self, swept: Mapping[str, Any]) -> None:
-        """Begin with the setting that was swept, too, and propose values of the knobs that had an effect alone."""
+        """Try the swept setting, too, and search the knobs that had an effect."""
         self.firsts.append((SWEEP, self._fit_ranges(swept["setting"])))
         self._searched = list(swept["effective"]) or self._searched
 
     def run(self, target: int, session: Session) -> None:
-        """Try settings until the study has `target` trials. Raises `BudgetStop` when a cap is reached."""
+        """Try settings until the study has `target` trials, or a cap is reached."""
         live, live.of = session.live, target
         while len(trials := self.trials()) < target and not (self._worker and self.study.finished):
             session.spending.check()
@@ -209,7 +209,7 @@ class Search:
         return list(best.values())
 
     def pick_finalists(self, most: int) -> list[Trial]:
-        """Return the best by utility and the study's frontier, best first; no two with the same scores."""
+        """Return the best settings and the study's frontier, best first."""
         ranked = self.rank_trials()
         front = self.study.frontier()
         frontier = [trial for trial in ranked if trial.number in front]
@@ -222,7 +222,7 @@ class Search:
         return sorted(chosen.values(), key=lambda trial: (-trial.worth, trial.number))
 
     def knob_importances(self) -> dict[str, float]:
-        """Return each knob's share of the spread in utility (PED-ANOVA, Watanabe et al. 2023); none for few trials."""
+        """Return each knob's share of the spread in utility; none for few trials."""
         if sum(frozen.state == TrialState.COMPLETE for frozen in self.study.trials()) < IMPORTANT_FROM:
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()

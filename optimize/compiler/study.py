@@ -118,7 +118,7 @@ class Spending:
         return self.caps.usd is not None
 
     def join_study(self, ledger: Ledger, study: str, leads: bool) -> None:
-        """Book for a study from now on, with what was spent here before; one process `leads` and books its seconds."""
+        """Book for a study from now on, with what was spent here before."""
         before = self._ledger.read_spending(self._study)
         self._ledger, self._study, self._leads = ledger, study, leads
         self._before = ledger.read_spending(study).seconds
@@ -126,7 +126,7 @@ class Spending:
         self.book()
 
     def book(self, every: float = 0.0) -> None:
-        """Book what the study does not know of yet, not again within `every` seconds, and read its total."""
+        """Book what the study does not know of yet, and read its total."""
         if time.monotonic() - self._booked_at < every:
             return
         with self._changed:
@@ -143,7 +143,7 @@ class Spending:
             raise self._stop_at("seconds")
 
     def before_call(self, usd: float = 0.0, here: bool = False) -> None:
-        """Count a call that costs at most `usd`; one to a model in this process (`here`) is free.
+        """Count a call of at most `usd`. Raises `BudgetStop` at a cap.
 
         Waits for calls under way, which may cost less than reserved. Raises `BudgetStop` when it would pass a cap.
         """
@@ -165,7 +165,7 @@ class Spending:
                 return
 
     def after_call(self, expected: float, usd: float, sent: bool = True, here: bool = False) -> None:
-        """Book the cost of a call in place of what it might have cost; one that was not sent counts no more."""
+        """Book the cost of a call in place of what it might have cost."""
         with self._changed:
             self._under_way -= 1
             self.calls -= not sent
@@ -224,7 +224,7 @@ class Study:
         _run_patiently(lambda: self.optuna.set_user_attr(key, value))
 
     def wait_for(self, key: str, check: Callable[[], None]) -> Any:
-        """Return a note once it is there; `check` is called meanwhile. Raises `StudyError` when it does not come."""
+        """Return a note once it is there. Raises `StudyError` when it never comes."""
         end = time.monotonic() + WAIT
         while (noted := self.notes.get(key)) is None:
             check()
@@ -249,7 +249,7 @@ class Study:
         _run_patiently(lambda: self.optuna.add_trial(trial))
 
     def expect(self, identity: Mapping[str, Any]) -> None:
-        """Raise `StudyError`, with the differences, when the study was made under other conditions."""
+        """Raise `StudyError` when the study was made under other conditions."""
         found = _find_differences("", self.notes.get(IDENTITY, {}), json.loads(json.dumps(identity)))
         if found:
             shown = "; ".join(found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
@@ -260,7 +260,7 @@ class Study:
 
 
 def create_study(project: Project, identity: Mapping[str, Any], notes: Mapping[str, Any]) -> Study:
-    """Return a new study under the project's next free name; its identity is noted last, which makes it whole."""
+    """Return a new study under the project's next free name."""
     n = max((_number_of(name) for name in list_studies(project)), default=0)
     while True:
         n += 1
@@ -281,7 +281,7 @@ def create_study(project: Project, identity: Mapping[str, Any], notes: Mapping[s
 
 
 def open_study(project: Project, name: str = "") -> Study:
-    """Return the study of that name, or the project's last whole one. Raises `StudyError` when there is none."""
+    """Return the study of that name, or the project's last whole one."""
     known = list_studies(project)
     if name and name not in known:
         mend = f"Known: {', '.join(known[-5:])}." if known else "Start one: ragc compile PROJECT"
@@ -385,7 +385,7 @@ def _find_differences(name: str, there: Any, here: Any) -> list[str]:
 
 
 def try_again(action: Callable[[], T], may_pass: Callable[[BaseException], bool]) -> T:
-    """Return the action's result; errors that `may_pass` are tried again, up to PATIENCE seconds."""
+    """Return the action's result, tried again after errors that may pass."""
     again, end, pause = retry_if_exception(may_pass), stop_after_delay(PATIENCE), wait_fixed(RETRY_EVERY)
     return Retrying(retry=again, stop=end, wait=pause, reraise=True)(action)
 
