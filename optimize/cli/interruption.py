@@ -17,11 +17,11 @@ INTERRUPTED = 130  # exit code
 def interruptible(
     first: Callable[[], None] = lambda: None, again: Callable[[], None] = lambda: None
 ) -> Iterator[Callable[[], None]]:
-    """Inside, Ctrl-C is remembered; what is yielded raises `KeyboardInterrupt` when there was one.
+    """Yield a check that raises `KeyboardInterrupt` once there was a Ctrl-C.
 
-    To be called wherever work can stop. Outside the main thread, which Ctrl-C goes to, it never raises. `first` is
-    called at once at the first Ctrl-C, `again` at every other: in a signal handler, in the midst of anything, so they
-    may take no lock and write with `say` alone.
+    Ctrl-C is remembered inside. The check is to be called wherever work can stop. Outside the main thread, which Ctrl-C
+    goes to, it never raises. `first` is called at once at the first Ctrl-C, `again` at every other: in a signal
+    handler, in the midst of anything, so they may take no lock and write with `say` alone.
     """
     noted = False
 
@@ -47,7 +47,10 @@ def interruptible(
 
 
 def say(line: str) -> None:
-    """A line on stderr past every buffer and lock: what was interrupted may be at a line of its own."""
+    """Write a line on stderr past every buffer and lock.
+
+    What was interrupted may be at a line of its own.
+    """
     with contextlib.suppress(OSError):
         os.write(2, f"{line}\n".encode())
 

@@ -151,7 +151,10 @@ LabelCounts = dict[str, dict[str, dict[str, int]]]
 
 
 def count_labels(questions: Sequence[LabelledQuestion]) -> LabelCounts:
-    """Count questions by label, value and split, `total` last, the commonest value first."""
+    """Count questions by label, value and split.
+
+    `total` is the last split, the commonest value the first.
+    """
     labels: dict[str, Callable[[LabelledQuestion], Sequence[str | None]]] = {
         **{"all": lambda q: ["questions"], "outcome": lambda q: [q.outcome], "route": lambda q: [q.route]},
         **{"strategy": lambda q: [q.strategy], "source": lambda q: q.sources or [None]},

@@ -191,7 +191,10 @@ def verify_by_loading(
     project: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Checked:
-    """Check every byte of a version, and whether it loads here; options as those of `load`."""
+    """Check every byte of a version, and whether it loads here.
+
+    Options are those of `load`.
+    """
     if not (checked := verify_version(ref, root)).sound:
         return checked
     if not open_version(ref, root).section("program").get("structure"):
