@@ -50,7 +50,7 @@ SHOWN = (
 
 
 def add_compile_verbs(app: typer.Typer) -> None:
-    """Add the verbs."""
+    """Adds the verbs."""
     app.command("compile")(compile_)
     app.command()(worker)
 
@@ -96,14 +96,7 @@ def compile_(
     ] = None,
     json: Json = False,
 ) -> None:
-<<<<<<< ours
     """Compile a project into a new version, against its labelled questions."""
-=======
-    """Compile a project into a new version.
-
-    Demonstrations, thresholds and knobs are chosen against its labelled questions.
-    """
->>>>>>> theirs
     from optimize.compiler.compile import compile_project
     from optimize.registry.aliases import promote_version as move
     from optimize.registry.aliases import require_alias
@@ -161,14 +154,7 @@ def worker(
     ] = None,
     json: Json = False,
 ) -> None:
-<<<<<<< ours
     """Help a study that `ragc compile` began, from here or another machine."""
-=======
-    """Join a study that `ragc compile` began, here or on another machine.
-
-    One more process then tries settings for it.
-    """
->>>>>>> theirs
     from optimize.compiler.compile import join_study
     from program.knowledge.project import Project
 
@@ -291,10 +277,10 @@ def _table(done: Compiled, project: Project) -> None:
 
 @contextmanager
 def _live(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
-    """Show a view on stderr, or lines of it when there is no terminal.
+    """A view on stderr: stage, trial, best so far, calls, seconds left; lines of it when there is no terminal.
 
-    The view has stage, trial, best so far, calls and seconds left. It is told of all that goes on, and stops it after
-    Ctrl-C; after another the process ends at once with what `left` says.
+    It is told of all that goes on, and stops it after Ctrl-C; after another the process ends at once with what `left`
+    says.
     """
     from rich.console import Console, Group
     from rich.live import Live as Screen
@@ -331,10 +317,8 @@ def _live(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
 
 
 class _Lines:
-    """The same view as lines, for a log.
-
-    There is one for each stage, ten while a search goes on, and every EVERY seconds how far a stage is.
-    """
+    """The same view as lines, for a log: one for each stage, ten while a search goes on, and how far a stage is every
+    EVERY seconds."""
 
     def __init__(self) -> None:
         self._told: tuple[str, int] = ("", 0)
