@@ -50,7 +50,7 @@ SHOWN = (
 
 
 def add_compile_verbs(app: typer.Typer) -> None:
-    """Adds the verbs."""
+    """Add the verbs `compile` and `worker`."""
     app.command("compile")(compile_)
     app.command()(worker)
 
@@ -277,10 +277,9 @@ def _table(done: Compiled, project: Project) -> None:
 
 @contextmanager
 def _live(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
-    """A view on stderr: stage, trial, best so far, calls, seconds left; lines of it when there is no terminal.
+    """Show stage, trial, best so far, calls and seconds left on stderr; as lines where there is no terminal.
 
-    It is told of all that goes on, and stops it after Ctrl-C; after another the process ends at once with what `left`
-    says.
+    Ctrl-C stops the compile in order; a second one ends the process at once, with what `left` says.
     """
     from rich.console import Console, Group
     from rich.live import Live as Screen
@@ -317,8 +316,10 @@ def _live(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
 
 
 class _Lines:
-    """The same view as lines, for a log: one for each stage, ten while a search goes on, and how far a stage is every
-    EVERY seconds."""
+    """The same view as lines, for a log.
+
+    One line for each stage, ten while a search goes on, and how far a stage is every EVERY seconds.
+    """
 
     def __init__(self) -> None:
         self._told: tuple[str, int] = ("", 0)
