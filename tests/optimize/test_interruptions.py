@@ -40,7 +40,7 @@ AWAY = 1.5  # seconds
 processes = multiprocessing.get_context("forkserver")
 # What a compile imports on its way, so that a kill falls into its work:
 processes.set_forkserver_preload(
-    ["optimize.compiler", "litellm", "program.models.decider", "pint", "xdist.plugin", "hypothesis"]
+    ["optimize.compiler.compile", "litellm", "program.models.embedded.decider", "xdist.plugin", "hypothesis"]
 )
 
 
