@@ -277,11 +277,24 @@ def _count_uses(rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def _read_ledger(root: Path, name: str, digests: set[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield the uses of any of the questions; a line that was cut off is left out."""
+    """Yield the uses of any of the questions, by the ledger and by sealed versions, which a clone has without it.
+
+    A line that was cut off and a version that cannot be read are left out.
+    """
+    seen = set()
     with contextlib.suppress(OSError):
         for line in (root / name / LOOKS).read_bytes().splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 row = orjson.loads(line)
                 text = row["questions"]
                 if digests & {text[at : at + DIGITS] for at in range(0, len(text), DIGITS)}:
+                    seen.add(row["look"])
                     yield row
+    for version in reference.find_versions(root, name):
+        with contextlib.suppress(IntegrityError):
+            sealed = read_if_present(root / name / "versions" / version)
+            optimizer = sealed.section("optimizer") if sealed else {}
+            tested = sealed.section("data").get("test", {}).get("questions", ()) if sealed else ()
+            known = "study" not in optimizer or optimizer["study"] in seen
+            if not known and digests & {digest[:DIGITS] for digest in tested}:
+                yield {"look": optimizer["study"], "number": optimizer.get("test_looks", 0)}
