@@ -50,6 +50,12 @@ def test_the_ledger_begins_at_nothing_is_printed_and_counts_a_measured_search_to
     assert "The test split was looked at 2 times." in shown
 
 
+def test_a_clone_without_the_ledger_counts_what_its_versions_tell(own_shop):
+    assert compile_(own_shop).looks == 1
+    (own_shop / "artifacts" / "shop" / LOOKS).unlink()
+    assert compile_(own_shop).looks == 2
+
+
 @pytest.mark.parametrize(("resume", "looks"), [(False, 2), (True, 1)])
 def test_a_compile_killed_in_its_test_has_looked_once_resumed_or_not(own_shop, monkeypatch, resume, looks):
     def killed(*arguments, **named):
