@@ -179,9 +179,9 @@ def search_settings(
                 study.note(SWEPT, asdict(sweep_knobs(search.scoring, search.space, start, session.advance)))
                 session.limit(SEARCH_SHARE)
             search.follow_sweeps(study.notes[SWEPT])
-            search.run(len(search.firsts), session)
+        session.begin_stage("searching")
+        search.run(len(search.firsts), session)
         if STUDY in stages:
-            session.begin_stage("searching")
             search.run(study.notes[TRIALS] + len(search.firsts), session)
     if not search.rank_trials():
         session.limit(CHOICE_SHARE)

@@ -227,7 +227,7 @@ class Search:
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         found: dict[str, float] = optuna.importance.get_param_importances(
-            self.study.optuna, evaluator=evaluator, target=lambda frozen: frozen.values[0]
+            self.study.optuna, evaluator=evaluator, target=lambda frozen: -frozen.values[0]
         )
         return found
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from optimize.compiler import spending
+from optimize.compiler import study
 from optimize.compiler.compile import compile_project, join_study
 from optimize.compiler.replay import PARALLEL_CALLS
 from optimize.compiler.study import SEARCH_SHARE, open_study
@@ -20,11 +20,11 @@ def compile_(folder, **options):
     return compile_project(Project.open(folder), **{"trials": 6, **options})
 
 
-def interrupted(folder, **options):
-    """A compile that is stopped in its search."""
+def interrupted(folder, at="trying the first settings", **options):
+    """A compile that is stopped in a stage."""
 
     def stop(live):
-        if live.stage == "trying the first settings" and live.done:
+        if live.stage == at and live.done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -35,7 +35,7 @@ def later(monkeypatch):
     """Seconds, in a list of one, by which the clock of what is spent is ahead."""
     gone = [0.0]
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + gone[0], time=time.time, sleep=time.sleep)
-    monkeypatch.setattr(spending, "time", clock)
+    monkeypatch.setattr(study, "time", clock)
     return gone
 
 
@@ -96,7 +96,7 @@ def test_the_number_of_settings_that_a_resumed_compile_is_given_is_its_workers_t
 
 
 def test_a_worker_spends_what_the_search_has_left_and_no_more(paid_shop, model):
-    interrupted(paid_shop, max_calls=CALLS)
+    interrupted(paid_shop, at="searching", max_calls=CALLS)
     join_study(Project.open(paid_shop), "")
     assert len(model.calls) <= SEARCH_SHARE * CALLS
     paid = len(model.calls)
@@ -110,7 +110,7 @@ def test_the_time_of_all_resumptions_counts_and_no_call_begins_after_it(paid_sho
     clock = SimpleNamespace(
         monotonic=lambda: time.monotonic() + 10 * len(model.calls), time=time.time, sleep=time.sleep
     )
-    monkeypatch.setattr(spending, "time", clock)  # on which a call takes ten seconds
+    monkeypatch.setattr(study, "time", clock)  # on which a call takes ten seconds
     interrupted(paid_shop, max_seconds=500)
     paid = len(model.calls)
     model.calls.clear()

@@ -11,13 +11,10 @@ from typer.testing import CliRunner
 
 from optimize.cli.main import app
 from optimize.compiler.choice import Candidate, find_best, find_frontier, price_points
-from optimize.compiler.compile import compile_project
 from optimize.compiler.scoring import gain_out_of_fold, survives
 from optimize.labelled.dataset import read_labelled
 from program import load
-from program.errors import VersionError
 from program.knowledge.project import Project
-from program.loop.policy import read_setting
 from program.serve.manifest import read_manifest
 from program.serve.reference import resolve
 
@@ -114,33 +111,3 @@ def test_ask_takes_a_point_by_name(compiled):
     question = next(text for text in texts if few(text).usage.calls < more(text).usage.calls)
     for point, rag in zip(points, (few, more), strict=True):
         assert ask(compiled, "--point", point, question=question)["usage"]["calls"] == rag(question).usage.calls
-
-
-def test_ask_takes_the_best_setting_of_at_most_so_many_calls(compiled):
-    assert ask(compiled, "--calls-per-question", "1.2")["usage"]["calls"] == 1
-    assert "Its frontier: utility" in str(ask(compiled, "--calls-per-question", "0.5"))
-
-
-def test_ask_takes_the_setting_of_fewest_calls_with_at_least_a_utility(compiled):
-    root, question = compiled / "artifacts", "How many watts does the Wren draw?"
-    high = stored(compiled)[-1]
-    for one in stored(compiled):
-        rag = load("shop@v2", artifacts=root, min_utility=one["utility"] - 0.001)
-        assert {name: read_setting(rag)[name] for name in one["setting"]} == one["setting"]
-        assert ask(compiled, "--min-utility", str(one["utility"] - 0.001))["text"] == rag(question).text
-    with pytest.raises(VersionError, match="fulfils that"):
-        load("shop@v2", artifacts=root, min_utility=high["utility"] + 0.01)
-
-
-def test_a_setting_can_be_chosen_by_the_money_a_question_may_cost(paid_shop):
-    settings = paid_shop / "ragc.toml"
-    settings.write_text(settings.read_text() + "\n[utility]\nusd = 20.0\n")
-    done = compile_project(Project.open(paid_shop), trials=4)
-    root = paid_shop / "artifacts"
-    path = resolve(done.reference, root).path
-    cheapest = min(json.loads((path / "frontier.json").read_bytes()), key=lambda one: one["usd"])
-    assert cheapest["usd"] > 0
-    rag = load(done.reference, artifacts=root, usd_per_question=cheapest["usd"])
-    assert {name: read_setting(rag)[name] for name in cheapest["setting"]} == cheapest["setting"]
-    with pytest.raises(VersionError, match="fulfils that"):
-        load(done.reference, artifacts=root, usd_per_question=cheapest["usd"] / 2)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
-from optimize.compiler import record
+from optimize.compiler import study as study_room
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
@@ -111,7 +111,7 @@ def test_a_database_that_is_away_for_a_moment_is_tried_again(own_shop, monkeypat
             away.set()
             raise OperationalError("select", {}, sqlite3.OperationalError("database is locked"))
 
-    monkeypatch.setattr(record, "RETRY_EVERY", 0.05)
+    monkeypatch.setattr(study_room, "RETRY_EVERY", 0.05)
     import sqlalchemy as sa
 
     event.listen(sa.Engine, "before_cursor_execute", refuse)
