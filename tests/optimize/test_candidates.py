@@ -98,8 +98,6 @@ def test_an_instruction_that_helps_is_proposed_found_and_sealed(helped):
     folder, done, _ = helped
     assert instruction(folder, done.reference) == GOOD
     assert instruction(folder, done.parent) != GOOD
-    sealed = load(done.reference, artifacts=folder / "artifacts")
-    assert "1.7 litres" in sealed("How much water does the Merle hold?").text
     points = read_manifest(resolve(done.reference, folder / "artifacts").path).section("points")
     assert not any(is_candidate(name) for point in points.values() for name in point)
 
