@@ -1,7 +1,6 @@
 """The record: replies by content, in a file or a database, and the caps on what a study may spend."""
 
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -10,12 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given
-from hypothesis import strategies as st
 
 from optimize.compiler.record import TABLE_PREFIX, Entry, Record, Store
-from optimize.compiler.study import Caps, Spending, Spent
-from program.errors import BudgetStop, RecordError, SettingsError
+from optimize.compiler.study import Caps, Spent
+from program.errors import RecordError, SettingsError
 
 KEY, OTHER = b"0123456789abcdef", b"\x00\xff" * 8
 SERVER = os.environ.get("RAGC_TEST_DATABASE", "")  # the URL of a database server, to try one
@@ -126,41 +123,3 @@ def test_of_many_that_reserve_at_once_no_more_pass_than_the_cap_allows(place, ca
     with ThreadPoolExecutor(6) as threads:
         passed = list(threads.map(lambda n: several[n % 3].reserve_call("s", 0.1, Caps(calls, usd)), range(24)))
     assert sum(passed) == several[0].read_spending("s").calls == pytest.approx(fit, abs=usd == 1.0)
-
-
-@given(st.integers(1, 30), st.floats(0.01, 1.0), st.integers(0, 9))
-def test_no_cap_is_passed_when_many_spend_at_once(calls, usd, seed):
-    spending = Spending(Caps(calls, usd, None))
-    stopped = []
-
-    def spend(number):
-        drawn = random.Random(seed * 100 + number)
-        try:
-            for _ in range(20):
-                most = drawn.uniform(0, 0.1)
-                spending.before_call(most)
-                spending.after_call(most, drawn.uniform(0, most))
-        except BudgetStop as stop:
-            stopped.append(stop.tripped)
-
-    threads = [threading.Thread(target=spend, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert spending.calls <= calls
-    assert spending.usd <= usd + 1e-9
-    assert set(stopped) <= {"calls", "usd"} and (stopped or spending.calls == 80)
-
-
-def test_the_time_is_up_before_a_call_not_after():
-    with pytest.raises(BudgetStop, match="seconds"):
-        Spending(Caps(seconds=0.0)).before_call()
-
-
-def test_a_call_on_its_way_may_leave_room_for_the_next():
-    spending = Spending(Caps(usd=1.0))
-    spending.before_call(0.9)
-    threading.Timer(0.1, spending.after_call, (0.9, 0.1)).start()
-    spending.before_call(0.9)
-    assert spending.calls == 2
