@@ -12,7 +12,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Asked:
     late: int = 0
 
 
-async def ask_all(rag: AgenticRAG, numbers: range, streamed: bool = False) -> Asked:
+async def ask_all(rag: AgenticRAG, numbers: Iterable[int], streamed: bool = False) -> Asked:
     """Ask the questions, AT_ONCE at once."""
     found, free = Asked(), asyncio.Semaphore(AT_ONCE)
 

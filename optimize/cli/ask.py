@@ -152,8 +152,7 @@ def run_eval(
     from optimize.compiler.publish import read_ancestors
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
-    from optimize.labelled.split import find_previous_splits
-    from optimize.labelled.split import split_questions as splits
+    from optimize.labelled.split import find_previous_splits, split_questions
     from optimize.registry.versions import note_test_use
     from program.serve.opening import find_project
 
@@ -163,7 +162,7 @@ def run_eval(
         asked, split = read_labelled(questions), questions.name
     else:
         sealed = read_ancestors(target, artifacts or None) if rag.runtime.version else []
-        parts = splits(read_labelled(project.labelled, project.folder), before=find_previous_splits(sealed))
+        parts = split_questions(read_labelled(project.labelled, project.folder), before=find_previous_splits(sealed))
         if split not in parts:
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
         asked = parts[split]
@@ -292,10 +291,10 @@ def _parse_depths(k: str) -> list[int]:
 def _read_own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
     """Read the labelled questions of the splits that are named; test counts as looked at."""
     from optimize.labelled.dataset import read_labelled
-    from optimize.labelled.split import split_questions as splits
+    from optimize.labelled.split import split_questions
     from optimize.registry.versions import note_test_use
 
-    parts = splits(read_labelled(project.labelled, project.folder))
+    parts = split_questions(read_labelled(project.labelled, project.folder))
     names = [name.strip() for name in wanted.split(",")]
     if unknown := [name for name in names if name not in parts]:
         raise SettingsError(f"There is no split {unknown[0]!r}.", f"Use {', '.join(parts)}, parted by commas.")

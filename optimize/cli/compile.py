@@ -98,8 +98,7 @@ def compile_(
 ) -> None:
     """Compile a project into a new version, against its labelled questions."""
     from optimize.compiler.compile import compile_project
-    from optimize.registry.aliases import promote_version as move
-    from optimize.registry.aliases import require_alias
+    from optimize.registry.aliases import promote_version, require_alias
     from program.knowledge.project import Project
 
     opened = Project.open(project)
@@ -135,7 +134,7 @@ def compile_(
         typer.echo(f"stopped; nothing is lost. {go_on()}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if promote and done.improved:
-        move(done.reference, promote, reason="compiled: better", root=opened.artifacts)
+        promote_version(done.reference, promote, reason="compiled: better", root=opened.artifacts)
     if json:
         print_json(_shape(done) | ({"promoted": done.improved} if promote else {}))
     else:

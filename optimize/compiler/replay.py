@@ -30,9 +30,13 @@ from program.loop.steps import steps
 from program.models.catalog import LOCAL, is_settled, price_call
 from program.models.embedded.writer import WriterEngine
 from program.models.language.adapter import use_adapter
-from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
-from program.models.language.spending import ModelSpending as Spent
-from program.models.language.spending import track_spending as spending_of
+from program.models.language.spending import (
+    MAX_REPLY_TOKENS,
+    ModelSpending,
+    count_used_tokens,
+    estimate_prompt_tokens,
+    track_spending,
+)
 from program.models.language.transport import CallFailed
 
 ATTEMPTS = 4
@@ -338,9 +342,9 @@ class Performer:
             if not counts_itself:
                 self._spending.before_call(expected, here)
             self._record.calls += 1
-            started, spent, usd = time.perf_counter(), Spent(), 0.0
+            started, spent, usd = time.perf_counter(), ModelSpending(), 0.0
             try:
-                with spending_of(cap=self._spending) as spent, use_adapter(model), dspy.track_usage() as tracker:
+                with track_spending(cap=self._spending) as spent, use_adapter(model), dspy.track_usage() as tracker:
                     value = self._ask(ask, model, tracker)
                 entry = _entry_of(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
                 usd = entry.usd
@@ -382,11 +386,10 @@ class Performer:
         return price_call(model, estimate_prompt_tokens(to_prompt_inputs(ask.inputs).values(), 1), longest)
 
 
-def _entry_of(value: Any, model: Any, seconds: float, spent: Spent, usage: Mapping[str, Any]) -> Entry:
+def _entry_of(value: Any, model: Any, seconds: float, spent: ModelSpending, usage: Mapping[str, Any]) -> Entry:
     if hasattr(model, "endpoint"):
         return Entry(value, seconds, spent.tokens_in, spent.tokens_out, spent.usd)
-    tokens_in = sum(int(t.get("prompt_tokens") or t.get("input_tokens") or 0) for t in usage.values())
-    tokens_out = sum(int(t.get("completion_tokens") or t.get("output_tokens") or 0) for t in usage.values())
+    tokens_in, tokens_out = count_used_tokens(usage)
     return Entry(value, seconds, tokens_in, tokens_out, price_call(model, tokens_in, tokens_out))
 
 

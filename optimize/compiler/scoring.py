@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 from optimize.compiler.demonstrations import Demonstration, learns_demos, thin_out
 from optimize.compiler.replay import Arm
-from optimize.evaluation.metrics import judge_answer, score_support
-from optimize.evaluation.metrics import score_routing as routing
-from optimize.evaluation.metrics import score_utility as utility
+from optimize.evaluation.metrics import judge_answer, score_routing, score_support, score_utility
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
@@ -125,8 +123,8 @@ class Scoring:
             try:
                 verdict = judge_answer(question, answer.outcome, answer.text)
                 held = score_support(answer, lambda passage: self._texts.get(passage, ""))
-                worth = utility(verdict, answer.outcome, int(calls), self.weights, held, usd)
-                routed = routing(question, answer)
+                worth = score_utility(verdict, answer.outcome, int(calls), self.weights, held, usd)
+                routed = score_routing(question, answer)
                 self._grades[key] = worth, np.nan if routed is None else routed, calls, usd
             except Exception as error:
                 self.broken[question.id] = f"{type(error).__name__}: {error}"

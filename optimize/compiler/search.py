@@ -27,8 +27,7 @@ from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.compiler.scoring import Scores, Scoring
 from optimize.compiler.study import KEPT_EVERY, OBJECTIVES, Caps, Spending, Study
-from program.loop.policy import Dimension, Setting
-from program.loop.policy import find_dimensions as find_space
+from program.loop.policy import Dimension, Setting, find_dimensions
 from program.loop.rag import AgenticRAG
 
 SHARES = (0.15, 0.4, 1.0)
@@ -158,7 +157,7 @@ class Search:
         self.study = study
         self.scoring = scoring
         self.price = price
-        self.space = find_space(scoring.arms[0].replay.program)
+        self.space = find_dimensions(scoring.arms[0].replay.program)
         self.firsts = [(FIRST, self._fit_ranges(setting)) for setting in firsts]
         self._searched = [dimension.name for dimension in self.space]
         self._distributions = {d.name: _make_distribution(d) for d in self.space}

@@ -143,7 +143,7 @@ class Spending:
             raise self._stop_at("seconds")
 
     def before_call(self, usd: float = 0.0, here: bool = False) -> None:
-        """Count a call of at most `usd`. Raises `BudgetStop` at a cap.
+        """Count a call of at most `usd` US dollars.
 
         Waits for calls under way, which may cost less than reserved. Raises `BudgetStop` when it would pass a cap.
         """

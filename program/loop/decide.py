@@ -58,9 +58,6 @@ class Move(StrEnum):
     WRITE = "write"
 
 
-SEARCHES = (Move.SEARCH, Move.SEARCH_NEWER, Move.SWITCH)
-
-
 @dataclass(frozen=True, slots=True)
 class Action:
     """The next move, with the queries or the strategy of a search, and what stopped the search of an end."""

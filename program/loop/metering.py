@@ -28,8 +28,7 @@ from program.loop.decisions import (
 )
 from program.loop.state import DRAFT, Ask, Budget, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
-from program.models.language.spending import ModelSpending, deadline_after
-from program.models.language.spending import track_spending as spending
+from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.models.language.transport import CallFailed
 from program.passage import Passage
 
@@ -179,7 +178,7 @@ class Driver:
 
         The deadline leaves an embedded model time to step in.
         """
-        with spending(deadline_after(self.seconds_for([call.request]))) as spent:
+        with track_spending(deadline_after(self.seconds_for([call.request]))) as spent:
             try:
                 yield spent
             except BaseException as error:
@@ -225,8 +224,7 @@ class Driver:
         elif judges_many(call.predictor):
             self.meter.add(decisions=sum(len(value) for value in (reply or {}).values() if isinstance(value, list)))
         elif not hasattr(call.client, "endpoint"):
-            kinds = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
-            tokens = [sum(int(t.get(new) or t.get(old) or 0) for t in usage.values()) for new, old in kinds]
+            tokens = count_used_tokens(usage)
             self.meter.add(calls=1, tokens_in=tokens[0], tokens_out=tokens[1])
         if self.program.runtime.models.rewrite is not None and is_draft(call.request):
             dear = bool(call.inputs["strict"])  # written anew: by the second one, which was to write it all along

@@ -14,8 +14,7 @@ from optimize.compiler.study import Caps, Spending
 from program import open_program
 from program.errors import BudgetStop
 from program.models.language.gateway import EndpointTerms, shared_gateway
-from program.models.language.spending import MAX_REPLY_TOKENS
-from program.models.language.spending import ModelSpending as Spent
+from program.models.language.spending import MAX_REPLY_TOKENS, ModelSpending
 from program.models.language.transport import Call, count_messages
 from program.settings import FILE
 from tests.support.provider import Script, serve
@@ -85,7 +84,7 @@ def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_
 
         def ask(n):
             put = Call("openai/x", [{"role": "user", "content": f"Hello {n}."}], {}, provider.url)
-            return shared_gateway().ask(lane, put, Spent(cap=spending)).text
+            return shared_gateway().ask(lane, put, ModelSpending(cap=spending)).text
 
         with ThreadPoolExecutor(12) as threads:
             assert len(list(threads.map(ask, range(12)))) == 12
@@ -119,7 +118,7 @@ def test_where_money_is_capped_a_reply_is_no_longer_than_what_is_reserved_for_it
         lane = shared_gateway().endpoint("openai/x", provider.url, EndpointTerms(usd_in=1.0, usd_out=1.0))
         for settings in ({}, {"max_tokens": 7}):
             put = Call("openai/x", [{"role": "user", "content": "Is it so?"}], settings, provider.url)
-            shared_gateway().ask(lane, put, Spent(cap=Spending(cap)))
+            shared_gateway().ask(lane, put, ModelSpending(cap=Spending(cap)))
     assert asked == [sent, 7]
 
 
@@ -134,5 +133,5 @@ def test_a_prompt_in_any_script_is_reserved_no_less_than_its_tokens(letter):
     with serve(None, obliging) as provider:
         lane = shared_gateway().endpoint("openai/gpt-4", provider.url, EndpointTerms(usd_in=1.0, usd_out=0.0))
         put = Call("openai/gpt-4", [{"role": "user", "content": letter * 6000}], {}, provider.url)
-        shared_gateway().ask(lane, put, Spent(cap=Cap(Caps(usd=1.0))))
+        shared_gateway().ask(lane, put, ModelSpending(cap=Cap(Caps(usd=1.0))))
     assert reserved[0] * 1e6 >= count_messages("openai/gpt-4", put.messages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -214,6 +214,13 @@ def limit_reply(call: Call, spent: ModelSpending) -> Call:
     if spent.cap is None or not spent.cap.money or any(call.settings.get(name) for name in _LENGTHS):
         return call
     return replace(call, settings={**call.settings, _LENGTHS[0]: MAX_REPLY_TOKENS})
+
+
+def count_used_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the tokens in and out of a DSPy usage by model, in either of the names that providers give them."""
+    kinds = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
+    read, written = (sum(int(t.get(new) or t.get(old) or 0) for t in usage.values()) for new, old in kinds)
+    return read, written
 
 
 def estimate_prompt_tokens(parts: Iterable[object], tasks: int = 1) -> int:

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from program.answer import StoppedBy
-from program.loop.decide import SEARCHES, Action, LoopProgress, Move, Verdict, decide, is_sound, wants_query
+from program.loop.decide import Action, LoopProgress, Move, Verdict, decide, is_sound, wants_query
 from program.loop.policy import Policy, Tuning
 
 TUNING: Tuning = Policy().tuning()
+SEARCHES = (Move.SEARCH, Move.SEARCH_NEWER, Move.SWITCH)
 LETTERS = ["a", "b", "c", "d", "e"]
 STRATEGIES = ("vector", "web", "tables")
 probabilities = st.floats(0, 1)
