@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.reader import shared_reader
 from program.signatures import Sufficiency
 
 Floats = NDArray[np.float64]
@@ -136,7 +137,7 @@ def score_probabilities(p: Floats, truth: Floats) -> tuple[float, float, float, 
 def measure(quick: bool) -> Iterator[Figure]:
     parts = {"sufficiency": measure_sufficiency, "clinc150": measure_intents}
     for folder in find_datasets(*parts):
-        yield from parts[folder.name](folder, quick, LocalDecider(shared_embedder()))
+        yield from parts[folder.name](folder, quick, LocalDecider(shared_embedder(), shared_reader()))
 
 
 if __name__ == "__main__":

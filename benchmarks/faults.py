@@ -27,7 +27,7 @@ from tests.support.replies import obliging
 SHARE, ALL_AT_ONCE = 0.2, 0.5
 AT_ONCE = 8
 SECONDS = 30.0  # that a question may take
-EMBEDDED = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
+EMBEDDED = 'decide = "local/reader"\nwrite = "openai/stand-in"'
 
 
 @dataclass(slots=True)

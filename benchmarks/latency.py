@@ -98,7 +98,7 @@ def measure_together(provider: ProviderApart, folder: Path, n: int) -> Iterator[
 
 def measure_stream(provider: ProviderApart, folder: Path, n: int) -> Iterator[Figure]:
     provider.follow(Script(delay=SECONDS, token_delay=0.03))
-    models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
+    models = 'decide = "local/reader"\nwrite = "openai/stand-in"'
     rag = program_at(provider.url, folder / "stream", models=models).plain()
     rag(ask_about(-1))
     late = [asyncio.run(time_first_word(rag, ask_about(number), provider)) for number in range(n)]

@@ -184,12 +184,14 @@ KnowledgeSettings = Annotated[
 class ModelSettings(TomlTable):
     """The model of each role; a list is a cascade, cheapest first."""
 
-    decide: Names = "local/minilm"
+    decide: Names = "local/reader"
     """The model that takes decisions: `local/...` or any LiteLLM name."""
-    write: Names = "local/extract"
+    write: Names = "local/reader"
     """The model that writes answers."""
     embed: str = "local/minilm"
     """The embedding model; a sentence-transformers name or folder is possible, too."""
+    reader: str = ""
+    """The folder of a reader that `ragc reader train` made; empty: the packaged one."""
     propose: str = ""
     """The generative model that proposes instructions at compile time; empty: none."""
     judge: Names = ""

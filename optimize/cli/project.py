@@ -18,8 +18,8 @@ TOML = """name = "{name}"
 artifacts = "artifacts"
 
 [models]                       # "local/..." needs no key and no download; any LiteLLM name works too
-decide = "local/minilm"
-write = "local/extract"
+decide = "local/reader"
+write = "local/reader"
 embed = "local/minilm"
 
 [knowledge.docs]               # one table for each knowledge base; its text is what the router goes by

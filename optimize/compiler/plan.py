@@ -92,7 +92,7 @@ class Opened:
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
             "questions": {name: digest_questions(part) for name, part in self.parts.items()},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
-            "models": {**settings.models.model_dump(), "embedder": self.first.runtime.models.embedder.digest},
+            "models": {**settings.models.model_dump(), **self.first.runtime.models.weights},
             "prices": {name: [m.usd_in, m.usd_out] for name, m in settings.provider.model.items()},
             "utility": settings.utility.model_dump(),
             "rounds": settings.budget.max_rounds,

@@ -141,7 +141,7 @@ class Publisher:
             "knowledge": self._describe_knowledge(program),
             "models": {
                 **program.runtime.models.names.model_dump(),
-                "embedder": program.runtime.models.embedder.digest,
+                **program.runtime.models.weights,
             },
             "optimizer": dict(optimizer),
             "points": {name: dict(point) for name, point in points.points.items()},

@@ -266,7 +266,7 @@ def fingerprint_predictor(program: AgenticRAG, predictor: dspy.Predict, model: A
         predictor.signature.instructions, described, {name: words for name, words in worded.items() if any(words)},
         [dict(demo) for demo in predictor.demos], predictor.config, model.model,
         {name: value for name, value in (model.kwargs or {}).items() if "key" not in name},
-        [source_digest(), program.runtime.models.embedder.digest] if here else [dspy.__version__],
+        [source_digest(), *program.runtime.models.weights.values()] if here else [dspy.__version__],
     ]  # fmt: skip
     packed = orjson.dumps(content, default=lambda item: item.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(packed, digest_size=16).hexdigest()

@@ -101,10 +101,10 @@ def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> Se
 
 def _check_model(role: str, name: str, provider: ProviderSettings) -> SetupFinding:
     """Look at a model: a language model is called once, to see whether it answers."""
-    from program.models.catalog import FALLBACK, LOCAL_DECIDER, LOCAL_WRITER, is_structured, missing_keys, open_endpoint
+    from program.models.catalog import FALLBACK, LOCAL_READER, is_structured, missing_keys, open_endpoint
     from program.models.language.transport import CallFailed
 
-    decider, writer = (LOCAL_DECIDER,), (LOCAL_WRITER,)
+    decider, writer = (LOCAL_READER,), (LOCAL_READER,)
     embedded = {"decide": decider, "judge": decider, "write": writer, FALLBACK: decider + writer}.get(role, ())
     if name in embedded:
         return SetupFinding(True, f"{role}: {name} (embedded)")

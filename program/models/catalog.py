@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from program.errors import BudgetError, ModelError
 from program.models.embedded.encoder import Embedder, shared_embedder
+from program.models.embedded.reader import READER as LOCAL_READER
+from program.models.embedded.reader import Reader, shared_reader
 from program.settings import ModelSettings, Names, ProviderSettings
 
 if TYPE_CHECKING:
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 Evidence = Mapping[str, Any]
 DOUBT = 0.5  # of a cascade, where no program says otherwise
 LOCAL = "local/"
-LOCAL_DECIDER = "local/minilm"
-LOCAL_WRITER = "local/extract"
 FALLBACK = "fallback"
 JUDGED = frozenset({"relevant", "sufficient", "contradict", "supported", "responsive"})
 _RUNS_HERE = ("vllm", "petals", "custom", "custom_openai", "oobabooga")
@@ -41,6 +41,8 @@ class Models:
     """The language model that writes texts."""
     embedder: Embedder
     """The encoder of texts."""
+    reader: Reader
+    """The embedded model that reads passages."""
     names: ModelSettings
     """The names under `[models]`."""
     judge: Any = None
@@ -51,9 +53,14 @@ class Models:
     """The language model that writes instructions at compile time."""
 
     @property
+    def weights(self) -> dict[str, str]:
+        """The digests of the embedded models' weights, by the models' roles."""
+        return {"embedder": self.embedder.digest, "reader": self.reader.digest}
+
+    @property
     def english_only(self) -> bool:
         """True when an embedded model, which reads English only, takes part."""
-        return LOCAL_DECIDER in list_names(self.names.decide) or LOCAL_WRITER in list_names(self.names.write)
+        return LOCAL_READER in (*list_names(self.names.decide), *list_names(self.names.write))
 
     @property
     def doubts(self) -> bool:
@@ -74,12 +81,13 @@ def open_models(names: ModelSettings, provider: ProviderSettings | None = None) 
 
     Raises `ModelError` for an unknown local name or a model that may not be named.
     """
-    opener = _ClientOpener(shared_embedder(names.embed), provider or ProviderSettings())
+    opener = _ClientOpener(shared_embedder(names.embed), shared_reader(names.reader), provider or ProviderSettings())
     writers = [opener.open_writer(name, "write") for name in _one_or_two(names.write, "write")]
     return Models(
         decide=opener.open_deciders(names.decide, "decide"),
         write=writers[0],
         embedder=opener.embedder,
+        reader=opener.reader,
         names=names,
         judge=opener.open_deciders(names.judge, "judge") if names.judge else None,
         rewrite=writers[1] if len(writers) > 1 else None,
@@ -160,10 +168,10 @@ def _evidence_in(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
 
 
 class _ClientOpener:
-    """Opens clients that share one embedder, one embedded decider, and the project's terms."""
+    """Opens clients that share one embedder, one reader, one embedded decider, and the project's terms."""
 
-    def __init__(self, embedder: Embedder, provider: ProviderSettings) -> None:
-        self.embedder = embedder
+    def __init__(self, embedder: Embedder, reader: Reader, provider: ProviderSettings) -> None:
+        self.embedder, self.reader = embedder, reader
         self._provider = provider
         self._local_decider: Any = None
 
@@ -172,34 +180,34 @@ class _ClientOpener:
         return clients[0] if len(clients) == 1 else Cascade(*clients)
 
     def _open_decider(self, name: str, role: str) -> Any:
-        if name == LOCAL_DECIDER:
+        if name == LOCAL_READER:
             from program.models.embedded.decider import LocalDecider
 
-            self._local_decider = self._local_decider or LocalDecider(self.embedder)
+            self._local_decider = self._local_decider or LocalDecider(self.embedder, self.reader)
             return self._local_decider
         from program.models.asked import LanguageDecider
 
-        endpoint = open_endpoint(name, self._provider, role, LOCAL_DECIDER)
-        fallback = self._open_fallback(name, LOCAL_DECIDER, self._open_decider)
+        endpoint = open_endpoint(name, self._provider, role, LOCAL_READER)
+        fallback = self._open_fallback(name, LOCAL_READER, self._open_decider)
         return LanguageDecider(endpoint, fallback, is_structured(name, self._provider))
 
     def open_writer(self, name: str, role: str) -> Any:
         from program.models.embedded.writer import local_writer
 
         proposes = role == "propose"
-        if name == LOCAL_WRITER and not proposes:
-            return local_writer(self.embedder)
-        endpoint = open_endpoint(name, self._provider, role, "" if proposes else LOCAL_WRITER)
+        if name == LOCAL_READER and not proposes:
+            return local_writer(self.embedder, self.reader)
+        endpoint = open_endpoint(name, self._provider, role, "" if proposes else LOCAL_READER)
         from program.models.language.adapter import FencedAdapter
         from program.models.language.gateway import ProviderLM
 
-        fallback = None if proposes else self._open_fallback(name, LOCAL_WRITER, self.open_writer)
+        fallback = None if proposes else self._open_fallback(name, LOCAL_READER, self.open_writer)
         return ProviderLM(endpoint, FencedAdapter(fallback, is_structured(name, self._provider)))
 
     def _open_fallback(self, name: str, local: str, open_client: Callable[[str, str], Any]) -> Any:
         """Return who answers when a language model does not: the one named, and behind it the embedded one."""
         named = self._provider.fallback
-        if named is True or named in (name, LOCAL_DECIDER, LOCAL_WRITER):
+        if named is True or named in (name, LOCAL_READER):
             named = local
         return open_client(named, FALLBACK) if named else None
 

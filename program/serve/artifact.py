@@ -121,8 +121,8 @@ def check_models(manifest: Manifest, project: Project) -> None:
 def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> None:
     """Raise `IntegrityError` with every difference from another program.
 
-    Predictors and their fields must be the same in name, order and type, and so must the embedding model's digest;
-    knobs must be the same, and their saved values, with those of every operating point, within range.
+    Predictors and their fields must be the same in name, order and type, and so must the digests of the embedded
+    models; knobs must be the same, and their saved values, with those of every operating point, within range.
     """
     found = [_show_item(item) for item in manifest.section("program").get("structure", [])]
     here = [_show_item(item) for item in describe_structure(program)]
@@ -134,9 +134,12 @@ def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any])
     differences += [f"its state has no {name}" for name in sorted(wanted - held)]
     differences += [f"its state has a surplus {name}" for name in sorted(held - wanted)]
     differences += _find_out_of_range(manifest, program, state)
-    embed = manifest.section("models").get("embedder")
-    if embed != program.runtime.models.embedder.digest:
-        differences.append(f"embedding model {embed} there, {program.runtime.models.embedder.digest} here")
+    there = manifest.section("models")
+    differences += [
+        f"{role} {there.get(role)} there, {digest} here"
+        for role, digest in program.runtime.models.weights.items()
+        if there.get(role) != digest
+    ]
     if differences:
         what = f"{manifest.label} does not fit this program: {'; '.join(differences)}."
         raise IntegrityError(what, COMPILE_ANEW, differences=differences)

@@ -128,8 +128,10 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     from program.models.catalog import open_models
 
     settings = project.settings
-    embedder = (models or open_models(settings.models, settings.provider)).embedder
+    models = models or open_models(settings.models, settings.provider)
+    embedder = models.embedder
     embedder.remember_in(project.private)
+    models.reader.remember_in(project.private)
     documents, extra = list_bases(project), open_sources(project, embedder)
     update_index(project, progress)
     library = open_bases(project, documents, project.private / INDEX, embedder, extra)

@@ -125,7 +125,7 @@ def test_doctor_finds_nothing_wrong_with_a_good_project_and_names_what_is(ragc, 
 
 
 @pytest.mark.parametrize(
-    "wrong", ['decide = "local/foo"', 'write = "local/foo"', 'propose = "local/extract"', 'judge = "local/x"']
+    "wrong", ['decide = "local/foo"', 'write = "local/foo"', 'propose = "local/reader"', 'judge = "local/x"']
 )
 def test_doctor_names_a_local_model_that_does_not_exist_in_the_words_of_compile(ragc, own_shop, wrong):
     with (own_shop / "ragc.toml").open("a") as file:
@@ -145,7 +145,7 @@ def test_ask_says_on_stderr_who_stood_in_for_a_model_that_could_not_be_reached(r
             file.write(f'api_base = "{provider.url}"\nusd_in = 0\nusd_out = 0\n')
         code, _, err = ragc("ask", own_shop, WREN)
         assert code == 0
-        assert err.count("openai/x cannot be reached: local/extract-v1 wrote") == 1
+        assert err.count("openai/x cannot be reached: local/reader wrote") == 1
         assert "cannot be reached" not in ragc("ask", own_shop, WREN, "--json")[2]
 
 

@@ -88,11 +88,11 @@ def test_a_line_that_a_kill_left_unfinished_is_cut_off(own_shop):
 
 
 def test_a_cascade_is_the_same_models_when_it_is_read_again(own_shop):
-    identity = {"models": {"decide": ("local/minilm", "openai/x"), "write": "local/extract"}}
+    identity = {"models": {"decide": ("local/reader", "openai/x"), "write": "local/reader"}}
     made = create_study(Project.open(own_shop), identity, {})
     made.expect(identity)
     with pytest.raises(StudyError, match=r"models\.decide"):
-        made.expect({"models": {**identity["models"], "decide": ("local/minilm", "openai/y")}})
+        made.expect({"models": {**identity["models"], "decide": ("local/reader", "openai/y")}})
 
 
 def test_a_storage_that_cannot_be_opened_is_told(own_shop):

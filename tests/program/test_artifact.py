@@ -139,7 +139,7 @@ def test_every_difference_is_in_the_one_error(changed):
         )
     for part in (
         "missing here: judge.relevance(asked: str (in)", "missing in the artifact: judge.relevance(question: str (in)",
-        "missing in the artifact: knob policy.", "embedding model sha256:0 there",
+        "missing in the artifact: knob policy.", "embedder sha256:0 there",
         "policy.sentences is -3, outside [1, 6]", "its state has no judge.missing", "its state has a surplus other",
         "policy.k is 13 at odd 1, outside [2, 12]", *(f" at odd {n}" for n in range(len(ODD) - 1)),
         "unknown setting at odd 8: policy.unheard_of",
@@ -183,7 +183,7 @@ def test_a_model_without_its_key_is_refused_and_another_than_at_compile_time_is_
     keyless.setenv("OPENAI_API_KEY", "none")
     with caplog.at_level(logging.WARNING, logger="program"):
         load("shop@v2", artifacts=compiled / "artifacts")
-    assert "shop@v2 was compiled with write = local/extract and runs with openai/gpt-4o-mini." in caplog.text
+    assert "shop@v2 was compiled with write = local/reader and runs with openai/gpt-4o-mini." in caplog.text
     keyless.setenv("RAGC_MODELS__JUDGE", "openai/gpt-4o-mini")  # a chat model judges by predictors of its own
     with pytest.raises(IntegrityError, match=r"missing in the artifact: judge\.evidence"):
         load("shop@v2", artifacts=compiled / "artifacts")
@@ -191,12 +191,12 @@ def test_a_model_without_its_key_is_refused_and_another_than_at_compile_time_is_
 
 def test_a_cascade_that_is_the_same_is_told_to_nobody_and_another_is(changed, keyless, caplog):
     keyless.setenv("OPENAI_API_KEY", "none")
-    keyless.setenv("RAGC_MODELS__WRITE", '["local/extract", "openai/gpt-4o-mini"]')
+    keyless.setenv("RAGC_MODELS__WRITE", '["local/reader", "openai/gpt-4o-mini"]')
     with caplog.at_level(logging.WARNING, logger="program"):
-        changed(lambda fields: fields["models"].update(write=["local/extract", "openai/gpt-4o-mini"]))
+        changed(lambda fields: fields["models"].update(write=["local/reader", "openai/gpt-4o-mini"]))
         assert not [record for record in caplog.records if record.name.startswith("program")]
-        changed(lambda fields: fields["models"].update(write=["local/extract", "openai/gpt-4o"]))
-    assert "write = local/extract > openai/gpt-4o and runs with local/extract > openai/gpt-4o-mini." in caplog.text
+        changed(lambda fields: fields["models"].update(write=["local/reader", "openai/gpt-4o"]))
+    assert "write = local/reader > openai/gpt-4o and runs with local/reader > openai/gpt-4o-mini." in caplog.text
 
 
 def test_a_server_of_the_projects_own_wants_no_providers_key_at_load_nor_of_doctor(own_shop, compiled, keyless):

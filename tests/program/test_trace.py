@@ -20,7 +20,7 @@ for n in range(200):
 """
 STEPS = (
     Step("search", "d1", "3 candidates", 2.0, began=1000.0),
-    Step("judge.sufficiency", "d2", "0.900", 3.0, 0, 0, {"sufficient": 0.9}, 1000.1, "local/minilm"),
+    Step("judge.sufficiency", "d2", "0.900", 3.0, 0, 0, {"sufficient": 0.9}, 1000.1, "local/reader"),
     Step("generator.answer", "d3", "text=42", 4.0, 10, 5, {}, 1000.2, "openai/writer"),
 )
 

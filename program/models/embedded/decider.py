@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from program.errors import IntegrityError
 from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
-from program.models.embedded.encoder import MINILM, Embedder
+from program.models.embedded.encoder import Embedder
 from program.models.embedded.features import Case, FeatureSpace, Vector, read_case
 from program.models.embedded.heads import FittedDecision, fit_decision, load_decision
+from program.models.embedded.reader import READER, Reader
 
 HEADS_KEPT = 512
 SETS_KEPT = 16
@@ -37,8 +38,8 @@ class LocalDecider:
 
     supports_decision_requests = True
 
-    def __init__(self, embedder: Embedder, model: str = MINILM) -> None:
-        self.embedder = embedder
+    def __init__(self, embedder: Embedder, reader: Reader, model: str = READER) -> None:
+        self.embedder, self.reader = embedder, reader
         self.model = model
         self.callbacks: list[Any] = []
         self.cache = False

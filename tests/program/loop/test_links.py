@@ -79,7 +79,7 @@ def test_no_language_model_nor_what_stands_in_for_one_passes_a_planted_link_on(t
         found = [*texts(program)]
         told = str(program("What is the fee of the lamp?").trace.path)
     assert trapped(found) == [] and sum("GBP 5" in text for text in found) >= len(GOODS)
-    assert ("local/extract" in told) is down and not [text for text in found if "[[ ##" in text]
+    assert ("local/reader" in told) is down and not [text for text in found if "[[ ##" in text]
 
 
 def test_an_answer_keeps_an_address_of_a_host_that_the_project_names_and_no_other(tmp_path):

@@ -23,7 +23,7 @@ DOUBTS = ("route", "relevance", "sufficiency", "contradiction", "support", "resp
 def cascade(own_shop):
     text = (own_shop / FILE).read_text()
     with serve(Script(), obliging) as provider:
-        models = '[models]\ndecide = ["local/minilm", "openai/x"]\nwrite = ["local/extract", "openai/x"]\n'
+        models = '[models]\ndecide = ["local/reader", "openai/x"]\nwrite = ["local/reader", "openai/x"]\n'
         (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
         yield open_program(own_shop), provider, own_shop
 
@@ -105,5 +105,5 @@ def test_an_evaluation_tells_calls_saved_and_agreement(cascade):
 
 def test_the_dearer_writer_writes_what_the_cheaper_ones_draft_was_not_upheld_in(cascade):
     models = cascade[0].runtime.models
-    assert models.writer({"strict": False}).model == "local/extract-v1"
+    assert models.writer({"strict": False}).model == "local/reader"
     assert models.writer({"strict": True}).model == "openai/x"

@@ -26,6 +26,7 @@ from program.models.embedded.demonstrations import Question
 from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.features import BLOCKS, Case, FeatureSpace
 from program.models.embedded.heads import FittedDecision, Trees, fit_decision
+from program.models.embedded.reader import shared_reader
 from program.models.embedded.regression import fit_logistic
 
 FRUIT = ["apples", "pears", "plums", "cherries", "lemons", "grapes", "melons", "figs", "oranges", "peaches"]
@@ -60,7 +61,7 @@ def _state(question: str, demos: list[dict[str, Any]] | None = None, **more: Any
 
 @pytest.fixture(scope="module")
 def decider() -> LocalDecider:
-    return LocalDecider(shared_embedder())
+    return LocalDecider(shared_embedder(), shared_reader())
 
 
 AISLES: Any = Choice.__class_getitem__((("north", ""), ("south", "The other side.")))
@@ -126,7 +127,7 @@ def test_without_demonstrations_passages_that_hold_the_answer_suffice(decider: L
 def test_the_order_of_demonstrations_does_not_change_the_answer() -> None:
     shuffled = [_demos()[i] for i in np.random.default_rng(7).permutation(20)]
     answers = [
-        LocalDecider(shared_embedder())(_state("Where are the quinces?", demos), QUESTIONS)
+        LocalDecider(shared_embedder(), shared_reader())(_state("Where are the quinces?", demos), QUESTIONS)
         for demos in (_demos(), shuffled)
     ]
     assert answers[0] == answers[1]
@@ -135,11 +136,12 @@ def test_the_order_of_demonstrations_does_not_change_the_answer() -> None:
 _PROGRAM = """
 import json
 from program.models.embedded.encoder import Embedder
+from program.models.embedded.reader import shared_reader
 from program.models.embedded.decider import LocalDecider
 from tests.program.models.test_decider import QUESTIONS, _demos, _passages, _state
 passages = _passages(("Shelf plan", "Pears and quinces: north. Hammers: south."), ("Hours", "We open at 9."))
 demos = [{**demo, "passages": passages[i % 2:]} for i, demo in enumerate(_demos())]
-decider = LocalDecider(Embedder())
+decider = LocalDecider(Embedder(), shared_reader())
 print(json.dumps(decider(_state("Where are the quinces?", demos, passages=passages), QUESTIONS)))
 """
 
@@ -168,7 +170,7 @@ def test_exported_heads_answer_the_same_and_need_no_fitting(
     labels = [{"base_billing": bool(n % 2), "base_product": not n % 2, "passages": passages} for n in range(20)]
     demos = [{**demo, **more} for demo, more in zip(_demos(), labels, strict=True)]
     state = _state("Where are the quinces?", demos, passages=passages)
-    taught, other = LocalDecider(shared_embedder()), LocalDecider(shared_embedder())
+    taught, other = LocalDecider(shared_embedder(), shared_reader()), LocalDecider(shared_embedder(), shared_reader())
     before = taught(state, questions)
     other.import_heads(load_tensors(save_tensors(taught.export_heads([(state, questions)]))))
     monkeypatch.setattr("program.models.embedded.decider.fit_decision", lambda *_: pytest.fail("fitted again"))
@@ -178,15 +180,17 @@ def test_exported_heads_answer_the_same_and_need_no_fitting(
 
 @pytest.mark.parametrize("part", ["weights", "classes", "words", "calibration"])
 def test_a_missing_or_cut_array_is_refused(part: str) -> None:
-    taught = LocalDecider(shared_embedder())
+    taught = LocalDecider(shared_embedder(), shared_reader())
     taught(_state("Where are the quinces?", _demos()), QUESTIONS)
     arrays = taught.export_heads()
     for name in [n for n in arrays if n.endswith(f".{part}")]:
         arrays[name] = arrays[name][:-1]
     with pytest.raises(IntegrityError, match="not as they were exported"):
-        LocalDecider(shared_embedder()).import_heads(arrays)
+        LocalDecider(shared_embedder(), shared_reader()).import_heads(arrays)
     with pytest.raises(IntegrityError):
-        LocalDecider(shared_embedder()).import_heads({n: a for n, a in arrays.items() if not n.endswith(part)})
+        LocalDecider(shared_embedder(), shared_reader()).import_heads(
+            {n: a for n, a in arrays.items() if not n.endswith(part)}
+        )
 
 
 def test_a_field_named_after_a_base_learns_where_passages_come_from(decider: LocalDecider) -> None:
@@ -210,7 +214,7 @@ def test_a_predictor_decides_alike_in_both_ways_of_calling_and_keeps_its_thresho
     urgent = [{"urgency": {"value": float(n % 3), "level": n % 3, "confidence": 1.0}} for n in range(20)]
     predict.demos = [dspy.Example(**demo, **own) for demo, own in zip(_demos(), urgent, strict=True)]
     predict.fields = {"zebra": {"threshold": 0.99}}
-    with dspy.context(lm=LocalDecider(shared_embedder())):
+    with dspy.context(lm=LocalDecider(shared_embedder(), shared_reader())):
         now = predict(question="Where are the apricots?")
         later = asyncio.run(predict.acall(question="Where are the apricots?"))
         copied = predict.deepcopy()(question="Where are the apricots?")
@@ -223,7 +227,7 @@ def test_a_predictor_decides_alike_in_both_ways_of_calling_and_keeps_its_thresho
 
 def test_many_threads_get_the_answers_that_one_would() -> None:
     asked = [f"Where are the {word}?" for word in ("limes", "bolts", "nuts", "mangoes", "rasps", "dates")] * 3
-    alone, together = LocalDecider(shared_embedder()), LocalDecider(shared_embedder())
+    alone, together = LocalDecider(shared_embedder(), shared_reader()), LocalDecider(shared_embedder(), shared_reader())
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(lambda q: together(_state(q, _demos()), QUESTIONS), asked))
     assert found == [alone(_state(q, _demos()), QUESTIONS) for q in asked]
@@ -281,9 +285,11 @@ def test_trees_with_an_inner_node_of_one_way_are_taken_over_and_what_is_no_numbe
     arrays = {f"head.space-head.{name}": array for name, array in parts.items()}
     arrays |= {f"space.space.{name}": array for name, array in space.items()}
     with pytest.raises(IntegrityError) if refused else contextlib.nullcontext():
-        LocalDecider(shared_embedder()).import_heads(arrays)
+        LocalDecider(shared_embedder(), shared_reader()).import_heads(arrays)
     with pytest.raises(IntegrityError):
-        LocalDecider(shared_embedder()).import_heads({n: a for n, a in arrays.items() if ".1_" not in n})
+        LocalDecider(shared_embedder(), shared_reader()).import_heads(
+            {n: a for n, a in arrays.items() if ".1_" not in n}
+        )
 
 
 @given(st.integers(4, 30), st.integers(1, 120), st.integers(2, 4), st.sampled_from([0.01, 0.5, 4.0]), st.integers(0, 9))

@@ -64,35 +64,35 @@ def test_when_both_are_dead_the_embedded_models_answer(dead, tmp_path):
     with serve() as gone:
         rag = opened(dead, gone, tmp_path)
     answer = rag(QUESTION)
-    assert f"{SECOND} cannot be reached: local/minilm decided" in answer.trace.path
+    assert f"{SECOND} cannot be reached: local/reader decided" in answer.trace.path
     told = answer.trace.stood_in
     assert set(told) <= set(answer.trace.path) and len(set(told)) == len(told)
     for who, did in (("openai/stand-in", f"{SECOND} was asked"), (SECOND, "minilm decided"), (SECOND, "v1 wrote")):
         assert any(note.startswith(who) and note.endswith(did) for note in told)
-    assert {step.model for step in answer.trace.steps if step.model} <= {"local/minilm", "local/extract-v1"}
+    assert {step.model for step in answer.trace.steps if step.model} <= {"local/reader"}
     assert answer.outcome and not answer.usage.usd
 
 
 def test_behind_a_cascade_the_second_model_takes_the_dear_ones_place(dead, second, tmp_path):
-    rag = opened(dead, second, tmp_path, 'decide = ["local/minilm", "openai/stand-in"]\nwrite = "local/extract"')
+    rag = opened(dead, second, tmp_path, 'decide = ["local/reader", "openai/stand-in"]\nwrite = "local/reader"')
     state = rag.dump_state()
     doubts = {name: {**part, "value": 1.0} for name, part in state.items() if name.startswith("doubt.")}
     rag.load_state(state | doubts)
     answer = rag(QUESTION)
-    assert {f"local/minilm > {SECOND}"} < {step.model for step in answer.trace.steps}
+    assert {f"local/reader > {SECOND}"} < {step.model for step in answer.trace.steps}
     assert second.calls == answer.usage.calls - 1 > 0  # one text was the embedded writer's
 
 
-@pytest.mark.parametrize("fallback", ["true", '"local/extract"', '"openai/stand-in"'])
+@pytest.mark.parametrize("fallback", ["true", '"local/reader"', '"openai/stand-in"'])
 def test_an_embedded_fallback_or_the_model_itself_means_the_embedded_models(dead, second, tmp_path, fallback):
     rag = opened(dead, second, tmp_path, fallback=fallback)
-    assert rag.runtime.models.decide.fallback.model == "local/minilm"
-    assert rag.runtime.models.write.adapter.fallback.model.startswith("local/extract")
+    assert rag.runtime.models.decide.fallback.model == "local/reader"
+    assert rag.runtime.models.write.adapter.fallback.model.startswith("local/reader")
 
 
 @pytest.mark.parametrize("fallback", ["false", '""'])
 def test_without_a_fallback_plain_rag_is_what_is_left(dead, second, tmp_path, fallback):
-    models = 'decide = "openai/stand-in"\nwrite = "local/extract"'
+    models = 'decide = "openai/stand-in"\nwrite = "local/reader"'
     answer = opened(dead, second, tmp_path, models, fallback)(QUESTION)
     assert answer.stopped_by == "fallback" and not second.calls
 

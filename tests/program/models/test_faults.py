@@ -97,7 +97,7 @@ def test_an_answer_that_was_cut_off_keeps_its_whole_sentences(tmp_path, streamed
         return [event async for event in rag.stream(QUESTION)][-1]
 
     with serve(Script({"cut_off": 1.0}), brain) as at:
-        models = 'decide = "local/minilm"\nwrite = "openai/stand-in"'
+        models = 'decide = "local/reader"\nwrite = "openai/stand-in"'
         rag = program_at(at.url, tmp_path, models=models, provider="fallback = false").plain()
         answer = asyncio.run(last(rag)) if streamed else rag(QUESTION)
     assert answer.text == "It costs GBP 10 [1]."

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.reader import shared_reader
 from program.models.embedded.writer import WriterEngine, WriterPrompt, local_writer, read_prompt
 from program.signatures import Clarify, Decompose, Excerpt, FollowUp, Generate, Missing
 
@@ -27,7 +28,7 @@ def inputs(question: str, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def writer() -> dspy.LM:
-    return local_writer(shared_embedder())
+    return local_writer(shared_embedder(), shared_reader())
 
 
 @pytest.mark.parametrize("adapter", [dspy.ChatAdapter(), dspy.JSONAdapter()])

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.reader import shared_reader
 from program.models.embedded.writer import local_writer
 from program.models.rules.arithmetic import solve_arithmetic
 from program.signatures import AnswerDirectly
@@ -44,7 +45,7 @@ UNKNOWN = [
 
 
 def solved(question: str) -> str:
-    with dspy.context(lm=local_writer(shared_embedder())):
+    with dspy.context(lm=local_writer(shared_embedder(), shared_reader())):
         return str(dspy.Predict(AnswerDirectly)(question=question).answer)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.reader import shared_reader
 from program.models.embedded.writer import local_writer
 from program.models.rules.splitting import MOST, split_question
 from program.signatures import Clarify, Decompose, Excerpt, FollowUp, Missing
@@ -31,7 +32,7 @@ STORES = "Each write-off is signed by the head of Stores."
 
 @pytest.fixture(scope="module")
 def writer() -> dspy.LM:
-    return local_writer(shared_embedder())
+    return local_writer(shared_embedder(), shared_reader())
 
 
 def ask(writer: dspy.LM, signature: type[dspy.Signature], **inputs: object) -> dspy.Prediction:

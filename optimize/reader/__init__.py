@@ -1,0 +1,3 @@
+"""Training of the local reader: from labelled questions and passages to an int8 ONNX file."""
+
+__all__: list[str] = []

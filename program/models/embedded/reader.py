@@ -1,0 +1,223 @@
+"""The local reader: where a passage answers a question, and whether it does at all."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from program.errors import ModelError
+from program.models.embedded.encoder import encodable, map_threaded, minilm_folder
+from program.storage import DiskCache
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+READER = "local/reader"
+FOLDER = Path(__file__).parent.parent / "reader"
+FILE, CARD = "reader.onnx", "reader.json"
+MEND = "Train one with `ragc reader train DATA... --out FOLDER`, or leave [models] reader out to use the packaged one."
+QUESTION_TOKENS, TITLE_TOKENS, PAIR_TOKENS = 64, 16, 256  # read at most, at once
+STRIDE = 96  # tokens that two windows of a long passage share
+SPAN_TOKENS = 30  # of an answer at most
+CLS, SEP = 101, 102
+READINGS_KEPT = 16_384  # in memory: some 2 kB each
+
+Passage = tuple[str, str]
+"""The title and the text of what is read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What the reader makes of one passage for one question. Scores are logits; above 0 speaks for an answer."""
+
+    answers: float
+    """Whether the passage answers the question."""
+    offsets: NDArray[np.int32]
+    """Where each token of the text begins and ends, in characters; shape (tokens, 2)."""
+    logits: NDArray[np.float32]
+    """Of each token as the first and as the last of the answer, over that there is none; shape (2, tokens)."""
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The best answer's first and last character in the text, the last left out; (0, 0) in an empty text."""
+        return self.best_within(0, None)[1]
+
+    @cached_property
+    def margin(self) -> float:
+        """The best answer's score over that of no answer."""
+        return self.best_within(0, None)[0]
+
+    def best_within(self, start: int, end: int | None) -> tuple[float, tuple[int, int]]:
+        """Return the score and the place of the best answer between two characters of the text."""
+        low = int(np.searchsorted(self.offsets[:, 0], start))
+        high = len(self.offsets) if end is None else int(np.searchsorted(self.offsets[:, 1], end, side="right"))
+        if high <= low:
+            return FLOOR, (start, start)
+        first, last = self.logits[0, low:high], self.logits[1, low:high]
+        best, place = FLOOR, (0, 0)
+        for width in range(min(SPAN_TOKENS, high - low)):
+            scores = first[: len(first) - width] + last[width:]
+            at = int(scores.argmax())
+            if scores[at] > best:
+                best, place = float(scores[at]), (low + at, low + at + width)
+        return best, (int(self.offsets[place[0], 0]), int(self.offsets[place[1], 1]))
+
+    def to_bytes(self) -> bytes:
+        """Return all of it, for `from_bytes`."""
+        return np.float32(self.answers).tobytes() + self.offsets.tobytes() + self.logits.tobytes()
+
+    @classmethod
+    def from_bytes(cls, kept: bytes) -> Reading:
+        """Return the reading that `to_bytes` wrote."""
+        count = (len(kept) - 4) // 16
+        offsets = np.frombuffer(kept, np.int32, 2 * count, 4).reshape(count, 2)
+        logits = np.frombuffer(kept, np.float32, 2 * count, 4 + 8 * count).reshape(2, count)
+        return cls(float(np.frombuffer(kept, np.float32, 1)[0]), offsets, logits)
+
+
+FLOOR = -40.0
+"""The score of an answer where there is no token."""
+
+
+class Reader:
+    """Reads passages for questions, and keeps what it read. Safe from many threads; loads its model when needed.
+
+    An encoder of six BERT layers with a head for the answer's span and one for whether there is any (Devlin et al.
+    2019, arXiv 1810.04805, section 4.3), as `ragc reader train` leaves it. English. Each passage is read by itself,
+    so its scores do not depend on what is read beside it; a long one is read in windows.
+    """
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, Passage], Reading] = OrderedDict()
+        self._file: DiskCache | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Reader:
+        return self
+
+    @cached_property
+    def digest(self) -> str:
+        """Identity of the weights.
+
+        Raises `ModelError` for a folder without a card, or with weights that are not the card's.
+        """
+        try:
+            told = str(orjson.loads((self.folder / CARD).read_bytes())["sha256"])
+            with (self.folder / FILE).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise ModelError(f"{self.folder} holds no reader ({error}).", MEND, path=str(self.folder)) from error
+        if told != found:
+            raise ModelError(f"{self.folder / FILE} is not the file that {CARD} tells of.", MEND, path=str(self.folder))
+        return f"sha256:{found}"
+
+    def remember_in(self, folder: Path) -> None:
+        """Keep readings in a file there, too, for other processes."""
+        path = folder / f"read-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
+        with self._lock:
+            if self._file is None or self._file.path != path:
+                self._file = DiskCache(path)
+
+    def read(self, question: str, passages: Sequence[Passage]) -> list[Reading]:
+        """Return what each passage, a title and a text, says to the question."""
+        return self.read_pairs([(question, passage) for passage in passages])
+
+    def read_pairs(self, pairs: Sequence[tuple[str, Passage]]) -> list[Reading]:
+        """Return a reading for each question and passage."""
+        with self._lock:
+            known = {pair: self._kept[pair] for pair in pairs if pair in self._kept}
+        if new := [pair for pair in dict.fromkeys(pairs) if pair not in known]:
+            keys = ["\0".join((question, *passage)) for question, passage in new]
+            kept = self._file.get(keys) if self._file else {}
+            found = {pair: Reading.from_bytes(kept[key]) for pair, key in zip(new, keys, strict=True) if key in kept}
+            left = [(pair, key) for pair, key in zip(new, keys, strict=True) if key not in kept]
+            read = _load(self.folder, self.digest).read([pair for pair, _ in left]) if left else []
+            if self._file and left:
+                self._file.put({key: one.to_bytes() for (_, key), one in zip(left, read, strict=True)})
+            known |= found | {pair: one for (pair, _), one in zip(left, read, strict=True)}
+        with self._lock:
+            for pair in pairs:
+                self._kept[pair] = known[pair]
+                self._kept.move_to_end(pair)
+            while len(self._kept) > READINGS_KEPT:
+                self._kept.popitem(last=False)
+        return [known[pair] for pair in pairs]
+
+
+@lru_cache(maxsize=4)
+def shared_reader(folder: str = "") -> Reader:
+    """Return the reader of that folder, or the packaged one, loaded once a process."""
+    return Reader(Path(folder) if folder else FOLDER)
+
+
+class _Model:
+    """The reader's graph with the word embeddings of the MiniLM package."""
+
+    def __init__(self, folder: Path) -> None:
+        import onnxruntime
+        from safetensors import safe_open
+        from tokenizers import Tokenizer
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        graph = (folder / FILE).read_bytes()
+        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        base = minilm_folder()
+        with safe_open(base / "model.safetensors", "numpy") as weights:
+            self._words = weights.get_tensor("embeddings.word_embeddings.weight")
+        self._tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._encode = lru_cache(maxsize=1024)(self._encode_text)
+
+    def read(self, pairs: Sequence[tuple[str, Passage]]) -> list[Reading]:
+        return map_threaded(self._read_one, pairs)
+
+    def _encode_text(self, text: str) -> tuple[list[int], NDArray[np.int32]]:
+        read = self._tokenizer.encode(encodable(text), add_special_tokens=False)
+        return read.ids, np.array(read.offsets, np.int32).reshape(-1, 2)
+
+    def _read_one(self, pair: tuple[str, Passage]) -> Reading:
+        question, (title, text) = pair
+        ids, offsets = self._encode(text)
+        asked, named = self._encode(question)[0][:QUESTION_TOKENS], self._encode(title)[0][:TITLE_TOKENS]
+        head = [CLS, *asked, SEP, *named, SEP]
+        room = PAIR_TOKENS - len(head) - 1
+        logits = np.full((2, len(ids)), FLOOR / 2, np.float32)
+        answers = FLOOR
+        for at in range(0, max(len(ids) - STRIDE, 1) if ids else 0, room - STRIDE):
+            shown = ids[at : at + room]
+            told, found = self._run(head, len(asked) + 2, shown)
+            answers = max(answers, told)
+            logits[:, at : at + room] = np.maximum(logits[:, at : at + room], found)
+        return Reading(round(float(answers), 4), offsets, logits)
+
+    def _run(self, head: list[int], question: int, shown: list[int]) -> tuple[float, NDArray[np.float32]]:
+        row = [*head, *shown, SEP]
+        types, places = np.ones((1, len(row)), np.int64), np.zeros((1, len(row)), np.int64)
+        types[0, :question] = 0
+        places[0, [0, *range(len(head), len(row) - 1)]] = 1
+        given = {"words": self._words[row][None], "types": types, "open": places}
+        start, end, answers = self._session.run(["start", "end", "answers"], given)
+        both = np.stack([start[0] - start[0, 0], end[0] - end[0, 0]])
+        return float(answers[0]), both[:, len(head) : len(head) + len(shown)]
+
+
+@lru_cache(maxsize=2)
+def _load(folder: Path, digest: str) -> _Model:
+    """Return the model of a folder, whose digest was checked."""
+    try:
+        return _Model(folder)
+    except Exception as error:  # whatever onnxruntime raises of a file that is no graph
+        raise ModelError(f"The reader in {folder} cannot be loaded: {error}.", MEND, path=str(folder)) from error
