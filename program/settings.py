@@ -197,7 +197,7 @@ class ModelSettings(TomlTable):
     judge: Names = ""
     """The model that judges passages and drafts in place of `decide`; empty: none."""
     rerank: str = ""
-    """The cross-encoder that reorders the best passages; empty: none."""
+    """The model that reorders the best passages: `local/reader` or a cross-encoder; empty: none."""
 
 
 class KeywordSettings(TomlTable):

@@ -13,19 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pysbd
-
 from optimize.compiler.replay import Arm, Replay
 from optimize.evaluation.metrics import Correctness, judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.facts import states
 from program.answer import Answer
 from program.loop.decisions import Decision, all_clients_of, clients_of, is_decision, to_jsonable, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
 from program.loop.grounding import split_claims, state_claims
 from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT, Ask, Find, Reply, StepFailed
+from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import LOCAL
 from program.passage import Passage
+from program.sentences import split_pieces, split_sentences
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
 NEGATIVES = 4
@@ -38,6 +38,10 @@ MOST = 200
 """Demonstrations of one predictor at most, the classifier's left out."""
 CLASSIFIED = 300
 """Demonstrations of the classifier at most: a question gives it one, for no more than a search."""
+PIECES = 1_200
+"""Demonstrations of what to quote at most: each piece of a passage gives one."""
+READ = 4
+"""Passages of a question, its evidence aside, whose pieces are labelled."""
 WORKED = 80
 """Questions at most that are worked through for the other predictors: each gives several."""
 CLASSIFIER = "classifier.route"
@@ -46,6 +50,7 @@ LABEL = {
     "judge.sufficiency": "sufficient",
     "grounder.support": "supported",
     "grounder.responsive": "responsive",
+    STATES: "states",
 }
 HALF_RIGHT = (0.34, 0.99)
 """Share of the facts between which a draft is neither an answer nor a miss."""
@@ -88,7 +93,6 @@ class Demonstrator:
         self._replay = replay
         self._worked = {question.id for question in worked}
         self._passages = {p.id: p for p in program.runtime.library.passages()}
-        self._sentences = pysbd.Segmenter(language="en", clean=False)
 
     def make(
         self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
@@ -116,6 +120,7 @@ class Demonstrator:
         found = self._search(question)
         evidence = [self._passages[i] for i in question.evidence if i in self._passages]
         made += [("judge.relevance", fields) for fields in _label_relevance(question, found)]
+        made += [(STATES, fields) for fields in _label_pieces(question, found, evidence)]
         made += [("judge.sufficiency", fields) for fields in _label_sufficiency(question, found, evidence)]
         made += [("grounder.support", fields) for fields in self._label_support(evidence, found)]
         made += [("grounder.responsive", fields) for fields in self._label_drafts(question, found, evidence)]
@@ -144,9 +149,7 @@ class Demonstrator:
     def _label_support(self, evidence: Sequence[Passage], found: Found) -> list[Fields]:
         """Label a sentence of the evidence with its passage, with another passage, and with a number changed."""
         others = [p for p in _first_passages(found) if p not in evidence]
-        sentences = (
-            [s.strip() for s in self._split_sentences(evidence[0].text) if len(s.split()) > 5] if evidence else []
-        )
+        sentences = [s.strip() for s in split_sentences(evidence[0].text) if len(s.split()) > 5] if evidence else []
         if not sentences:
             return []
         claim = next((s for s in sentences if _NUMBER.search(s)), sentences[0])
@@ -193,14 +196,11 @@ class Demonstrator:
         others = [p for p in _first_passages(found) if p.id not in wanted]
         passages = sorted([*evidence, *others[: max(0, SHOWN - len(evidence))]], key=lambda p: p.id)
         numbered = [(n, p) for n, p in enumerate(passages, 1) if p.id in wanted]
-        cited = [_cite_evidence(said, numbered) for said in self._split_sentences(question.answer)]
+        cited = [_cite_evidence(said, numbered) for said in split_sentences(question.answer)]
         if "" in cited:
             return []
         inputs = self._writer_inputs(question.question, list(question.sub_queries) or [question.question], passages)
         return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
-
-    def _split_sentences(self, text: str) -> list[str]:
-        return list(self._sentences.segment(text))
 
 
 def _label_relevance(question: LabelledQuestion, found: Found) -> list[Fields]:
@@ -217,6 +217,23 @@ def _label_relevance(question: LabelledQuestion, found: Found) -> list[Fields]:
                 misses.append((query, passage, False))
     cases = [*((query, passage, True) for _, query, passage in best.values()), *misses]
     return [{"question": query, "passage": excerpts([p])[0], "relevant": right} for query, p, right in cases]
+
+
+def _label_pieces(question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
+    """Label every piece of the passages that are read first, and of the evidence, by whether it states a fact."""
+    if question.outcome != "abstain" and not question.alternatives:
+        return []
+    read = {p.id: p for p in (*_first_passages(found)[:READ], *evidence)}
+    return [
+        {
+            "question": question.question,
+            "passage": excerpts([passage])[0],
+            "sentence": piece.text,
+            "states": any(states(piece.text, forms) for forms in question.alternatives),
+        }
+        for passage in read.values()
+        for piece in split_pieces(passage.text)
+    ]
 
 
 def _label_sufficiency(question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
@@ -262,7 +279,7 @@ def _first_passages(found: Found) -> list[Passage]:
 def thin_out(demonstrations: Sequence[Demonstration], most: int | None = None) -> list[Demonstration]:
     """Return at most `most` of each predictor, in the proportion of their labels.
 
-    Without `most`, at most CLASSIFIED of the classifier and MOST of any other.
+    Without `most`, at most CLASSIFIED of the classifier, PIECES of what to quote and MOST of any other.
     """
     groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for at, one in enumerate(demonstrations):
@@ -270,7 +287,7 @@ def thin_out(demonstrations: Sequence[Demonstration], most: int | None = None) -
     sizes = Counter(one.predictor for one in demonstrations)
     kept: set[int] = set()
     for (predictor, _), places in groups.items():
-        limit = most or (CLASSIFIED if predictor == CLASSIFIER else MOST)
+        limit = most or {CLASSIFIER: CLASSIFIED, STATES: PIECES}.get(predictor, MOST)
         share = min(1.0, limit / sizes[predictor])
         kept |= {places[int(n / share)] for n in range(int(len(places) * share))}
     return [one for at, one in enumerate(demonstrations) if at in kept]

@@ -101,16 +101,16 @@ def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> Se
 
 def _check_model(role: str, name: str, provider: ProviderSettings) -> SetupFinding:
     """Look at a model: a language model is called once, to see whether it answers."""
-    from program.models.catalog import FALLBACK, LOCAL_READER, is_structured, missing_keys, open_endpoint
+    from program.models.catalog import FALLBACK, is_structured, missing_keys, open_endpoint
+    from program.models.embedded.reader import READER
     from program.models.language.transport import CallFailed
 
-    decider, writer = (LOCAL_READER,), (LOCAL_READER,)
-    embedded = {"decide": decider, "judge": decider, "write": writer, FALLBACK: decider + writer}.get(role, ())
-    if name in embedded:
+    embedded = READER if role in ("decide", "judge", "write", FALLBACK) else ""
+    if name == embedded:
         return SetupFinding(True, f"{role}: {name} (embedded)")
     mend = "Check the name, the key and that its server runs."
     try:
-        lane = open_endpoint(name, provider, role, *embedded[:1])
+        lane = open_endpoint(name, provider, role, embedded)
         if lacking := missing_keys(name, provider):
             return SetupFinding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
         if structured := is_structured(name, provider):

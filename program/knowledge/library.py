@@ -21,6 +21,7 @@ from program.knowledge.index.vectors import ArrayVectors
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
+from program.models.embedded.reader import shared_reader
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
 from program.storage import DiskCache
@@ -225,7 +226,7 @@ def open_bases(
 ) -> Library:
     """Return the library of bases indexed in `folder`, under a project's settings."""
     models = project.settings.models
-    reranker = Reranker(models.rerank) if models.rerank else None
+    reranker = Reranker(models.rerank, shared_reader(models.reader)) if models.rerank else None
     found = embedder or shared_embedder(models.embed)
     return Library.open(bases, folder, found, extra, IndexSettings.from_project(project.settings), reranker)
 

@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
 from functools import partial
+from itertools import groupby
 from threading import Thread
 from typing import Any
 
 import dspy
 from dspy.utils.exceptions import LMError
 
-from program.answer import Answer
+from program.answer import Answer, Outcome
 from program.errors import ModelError
 from program.loop.decisions import RunnableProgram, ask_client, list_tiers
 from program.loop.grounding import known_addresses
@@ -36,7 +37,8 @@ def run(question: str, program: RunnableProgram) -> Answer:
         requests = driver.send_replies()
         while True:
             try:
-                replies = [_perform_request(driver, request) for request in requests]
+                groups = _group_requests(driver, requests)
+                replies = [reply for group in groups for reply in _perform_group(driver, group)]
             except Exception as error:
                 requests = driver.throw_failure(requests, error)
             else:
@@ -56,13 +58,14 @@ async def arun(question: str, program: RunnableProgram, tell: Tell | None = None
         while True:
             try:
                 async with asyncio.timeout(driver.seconds_for(requests)), asyncio.TaskGroup() as tasks:
-                    under_way = [tasks.create_task(_aperform_request(driver, request)) for request in requests]
+                    groups = _group_requests(driver, requests)
+                    under_way = [tasks.create_task(_aperform_group(driver, group)) for group in groups]
             except Exception as error:
                 requests = driver.throw_failure(requests, _first_of(error))
             except BaseExceptionGroup as errors:
                 raise _first_of(errors) from None
             else:
-                requests = driver.send_replies([task.result() for task in under_way])
+                requests = driver.send_replies([reply for task in under_way for reply in task.result()])
     except StopIteration as stop:
         return driver.finish_answer(stop.value)
 
@@ -75,13 +78,46 @@ async def stream(question: str, program: RunnableProgram) -> AsyncIterator[Event
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     task = asyncio.create_task(arun(question, program, events.put_nowait))
     task.add_done_callback(lambda _: events.put_nowait(None))
+    told = False
     try:
         while (event := await events.get()) is not None:
+            told = told or isinstance(event, Token)
             yield event
-        yield await task
+        answer = await task
+        if not told and answer.outcome is Outcome.ANSWERED:  # it was quoted, not written word by word
+            yield Token(answer.text)
+        yield answer
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+def _group_requests(driver: Driver, requests: Sequence[Request]) -> list[list[Request]]:
+    """Return the requests in order, decisions that one embedded client takes on one predictor together."""
+    groups: list[list[Request]] = []
+    for name, group in groupby(requests, key=lambda one: one.predictor if isinstance(one, Ask) else ""):
+        together = list(group)
+        batched = bool(name) and len(together) > 1 and driver.prepare_request(together[0]).batched
+        groups += [together] if batched else [[one] for one in together]
+    return groups
+
+
+def _perform_group(driver: Driver, requests: Sequence[Request]) -> list[Reply]:
+    """Return the replies to one request, or to decisions taken in one batch."""
+    if len(requests) == 1:
+        return [_perform_request(driver, requests[0])]
+    calls = [driver.prepare_request(request) for request in requests]
+    with driver.spending(calls[0]) as spent:
+        asks = [request for request in requests if isinstance(request, Ask)]
+        found = ask_client(driver.program, calls[0].client, asks)
+        return [driver.note_decision(call, [one], spent) for call, one in zip(calls, found, strict=True)]
+
+
+async def _aperform_group(driver: Driver, requests: Sequence[Request]) -> list[Reply]:
+    """Return the replies likewise, awaited."""
+    if len(requests) == 1:
+        return [await _aperform_request(driver, requests[0])]
+    return await asyncio.to_thread(_perform_group, driver, requests)
 
 
 def _perform_request(driver: Driver, request: Request) -> Reply:

@@ -82,7 +82,7 @@ def rank_pool(
     """
     known = tuple(prior.items()) if tuning.base_prior else ()
     recency = tuning.recency if timely else 0.0
-    weights = (tuning.dense_weight, tuning.graph_weight, tuning.base_prior, recency)
+    weights = (tuning.dense_weight, tuning.graph_weight, tuning.rerank_weight, tuning.base_prior, recency)
     knobs = (tuning.k, *weights, tuning.stale_penalty, tuning.informal_penalty, tuning.document_weight)
     return _recall(pool, (*knobs, known), lambda: _rank_scores(pool, tuning, prior, timely))
 
@@ -206,7 +206,8 @@ def order_conflict(a: Passage, b: Passage) -> Conflict:
 
 
 def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float], timely: bool) -> list[Passage]:
-    ranked = rank_positions(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
+    graph, rerank = tuning.graph_weight, tuning.rerank_weight
+    ranked = rank_positions(pool, tuning.dense_weight, len(pool), graph=graph, rerank=rerank)
     if tuning.document_weight:
         ranked = _share_by_document(pool, ranked, tuning.document_weight)
     if timely and tuning.recency:

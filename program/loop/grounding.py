@@ -9,6 +9,7 @@ from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decisions import read_chances
+from program.loop.quoting import quote_passages
 from program.loop.state import DRAFT, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, remove_links
 from program.passage import Passage
@@ -52,16 +53,19 @@ class Draft:
 
 def write_draft(state: State) -> Flow[Draft]:
     """Return a draft with its claims checked, written twice where one fails."""
-    draft = yield from _write_text(state, strict=False)
+    draft = yield from write_text(state, strict=False)
     if not draft.text.strip() or not state.tuning.ground:
         return draft
+    if state.program.quotes(strict=False):  # a quotation stands where it was taken from
+        stated = tuple(split_claims(draft.text))
+        return replace(draft, stated=stated, upheld=stated)
     draft = yield from _check_claims(state, draft.text)
     return (yield from write_strictly(state)) if len(draft.upheld) < len(draft.stated) else draft
 
 
 def write_strictly(state: State) -> Flow[Draft]:
     """Return a checked draft that quotes rather than paraphrases."""
-    draft = yield from _write_text(state, strict=True)
+    draft = yield from write_text(state, strict=True)
     return (yield from _check_claims(state, draft.text))
 
 
@@ -87,7 +91,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
     return _answer_with_conflicts(state, text, responsive * supported, stopped_by, supported)
 
 
-def ask_draft(state: State, strict: bool) -> Ask:
+def _ask_draft(state: State, strict: bool) -> Ask:
     """Return the request for a text from the kept passages."""
     inputs = {"question": state.question, "sub_queries": tuple(state.queries), "passages": state.kept}
     sentences = state.tuning.sentences * max(len(state.queries), 1)
@@ -169,8 +173,13 @@ def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[
     return text, tuple(Citation(n, p.source, p.id, p.title, p.reason) for n, p in cited)
 
 
-def _write_text(state: State, strict: bool) -> Flow[Draft]:
-    (reply,) = yield [ask_draft(state, strict)]
+def write_text(state: State, strict: bool) -> Flow[Draft]:
+    """Return a text from the kept passages: quoted by the embedded writer, else written by the language model."""
+    if state.program.quotes(strict):
+        text = yield from quote_passages(state)
+        state.path.append("quote")
+        return Draft(text)
+    (reply,) = yield [_ask_draft(state, strict)]
     state.path.append("generate strictly" if strict else "generate")
     return Draft(str(reply["answer"]))
 

@@ -112,6 +112,11 @@ class PreparedRequest:
     def model(self) -> str:
         return str(self.client.model) if self.client is not None else ""
 
+    @property
+    def batched(self) -> bool:
+        """Whether an embedded client decides, which takes several inputs at once."""
+        return self.direct and is_embedded(self.client)
+
 
 class Driver:
     """One question on its way: the loop's generator, its meter, its path and its steps."""

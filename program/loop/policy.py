@@ -93,6 +93,8 @@ class Tuning:
     keep_at_least: int = _knob(1, 0, 4, meaning="best passages kept whatever the judge says")
     keep_at_most: int = _knob(6, 1, 12, meaning="passages the writer sees at most")
     sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
+    quote_at_least: int = _knob(1, 0, 6, meaning="best sentences that the embedded writer quotes whatever it thinks")
+    rerank_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of a reranker's score over fusion's")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
     answer_above: float = _knob(0.0, 0.0, 1.0, meaning="responsiveness under which a draft is withheld")
     base_prior: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score given for how likely a passage's base is wanted")
@@ -132,7 +134,10 @@ class Policy(dspy.Module):
             getattr(self, name).set(value)
 
 
-PLAIN: Mapping[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0}
+PLAIN: Mapping[str, float] = {
+    **{"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0},
+    "quote_at_least": 3,
+}
 """Plain RAG: search once, write from whatever came back."""
 
 _WHOLE: Mapping[str, float] = {"decompose": 0, "ground": 0, "filter": 0}  # judged and written as a whole

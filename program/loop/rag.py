@@ -72,7 +72,12 @@ class AgenticRAG(dspy.Module):
             contradiction=signatures.Contradiction,
             **({"evidence": signatures.JudgeEvidence} if self.judges_at_once else {}),
         )
-        self.generator = Stage(answer=signatures.Generate, direct=signatures.AnswerDirectly, clarify=signatures.Clarify)
+        self.generator = Stage(
+            answer=signatures.Generate,
+            states=signatures.States,
+            direct=signatures.AnswerDirectly,
+            clarify=signatures.Clarify,
+        )
         claims = {"claims": signatures.CheckClaims} if self.judges_at_once else {}
         self.grounder = Stage(support=signatures.Support, responsive=signatures.Responsive, **claims)
         self.policy = Policy()
@@ -106,6 +111,10 @@ class AgenticRAG(dspy.Module):
         """Whether an embedded decider says if a draft answers, which costs no call."""
         clients = clients_of(self, self.grounder.responsive, {})
         return all(is_embedded(client) and is_direct(client) for client in clients)
+
+    def quotes(self, strict: bool) -> bool:
+        """Tell whether the embedded writer answers, which quotes."""
+        return is_embedded(self.runtime.models.writer({"strict": strict}))
 
     @property
     def links(self) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from program.signatures import BASE_PREFIX, Detail
 DEPTH = 30
 DRAFT = "generator.answer"
 """The predictor that writes the answer."""
+STATES = "generator.states"
+"""The predictor that says which pieces of a passage the embedded writer quotes."""
 MOST_LOOK_UPS = 4
 ALL = "all"
 DIRECT = "direct"
@@ -186,6 +188,8 @@ class Program(Protocol):
 
     @property
     def vouches(self) -> bool: ...
+
+    def quotes(self, strict: bool) -> bool: ...
 
     @property
     def judges_at_once(self) -> bool: ...

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from program.answer import Answer, Outcome, StoppedBy
 from program.loop import evidence
 from program.loop.decide import Move, Verdict, decide, rounds_left
-from program.loop.grounding import ask_draft, conclude_answer, make_abstention, make_answer, write_draft, write_strictly
+from program.loop.grounding import (
+    conclude_answer,
+    make_abstention,
+    make_answer,
+    write_draft,
+    write_strictly,
+    write_text,
+)
 from program.loop.judging import judge_evidence, judge_passages
 from program.loop.state import (
     Ask,
@@ -177,8 +184,7 @@ def _fall_back(state: State) -> Steps:
     state.path.append("fallback")
     text = ""
     if state.kept:
-        (reply,) = yield [ask_draft(state, strict=False)]
-        text = reply["answer"].strip()
+        text = (yield from write_text(state, strict=False)).text.strip()
     if not text:
         return make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
     return make_answer(state, text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)

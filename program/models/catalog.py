@@ -6,19 +6,18 @@ Two names make a cascade: the cheap model first, the dear one only in doubt.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from program.errors import BudgetError, ModelError
+from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import Embedder, shared_embedder
-from program.models.embedded.reader import READER as LOCAL_READER
-from program.models.embedded.reader import Reader, shared_reader
+from program.models.embedded.reader import READER, Reader, shared_reader
 from program.settings import ModelSettings, Names, ProviderSettings
 
 if TYPE_CHECKING:
     import dspy
-    from numpy.typing import NDArray
 
     from program.models.language.gateway import Endpoint
 
@@ -26,6 +25,7 @@ Evidence = Mapping[str, Any]
 DOUBT = 0.5  # of a cascade, where no program says otherwise
 LOCAL = "local/"
 FALLBACK = "fallback"
+QUOTED = "states"
 JUDGED = frozenset({"relevant", "sufficient", "contradict", "supported", "responsive"})
 _RUNS_HERE = ("vllm", "petals", "custom", "custom_openai", "oobabooga")
 """LiteLLM's names that run a model, or code, in this process: `ragc.toml` may not ask for that."""
@@ -43,6 +43,8 @@ class Models:
     """The encoder of texts."""
     reader: Reader
     """The embedded model that reads passages."""
+    embedded: LocalDecider
+    """The embedded client that decides, whoever else does; it always says what to quote."""
     names: ModelSettings
     """The names under `[models]`."""
     judge: Any = None
@@ -60,7 +62,7 @@ class Models:
     @property
     def english_only(self) -> bool:
         """True when an embedded model, which reads English only, takes part."""
-        return LOCAL_READER in (*list_names(self.names.decide), *list_names(self.names.write))
+        return READER in (*list_names(self.names.decide), *list_names(self.names.write))
 
     @property
     def doubts(self) -> bool:
@@ -69,6 +71,8 @@ class Models:
 
     def decider(self, signature: Any) -> Any:
         """Return the client that decides a signature."""
+        if QUOTED in signature.output_fields:
+            return self.embedded
         return self.judge if self.judge is not None and JUDGED & set(signature.output_fields) else self.decide
 
     def writer(self, inputs: Mapping[str, Any]) -> dspy.LM:
@@ -86,6 +90,7 @@ def open_models(names: ModelSettings, provider: ProviderSettings | None = None) 
     return Models(
         decide=opener.open_deciders(names.decide, "decide"),
         write=writers[0],
+        embedded=opener.embedded,
         embedder=opener.embedder,
         reader=opener.reader,
         names=names,
@@ -124,18 +129,6 @@ class Cascade:
         settled = is_settled(_evidence_in(found), DOUBT)
         return found if settled else await self.second.acall(state=state, questions=questions)
 
-    def export_heads(self, requests: Iterable[Any] | None = None) -> dict[str, NDArray[Any]]:
-        """Return the first client's fitted heads; none when it is a language model."""
-        export: Callable[..., dict[str, NDArray[Any]]] = getattr(self.first, "export_heads", lambda _: {})
-        return export(requests)
-
-    def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Give exported heads to the first client.
-
-        Raises `IntegrityError` for arrays of another form.
-        """
-        self.first.import_heads(arrays)
-
 
 def is_settled(evidence: Evidence, doubt: float) -> bool:
     """Tell whether evidence is certain enough.
@@ -172,42 +165,39 @@ class _ClientOpener:
 
     def __init__(self, embedder: Embedder, reader: Reader, provider: ProviderSettings) -> None:
         self.embedder, self.reader = embedder, reader
+        self.embedded = LocalDecider(embedder, reader)
         self._provider = provider
-        self._local_decider: Any = None
 
     def open_deciders(self, names: Names, role: str) -> Any:
         clients = [self._open_decider(name, role) for name in _one_or_two(names, role)]
         return clients[0] if len(clients) == 1 else Cascade(*clients)
 
     def _open_decider(self, name: str, role: str) -> Any:
-        if name == LOCAL_READER:
-            from program.models.embedded.decider import LocalDecider
-
-            self._local_decider = self._local_decider or LocalDecider(self.embedder, self.reader)
-            return self._local_decider
+        if name == READER:
+            return self.embedded
         from program.models.asked import LanguageDecider
 
-        endpoint = open_endpoint(name, self._provider, role, LOCAL_READER)
-        fallback = self._open_fallback(name, LOCAL_READER, self._open_decider)
+        endpoint = open_endpoint(name, self._provider, role, READER)
+        fallback = self._open_fallback(name, READER, self._open_decider)
         return LanguageDecider(endpoint, fallback, is_structured(name, self._provider))
 
     def open_writer(self, name: str, role: str) -> Any:
         from program.models.embedded.writer import local_writer
 
         proposes = role == "propose"
-        if name == LOCAL_READER and not proposes:
+        if name == READER and not proposes:
             return local_writer(self.embedder, self.reader)
-        endpoint = open_endpoint(name, self._provider, role, "" if proposes else LOCAL_READER)
+        endpoint = open_endpoint(name, self._provider, role, "" if proposes else READER)
         from program.models.language.adapter import FencedAdapter
         from program.models.language.gateway import ProviderLM
 
-        fallback = None if proposes else self._open_fallback(name, LOCAL_READER, self.open_writer)
+        fallback = None if proposes else self._open_fallback(name, READER, self.open_writer)
         return ProviderLM(endpoint, FencedAdapter(fallback, is_structured(name, self._provider)))
 
     def _open_fallback(self, name: str, local: str, open_client: Callable[[str, str], Any]) -> Any:
         """Return who answers when a language model does not: the one named, and behind it the embedded one."""
         named = self._provider.fallback
-        if named is True or named in (name, LOCAL_READER):
+        if named is True or named in (name, READER):
             named = local
         return open_client(named, FALLBACK) if named else None
 

@@ -40,8 +40,7 @@ def export_files(program: AgenticRAG) -> dict[str, bytes]:
             part.pop("metadata", None)
             part.update(lm=None, traces=[], train=[])
     files = {STATE: orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
-    export = getattr(program.runtime.models.decide, "export_heads", None)
-    if export and (heads := export(program.requests.kept(dict(program.named_predictors())))):
+    if heads := program.runtime.models.embedded.export_heads(program.requests.kept(dict(program.named_predictors()))):
         from safetensors.numpy import save
 
         files[HEADS] = save(heads)
@@ -62,11 +61,10 @@ def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = N
     check_fit(manifest, program, state)
     program.load_state(state)
     heads = manifest.folder / HEADS
-    adopt = getattr(program.runtime.models.decide, "import_heads", None)
-    if heads.is_file() and adopt is not None:
+    if heads.is_file():
         from safetensors.numpy import load_file
 
-        adopt(load_file(heads))
+        program.runtime.models.embedded.import_heads(load_file(heads))
     points: Mapping[str, Mapping[str, float]] = manifest.section("points")
     if (named := point or DEFAULT_POINT) not in points:
         what, mend = f"{manifest.label} has no operating point {named!r}.", f"Use one of: {', '.join(sorted(points))}."

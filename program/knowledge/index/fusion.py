@@ -1,7 +1,8 @@
-"""Dense, keyword and graph parts as one ranking, and the optional cross-encoder. Fast enough to try many weights."""
+"""Dense, keyword and graph parts as one ranking, and the optional reranker. Fast enough to try many weights."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -9,6 +10,7 @@ from operator import add
 from typing import Any, Literal
 
 from program.errors import ModelError
+from program.models.embedded.reader import READER, Reader, shared_reader
 from program.passage import Passage, embedding_text
 
 Method = Literal["convex", "rrf"]
@@ -26,8 +28,10 @@ STRATEGIES: Mapping[str, tuple[float, float]] = {
 }
 """By name: the share of the dense part in the text score, and the graph's share beside the text's."""
 RRF_K = 60
-RERANKED = 20
-"""Passages of a base that a cross-encoder reads, the best by the default fusion."""
+RERANK = 0.5
+"""The default share of a reranker's part."""
+RERANKED = 16
+"""Passages of a base that a reranker reads, the best by the default fusion."""
 TEXT_METHODS = ("dense", "keyword", "both")
 
 
@@ -38,6 +42,7 @@ def fuse(
     method: Method = "convex",
     rrf_k: int = RRF_K,
     graph: float = 0.0,
+    rerank: float = RERANK,
 ) -> list[Passage]:
     """Return the best `k` passages, best first, with `score` in [0, 1] and `method`.
 
@@ -49,13 +54,13 @@ def fuse(
       weight 0.5 the order of Cormack et al. 2009. Scaled so that first in both parts is 1.
 
     `graph` in [0, 1] is the share of the graph part, taken as it is, in a second convex sum with the above; the sum
-    is scaled to the highest score without it, so that other sources' passages compare as before. A `rerank` part,
-    where any passage has one, then counts one half, a missing one as 0.
+    is scaled to the highest score without it, so that other sources' passages compare as before. `rerank` in [0, 1] is
+    the share of a reranker's part, where any passage has one, in a last convex sum; a missing one counts as 0.
 
     A passage with neither dense nor keyword part keeps its source's own score, clipped to [0, 1]. `method` becomes
     `dense`, `keyword` or `both` by the parts above; `graph`, `sql` and `web` stay.
     """
-    ranked = rank_positions(passages, weight, k, method, rrf_k, graph)
+    ranked = rank_positions(passages, weight, k, method, rrf_k, graph, rerank)
     return [passages[at].rescored(score, _method_of(passages[at])) for at, score in ranked]
 
 
@@ -66,6 +71,7 @@ def rank_positions(
     method: Method = "convex",
     rrf_k: int = RRF_K,
     graph: float = 0.0,
+    rerank: float = RERANK,
 ) -> list[tuple[int, float]]:
     """Return the result of `fuse` as positions in `passages` with their scores."""
     if k <= 0 or not passages:
@@ -78,8 +84,9 @@ def rank_positions(
         scores = _reciprocal_ranks(passages, dense, keyword, weight, rrf_k)
     if graph > 0:
         scores = _blend_graph(scores, parts, graph)
-    if any("rerank" in s for s in parts):
-        scores = [(score + s.get("rerank", 0.0)) / 2 for score, s in zip(scores, parts, strict=True)]
+    if rerank > 0 and any("rerank" in s for s in parts):
+        pairs = zip(scores, parts, strict=True)
+        scores = [(1.0 - rerank) * score + rerank * part.get("rerank", 0.0) for score, part in pairs]
     for at, passage in enumerate(passages):
         if dense[at] is None and keyword[at] is None:
             scores[at] = max(passage.score, 0.0)
@@ -134,10 +141,11 @@ def _method_of(passage: Passage) -> str:
 
 
 class Reranker:
-    """A sentence-transformers cross-encoder, loaded at first use. Thread-safe."""
+    """The local reader or a sentence-transformers cross-encoder, loaded at first use. Thread-safe."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, reader: Reader | None = None) -> None:
+        self._reader = (reader or shared_reader()) if name == READER else None
+        self.name = f"{name} {self._reader.digest}" if self._reader else name
         self._lock = threading.Lock()
 
     def rerank(self, question: str, pool: Sequence[Passage]) -> list[Passage]:
@@ -148,16 +156,21 @@ class Reranker:
         best = [at for at, _ in rank_positions(pool, WEIGHT, RERANKED, graph=GRAPH)]
         if not best:
             return list(pool)
-        pairs = [(question, embedding_text(pool[at])) for at in best]
-        with self._lock:
-            raw = self._model.predict(pairs, activation_fn=lambda logits: logits.sigmoid(), show_progress_bar=False)
-        # Of several labels the last is the one that says yes.
-        scores = raw.astype("float64").reshape(len(best), -1)[:, -1]
-        read = dict(zip(best, scores, strict=True))
+        read = dict(zip(best, self._score(question, [pool[at] for at in best]), strict=True))
         return [
             p.rescored(p.score, None, {**p.scores, "rerank": float(read[at])}) if at in read else p
             for at, p in enumerate(pool)
         ]
+
+    def _score(self, question: str, passages: Sequence[Passage]) -> list[float]:
+        if self._reader is not None:
+            found = self._reader.read(question, [(passage.title, passage.text) for passage in passages])
+            return [1 / (1 + math.exp(-reading.answers)) for reading in found]
+        pairs = [(question, embedding_text(passage)) for passage in passages]
+        with self._lock:
+            raw = self._model.predict(pairs, activation_fn=lambda logits: logits.sigmoid(), show_progress_bar=False)
+        # Of several labels the last is the one that says yes.
+        return raw.astype("float64").reshape(len(passages), -1)[:, -1].tolist()  # type: ignore[no-any-return]
 
     @cached_property
     def _model(self) -> Any:
