@@ -186,7 +186,7 @@ class Scripted:
         self.models.replies.update({**likely, **(replies or {})})
         self.shelf = Shelf(cards, pool)
         names = ModelSettings(decide="scripted/model", write="scripted/model")
-        clients = Models(self.models, self.models.lm(), None, names, judging)
+        clients = Models(self.models, self.models.lm(), None, None, self.models, names, judging)
         observers = (TraceLog(log).write_answer, emit_spans) if log else (emit_spans,)
         runtime = Runtime(self.shelf, clients, budget or Budget(10, 120), observers, "scripted@v1", "", links)
         self.rag = AgenticRAG(cards, runtime)
