@@ -1,4 +1,4 @@
-"""A DSPy decision client on sentence embeddings: it learns from its demonstrations, and calls no model."""
+"""A DSPy decision client on the embedder and the reader: it learns from its demonstrations, and calls no model."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from program.errors import IntegrityError
+from program.models.embedded.cases import Case, read_case
 from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
 from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import Case, FeatureSpace, Vector, read_case
-from program.models.embedded.heads import FittedDecision, fit_decision, load_decision
+from program.models.embedded.features import FeatureSpace, Vector
+from program.models.embedded.heads import Head, fit_decision
 from program.models.embedded.reader import READER, Reader
 
 HEADS_KEPT = 512
@@ -33,7 +34,7 @@ class LocalDecider:
 
     Give it to DSPy as a language model. For each output field a head is fitted on the request's demonstrations when
     they are first seen, and kept; a field with no labels for two of its options is answered from similarity and
-    coverage, softly. The same request gets the same answer, whatever the order of its demonstrations.
+    from what the reader finds, softly. The same request gets the same answer, whatever the order of its demonstrations.
     """
 
     supports_decision_requests = True
@@ -46,7 +47,7 @@ class LocalDecider:
         self.kwargs: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._sets: OrderedDict[bytes, DemonstrationSet] = OrderedDict()
-        self._heads: OrderedDict[str, FittedDecision] = OrderedDict()
+        self._heads: OrderedDict[str, Head] = OrderedDict()
         self._spaces: dict[str, FeatureSpace] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LocalDecider:
@@ -70,7 +71,7 @@ class LocalDecider:
         described = str(state.get("input_fields") or "")
         cases = [read_case(one, described) for one in inputs]
         shown = self._demonstrations({**state, "inputs": inputs[0]}, sorted(questions))
-        blocks = self._space_of(shown).compute_blocks(cases, self.embedder)
+        blocks = self._space_of(shown).compute_blocks(cases, self.embedder, self.reader)
         put = {name: Question.from_questions(name, questions) for name in questions}
         return [
             {name: self._answer(question, asked, found, shown) for name, question in put.items()}
@@ -102,12 +103,10 @@ class LocalDecider:
             for name, array in arrays.items():
                 kind, key, part = name.split(".")
                 parts[kind].setdefault(key, {})[part] = np.asarray(array)
-                # an inner node with one way to go; of one head of several the part is numbered
-                unsplit = np.isposinf(array) if part.endswith("tree_threshold") else False
-                if array.dtype.kind == "f" and not (np.isfinite(array) | unsplit).all():
+                if array.dtype.kind == "f" and not np.isfinite(array).all():
                     raise ValueError(f"{name} is not finite")
             spaces = {key: FeatureSpace.from_arrays(found) for key, found in parts["space"].items()}
-            heads = {key: load_decision(found) for key, found in parts["head"].items()}
+            heads = {key: Head.from_arrays(found) for key, found in parts["head"].items()}
             if lost := {_space_key(key) for key in heads} - set(spaces):
                 raise KeyError(*lost)
         except (KeyError, ValueError, IndexError, TypeError) as error:
@@ -121,8 +120,8 @@ class LocalDecider:
                 self._keep_head(key, head)
 
     @cached_property
-    def _reader(self) -> str:
-        return self.embedder.digest
+    def _read_by(self) -> str:
+        return f"{self.embedder.digest} {self.reader.digest}"
 
     def _head_keys(self, state: State, questions: Questions) -> set[str]:
         shown = self._demonstrations(state, sorted(questions))
@@ -148,7 +147,7 @@ class LocalDecider:
         key = to_json_bytes([described, inputs, outputs, demos])  # kept whole: no digest is as quick
         with self._lock:
             if key not in self._sets:
-                self._sets[key] = DemonstrationSet(demos, inputs, outputs, described, self._reader)
+                self._sets[key] = DemonstrationSet(demos, inputs, outputs, described, self._read_by)
             self._sets.move_to_end(key)
             while len(self._sets) > SETS_KEPT:
                 self._sets.popitem(last=False)
@@ -157,7 +156,7 @@ class LocalDecider:
     def _space_of(self, shown: DemonstrationSet) -> FeatureSpace:
         return self._spaces.get(shown.digest) or shown.space
 
-    def _head_of(self, question: Question, shown: DemonstrationSet) -> FittedDecision | None:
+    def _head_of(self, question: Question, shown: DemonstrationSet) -> Head | None:
         """Return the head of these labels, fitted at the first time; None when they name fewer than two options."""
         if (key := shown.head_key(question)) is None:
             return None
@@ -166,18 +165,19 @@ class LocalDecider:
             self._keep_head(key, head)
             return head
 
-    def _fit_head(self, question: Question, shown: DemonstrationSet) -> FittedDecision:
+    def _fit_head(self, question: Question, shown: DemonstrationSet) -> Head:
         space = self._spaces.setdefault(shown.digest, shown.space)
-        rows, groups = shown.compute_blocks(space, self.embedder), shown.groups
+        rows = shown.compute_blocks(space, self.embedder, self.reader)
         places, labels = zip(*shown.labelled(question), strict=True)
 
         def blocks_at(place: int) -> dict[str, Vector]:
             before = answer_untaught(question, shown.cases[place], rows[place], self.embedder, space.words)
             return {**rows[place], "options": before.features}
 
-        return fit_decision([blocks_at(n) for n in places], labels, [groups[n] for n in places], space.judged_against)
+        groups = [shown.cases[n].asked for n in places]
+        return fit_decision([blocks_at(n) for n in places], labels, groups, space.judged_against)
 
-    def _keep_head(self, key: str, head: FittedDecision) -> None:
+    def _keep_head(self, key: str, head: Head) -> None:
         self._heads[key] = head
         self._heads.move_to_end(key)
         while len(self._heads) > HEADS_KEPT:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,18 +14,17 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from program.models.embedded.cases import Case, WordRarity, read_case, word_set
 from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import VERSION, Case, FeatureSpace, Vector, WordRarity, read_case
-from program.models.rules.evidence_features import FEATURE_NAMES, read_words
+from program.models.embedded.features import SUREST, VERSION, FeatureSpace, Vector
+from program.models.embedded.reader import Reader
 
 TRUE = frozenset({"true", "yes", "1", "1.0"})
 FALSE = frozenset({"false", "no", "0", "0.0"})
-LARGEST_GROUP = 8  # folds cannot be made of groups larger than one part in so many
 SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 MOST_OPTIONS = 12  # more, and their similarities add nothing to the embedding itself
 WARMTH = 0.1  # cosine difference that makes one option e times as likely as another
-ABOUT_EVIDENCE = re.compile(r"\b(?:passages?|excerpts?|documents?|evidence|text|states?|draft)\b", re.I)
-_TOP, _UNION, _CHAIN = (FEATURE_NAMES.index(name) for name in ("top", "cover_union", "chain_any"))
+WARY = 4.0  # the reader's logits that count for one
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +35,15 @@ class Question:
     put: Mapping[str, Any]
     peers: tuple[str, ...] = ()
     """What is put for the other fields of one prefix (`base_...`)."""
+    alone: bool = True
+    """Whether nothing else is asked of the same inputs: what is asked of evidence alone is what it states."""
 
     @classmethod
     def from_questions(cls, field: str, questions: Mapping[str, Mapping[str, Any]]) -> Question:
         """Return the field's question."""
         prefix, _, base = field.partition("_")
         others = [n for n in sorted(questions) if n != field and base and n.startswith(f"{prefix}_")]
-        return cls(field, questions[field], tuple(cls(n, questions[n]).told for n in others))
+        return cls(field, questions[field], tuple(cls(n, questions[n]).told for n in others), len(questions) == 1)
 
     @property
     def base(self) -> str:
@@ -91,8 +91,8 @@ class Question:
 class DemonstrationSet:
     """A request's demonstrations, parsed once and kept in one order, whatever order they come in.
 
-    `inputs` and `outputs` are the names that hold what is judged and its labels; `reader` is the digest of the
-    embedding model that reads the inputs.
+    `inputs` and `outputs` are the names that hold what is judged and its labels; `read_by` tells the
+    models that read the inputs.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class DemonstrationSet:
         inputs: Collection[str],
         outputs: Collection[str],
         described: str,
-        reader: str,
+        read_by: str,
     ) -> None:
         given = [{k: v for k, v in demo.items() if k in inputs} for demo in demos]
         labels = [{k: v for k, v in demo.items() if k in outputs} for demo in demos]
@@ -110,7 +110,7 @@ class DemonstrationSet:
         self.cases = [read_case(given[n], described) for n in order]
         self._written = [written[n] for n in order]
         self._labels = [labels[n] for n in order]
-        self.digest = _digest(VERSION, reader.encode(), to_json_bytes(described), *self._written).hex()
+        self.digest = _digest(VERSION, read_by.encode(), to_json_bytes(described), *self._written).hex()
         self._keys: dict[bytes, str | None] = {}
         self._blocks: list[dict[str, Vector]] = []
 
@@ -119,24 +119,12 @@ class DemonstrationSet:
         """What these demonstrations fix for every case read in their light."""
         return FeatureSpace.from_cases(self.cases)
 
-    @cached_property
-    def groups(self) -> list[str]:
-        """For each case a name shared with those too like it to be scored apart from it.
-
-        These ask the same thing, or have the same text as their nearest evidence, so that what is chosen is
-        what carries over to evidence not seen; unless that would put most cases together.
-        """
-        near = [f"\n{c.evidence[0].title}\n{c.evidence[0].text}" if c.evidence else c.asked for c in self.cases]
-        joined = _join_pairs([(c.asked, n) for c, n in zip(self.cases, near, strict=True)])
-        largest = max(Counter(joined).values(), default=0)
-        return joined if largest <= len(joined) / LARGEST_GROUP else [c.asked for c in self.cases]
-
-    def compute_blocks(self, space: FeatureSpace, embedder: Embedder) -> list[dict[str, Vector]]:
+    def compute_blocks(self, space: FeatureSpace, embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
         """Return the blocks of every case, computed once.
 
         `space` must be of these demonstrations.
         """
-        self._blocks = self._blocks or space.compute_blocks(self.cases, embedder)
+        self._blocks = self._blocks or space.compute_blocks(self.cases, embedder, reader)
         return self._blocks
 
     def labelled(self, question: Question) -> list[tuple[int, int]]:
@@ -166,21 +154,6 @@ class DemonstrationSet:
         return self._keys[question.digest]
 
 
-def _join_pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """Return for each pair the least of all texts that chains of pairs with a text in common connect it to."""
-    least: dict[str, str] = {}
-
-    def root_of(text: str) -> str:
-        while least.setdefault(text, text) != text:
-            text = least[text]
-        return text
-
-    for one, other in pairs:
-        low, high = sorted((root_of(one), root_of(other)))
-        least[high] = low
-    return [root_of(one) for one, _ in pairs]
-
-
 def to_json_bytes(value: Any, option: int = orjson.OPT_NON_STR_KEYS) -> bytes:
     """Return JSON of any value; what JSON cannot hold is written as its `str`."""
     try:
@@ -199,12 +172,12 @@ def _digest(*parts: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Prior:
-    """A soft answer from similarity and coverage, without demonstrations."""
+    """A soft answer from similarity and from what is read, without demonstrations."""
 
     logits: NDArray[np.float64]
     """One an option."""
     features: Vector
-    """What a head may use, the logits among them."""
+    """What a head may use of it."""
 
     def probabilities(self, counts: Sequence[int]) -> NDArray[np.float64]:
         """Return shape (options,), summing to 1.
@@ -247,40 +220,42 @@ def _answer_noul(
     asked, *rows = embedder.encode([case.asked, question.told, *question.peers])
     near, *others = (float(row @ asked) for row in rows)
     beside = np.array(others or [near], np.float32)
-    found = blocks["bearing"]
-    own = _base_features(case, blocks["similarities"], question.base, rarity)
+    own = _base_features(case, blocks, question.base, rarity)
     present, lead = own[0], own[2]
-    if case.evidence and not question.peers and ABOUT_EVIDENCE.search(question.told):
-        covered = float(found[_UNION]) + 0.5 * float(found[_CHAIN])
-        logit = 3.0 * (covered - 0.8) + 1.5 * (float(found[_TOP]) - 0.5)
+    if case.evidence and question.alone:
+        logit = float(blocks["answers"].max()) / WARY
     elif question.peers and present:
         logit = 4.0 * (near - float(beside.max())) + 4.0 * lead + 0.5
     else:
         logit = 4.0 * (near - 0.3)
     logit = 1.1 * float(np.tanh(logit))  # at most .75, at least .25
-    features = [near, near - float(beside.max()), near - float(beside.mean()), logit, *own]
-    return Prior(np.array([0.0, logit]), np.array(features, np.float32))
+    return Prior(
+        np.array([0.0, logit]),
+        np.array([near, near - float(beside.max()), near - float(beside.mean()), *own], np.float32),
+    )
 
 
-def _base_features(case: Case, sims: Vector, base: str, rarity: WordRarity) -> list[float]:
-    """Return how the evidence of one knowledge base stands beside the others': nine numbers, 0 without any.
+def _base_features(case: Case, blocks: Mapping[str, Vector], base: str, rarity: WordRarity) -> list[float]:
+    """Return how the evidence of one knowledge base stands beside the others': eleven numbers, 0 without any.
 
     In order: whether there is any, its best similarity, its lead over the others' best, whether it comes
     first, its share of the first three and of all, one over its best rank, the share of the question's words
-    that it covers, and its lead in that over what the others cover.
+    that it covers, and its lead in that over what the others cover; how surely it answers, and its lead in that.
     """
+    sims, answers = blocks["similarities"], blocks["answers"]
     order = np.argsort(-sims, kind="stable").tolist()
     ranks = [rank for rank, i in enumerate(order) if base and case.evidence[i].base == base]
     if not ranks:
-        return [0.0] * 9
-    best = float(sims[order[ranks[0]]])
-    other = max((float(sims[i]) for i in order if case.evidence[i].base != base), default=best)
-    words = read_words("", case.asked).words
-    whole = rarity.total_of(words) + 1e-9
-    held = [(t.base == base, read_words(t.title, t.text).words) for t in case.evidence]
-    unions = (frozenset().union(*(some for is_own, some in held if is_own is own)) for own in (False, True))
-    covers = [rarity.total_of(words & union) / whole for union in unions]
+        return [0.0] * 11
+    is_own = np.array([text.base == base for text in case.evidence])
+    best, answer = float(sims[is_own].max()), float(answers[is_own].max())
+    words = word_set(case.asked)
+    held = [frozenset[str]().union(*(word_set(t.embedded) for t in case.evidence if (t.base == base) is own))
+            for own in (True, False)]  # fmt: skip
+    covers = [rarity.share_of(words, some) for some in held]
     return [
-        1.0, best, best - other, float(ranks[0] == 0), sum(r < 3 for r in ranks) / 3, len(ranks) / len(order),
-        1 / (1 + ranks[0]), covers[1], covers[1] - covers[0],
+        1.0, best, best - float(sims[~is_own].max(initial=best if is_own.all() else -1.0)),
+        float(ranks[0] == 0), sum(r < 3 for r in ranks) / 3, len(ranks) / len(order),
+        1 / (1 + ranks[0]), covers[0], covers[0] - covers[1],
+        answer, answer - float(answers[~is_own].max(initial=answer if is_own.all() else -SUREST)),
     ]  # fmt: skip

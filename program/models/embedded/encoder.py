@@ -8,7 +8,7 @@ import io
 import os
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from program.errors import ModelError
-from program.models.embedded.token_vectors import HeadedText, Span, Tokens, best_cosines, read_tokens
 from program.storage import DiskCache
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float32]
-    TokenReading = tuple[list[str], list[Span], Floats]
 
 MINILM = "local/minilm"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -34,13 +32,9 @@ HEADS = 12
 LONGEST = 256  # tokens read of a text
 BATCH_TOKENS = 512  # of a MiniLM batch, about
 BATCH_TEXTS = 32  # of another model's batch
-WINDOW = 512  # tokens read of a text by a model that does not say
 THREADS = "OMP_NUM_THREADS"
 UNUSED = ("pooler.", "embeddings.position_ids")  # weights that no sentence's vector is made with
 VECTORS_KEPT = 4_096  # in memory: 6 MB of 384 floats
-PASSAGES_KEPT = 1024  # in memory as tokens: about 0.1 MB each
-PAIRS_KEPT = 16_384  # of a text and a passage, compared token by token: about 2 kB each
-STATES_KEPT = 64  # of texts run by themselves: 0.4 MB each at most
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")
@@ -53,12 +47,10 @@ class Embedder:
         self.name = name
         self._lock = threading.Lock()
         self._vectors: OrderedDict[str, Floats] = OrderedDict()
-        self._tokens: OrderedDict[HeadedText, Tokens] = OrderedDict()
-        self._alike: OrderedDict[tuple[str, HeadedText], NDArray[np.float64]] = OrderedDict()
         self._file: DiskCache | None = None
 
     def remember_in(self, folder: Path) -> None:
-        """Keep vectors and tokens in a file there, too, for other processes."""
+        """Keep vectors in a file there, too, for other processes."""
         path = folder / f"embedded-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
         with self._lock:
             if self._file is None or self._file.path != path:
@@ -83,38 +75,18 @@ class Embedder:
         The row of an empty text is, too.
         """
         with self._lock:
-            new = {text: text for text in texts if text not in self._vectors}
-            fresh = self._cached(new, self._embed, np.ndarray.tobytes, lambda kept: np.frombuffer(kept, np.float32))
-            rows = [fresh[text] if text in fresh else self._vectors[text] for text in texts]
+            known = {text: self._vectors[text] for text in texts if text in self._vectors}
+            new = [text for text in dict.fromkeys(texts) if text not in known]
+            kept = self._file.get(new) if self._file and new else {}
+            fresh = {text: np.frombuffer(vector, np.float32) for text, vector in kept.items()}
+            if unknown := [text for text in new if text not in fresh]:
+                computed = dict(zip(unknown, self._embed(unknown), strict=True))
+                if self._file:
+                    self._file.put({text: vector.tobytes() for text, vector in computed.items()})
+                fresh |= computed
+            known |= fresh
             _keep(self._vectors, fresh, VECTORS_KEPT)
-        return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
-
-    def read(self, passages: Sequence[HeadedText]) -> list[Tokens]:
-        """Return the tokens of each passage's pieces.
-
-        They are read behind the passage's head and beside the other pieces.
-        """
-        with self._lock:
-            missing = {p: "\0".join(("", p[0], *p[1])) for p in passages if p not in self._tokens}
-            self._tokens.update(self._cached(missing, self._read_afresh, Tokens.to_bytes, Tokens.from_bytes))
-            found = [self._tokens[passage] for passage in passages]
-            _keep(self._tokens, dict(zip(passages, found, strict=True)), PASSAGES_KEPT)
-        return found
-
-    def alike(self, text: str, passages: Sequence[HeadedText]) -> NDArray[np.float64]:
-        """Return the best cosine of each token of a text in each passage's piece.
-
-        Its shape is (tokens of the text, pieces of all passages). It is kept by text and passage: a question is written
-        about many times with one passage more or less.
-        """
-        with self._lock:
-            had = {passage: self._alike[text, passage] for passage in passages if (text, passage) in self._alike}
-        if new := [passage for passage in dict.fromkeys(passages) if passage not in had]:
-            query, *tokens = self.read([("", (text,)), *new])
-            had |= {passage: best_cosines(query, pieces) for passage, pieces in zip(new, tokens, strict=True)}
-            with self._lock:
-                _keep(self._alike, {(text, passage): had[passage] for passage in new}, PAIRS_KEPT)
-        return np.concatenate([had[passage] for passage in passages], axis=1)
+        return np.stack([known[text] for text in texts]) if texts else np.zeros((0, self.dimension), np.float32)
 
     def put(self, texts: Sequence[str], vectors: Floats) -> None:
         """Remember vectors computed earlier, so that they are not computed again."""
@@ -125,28 +97,8 @@ class Embedder:
         # The last bits of a padded batch's vectors depend on its size; rounding makes most texts' vectors their own.
         return np.asarray(np.round(_load_model(self.name).encode(texts), 5), np.float32)
 
-    def _read_afresh(self, passages: list[HeadedText]) -> list[Tokens]:
-        return read_tokens(_load_model(self.name), passages)
 
-    def _cached(
-        self,
-        keys: Mapping[Given, str],
-        compute: Callable[[list[Given]], Iterable[Found]],
-        pack: Callable[[Found], bytes],
-        unpack: Callable[[bytes], Found],
-    ) -> dict[Given, Found]:
-        """Return what was computed of each item: from the file by its key, or computed and put there."""
-        kept = self._file.get(list(keys.values())) if self._file and keys else {}
-        found = {item: unpack(kept[key]) for item, key in keys.items() if key in kept}
-        if unknown := [item for item in keys if item not in found]:
-            computed = dict(zip(unknown, compute(unknown), strict=True))
-            if self._file:
-                self._file.put({keys[item]: pack(one) for item, one in computed.items()})
-            found |= computed
-        return found
-
-
-def _keep(kept: OrderedDict[Given, Found], new: Mapping[Given, Found], most: int) -> None:
+def _keep(kept: OrderedDict[str, Floats], new: Mapping[str, Floats], most: int) -> None:
     """Put new entries last, and drop the first ones past `most`."""
     for key, value in new.items():
         kept[key] = value
@@ -170,7 +122,6 @@ class MiniLM:
     """
 
     dimension = DIMENSION
-    room = LONGEST - 2
 
     def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer
@@ -179,7 +130,6 @@ class MiniLM:
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(LONGEST)
-        self._states = lru_cache(maxsize=STATES_KEPT)(self._run_alone)
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return shape (len(texts), 384), float32, rows of unit length.
@@ -202,29 +152,10 @@ class MiniLM:
             found[batch] = some
         return found
 
-    def spans(self, text: str) -> list[Span]:
-        """Return where each of the first 256 tokens of a text begins and ends."""
-        return list(self._tokenizer.encode(encodable(text), add_special_tokens=False).offsets)
-
-    def token_vectors(self, texts: Sequence[str]) -> list[TokenReading]:
-        """Return each text's tokens, their places and their vectors (tokens, 384).
-
-        Vectors are of any length, and of a text's first 254 tokens.
-        """
-        read = [self._tokenizer.encode(encodable(text)) for text in texts]
-        states = map_threaded(self._states, [tuple(one.ids) for one in read])
-        return [(one.tokens[1:-1], one.offsets[1:-1], some[1:-1]) for one, some in zip(read, states, strict=True)]
-
     def _embed_batch(self, rows: Sequence[Sequence[int]]) -> Floats:
-        states = self._states(tuple(rows[0]))[None] if len(rows) == 1 else self._run(rows)
-        means = states.mean(1)
+        means = self._run(rows).mean(1)
         vectors: Floats = means / np.linalg.norm(means, axis=1, keepdims=True)
         return vectors
-
-    def _run_alone(self, row: tuple[int, ...]) -> Floats:
-        states: Floats = self._run([row])[0]
-        states.flags.writeable = False
-        return states
 
     def _run(self, rows: Sequence[Sequence[int]]) -> Floats:
         """Return the states (texts, tokens, 384) of texts of one length."""
@@ -252,14 +183,7 @@ class SentenceModel:
                 f"The embedding model {name!r} cannot be loaded: {error}.",
                 'Name a sentence-transformers model or folder in [models] embed, or use "local/minilm".',
             ) from error
-        if not getattr(self._model.tokenizer, "is_fast", False):
-            raise ModelError(
-                f"The embedding model {name!r} does not say where its tokens lie.",
-                "Name a model with a fast tokenizer in [models] embed.",
-            )
-        self._window = self._model.max_seq_length or WINDOW
         self.dimension = int(self._model.get_embedding_dimension() or 0)
-        self.room = self._window - 2
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return shape (len(texts), dimension), rows of unit length."""
@@ -267,22 +191,6 @@ class SentenceModel:
             list(texts), batch_size=BATCH_TEXTS, normalize_embeddings=True, show_progress_bar=False
         )
         return np.asarray(vectors, np.float32)
-
-    def spans(self, text: str) -> list[Span]:
-        """Return where each token of a text begins and ends."""
-        read = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        return [(start, end) for start, end in read["offset_mapping"]]
-
-    def token_vectors(self, texts: Sequence[str]) -> list[TokenReading]:
-        """Return of each text names, places and vectors of its first tokens."""
-        return [self._read_tokens(text) for text in texts]
-
-    def _read_tokens(self, text: str) -> TokenReading:
-        read = self._model.tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=self._window)
-        vectors = self._model.encode([text], output_value="token_embeddings", show_progress_bar=False)[0].numpy()
-        kept = [n for n, (start, end) in enumerate(read["offset_mapping"][: len(vectors)]) if end > start]
-        names = self._model.tokenizer.convert_ids_to_tokens(read["input_ids"])
-        return [names[n] for n in kept], [tuple(read["offset_mapping"][n]) for n in kept], vectors[kept]
 
 
 @lru_cache(maxsize=4)

@@ -1,6 +1,6 @@
-"""Calibrated decisions fitted on labelled cases, exported as plain arrays: logistic regressions and small trees.
+"""Calibrated decisions fitted on labelled cases: logistic regressions over blocks of features, held as plain arrays.
 
-The blocks of features and the strength of the regression are those of least log loss out of fold.
+The blocks and the strength of a regression are those of least log loss out of fold.
 """
 
 from __future__ import annotations
@@ -12,89 +12,34 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from program.models.embedded.features import BLOCKS, UNIT_LENGTH, Vector
-from program.models.embedded.regression import (
-    MANY_CASES,
-    MANY_CLASSES,
-    Array,
-    Logits,
-    assign_folds,
-    calibrate_logits,
-    fit_logistic,
-    log_loss,
-    predict_out_of_fold,
-    rotate_rows,
-    softmax,
-    split_folds,
-)
 
+Array = NDArray[Any]
+Logits = NDArray[np.float64]
 Blocks = Mapping[str, Vector]
 Names = tuple[str, ...]
-STRENGTHS = (0.5, 1.5, 5.0, 15.0, 50.0)  # of the data against the penalty (C)
-FIRST_STRENGTH = 5.0  # under which the blocks are chosen
+Folds = Sequence[tuple[Array, Array]]
+WEAK, MIDDLE, STRONG = 0.5, 5.0, 50.0  # strengths of the data against the penalty (C)
 FAR = 4.0  # standard deviations past which a feature says no more
 TEXT_SETS = ("meaning", "shape", "meaning grams", "meaning shape", "meaning grams shape options")
 EVIDENCE_SETS = (
-    "near",
-    "near shape",
-    "bearing",
-    "bearing shape",
-    "options",
-    "shape options",
-    "bearing shape options",
-    "meaning shape options",
-    "meaning grams shape bases options",
+    "reading statement",
+    "options shape",
+    "reading statement options shape",
+    "meaning options reading statement shape bases",
     " ".join(BLOCKS),
 )
 MANY_SET = "meaning grams"
-UNSURE, TELLING = 0.35, 0.95  # trees are tried between this log loss and this part of the classes' entropy
-TREES, TREE_RATE = 80, 0.05
-
-
-@dataclass(frozen=True)
-class Trees:
-    """Boosted trees of depth two, held as three arrays, for what a sum of features cannot say."""
-
-    tree_feature: NDArray[np.int32]
-    """Columns of the root, its left and its right node; shape (trees, 3)."""
-    tree_threshold: NDArray[np.float64]
-    """A case turns left where its feature is at most this; shape (trees, 3)."""
-    tree_leaf: NDArray[np.float64]
-    """What a leaf adds to the log odds, left to right; shape (trees, 4)."""
-
-    def predict_logits(self, x: Vector) -> Logits:
-        """Return shape (n,) for rows of shape (n, columns)."""
-        trees = np.arange(len(self.tree_leaf))
-        right = x[:, self.tree_feature[:, 0]] > self.tree_threshold[:, 0]
-        node = 1 + right.astype(np.int64)
-        values = x[np.arange(len(x))[:, None], self.tree_feature[trees, node]]
-        further = values > self.tree_threshold[trees, node]
-        return np.asarray(self.tree_leaf[trees, 2 * right + further].sum(1))
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array], width: int) -> Trees | None:
-        """Return the trees of these arrays, or None without any.
-
-        Raises ValueError when they do not fit.
-        """
-        if "tree_leaf" not in arrays:
-            return None
-        found = cls(*(arrays[f.name] for f in fields(cls)))
-        count = len(found.tree_leaf)
-        shapes = [array.shape for array in vars(found).values()]
-        if shapes != [(count, 3), (count, 3), (count, 4)] or not 0 <= found.tree_feature.max(initial=0) < width:
-            raise ValueError("tree shapes differ")
-        return found
+MANY_CLASSES, MANY_CASES = 20, 600  # past which fitting is slow
+FEW_CASES = 8  # with fewer there are no folds
+STEPS, NEAR = 500, 1e-4  # of a fit at most; the slope at which it ends
+FLAT = 1e-6  # of the longest, the length of a direction in which all rows are taken to be alike
 
 
 @dataclass(frozen=True)
 class Head:
-    """A calibrated logistic regression over some blocks; with `trees` the logit is the mean of both.
-
-    There is one column for two classes, else a column a class.
-    """
+    """A calibrated logistic regression over some blocks: one column for two classes, else a column a class."""
 
     blocks: NDArray[np.uint8]
     """Places in `BLOCKS`."""
@@ -108,7 +53,6 @@ class Head:
     """The options that were seen, one a column; of two the column is the second's."""
     n: NDArray[np.int32]
     """The number of cases it was fitted on; shape (1,)."""
-    trees: Trees | None = None
 
     def probabilities(self, blocks: Blocks, options: int) -> Logits:
         """Return shape (options,), summing to 1.
@@ -118,19 +62,16 @@ class Head:
         names = tuple(BLOCKS[i] for i in self.blocks)
         limit = _clip_limit(names, tuple(len(blocks[name]) for name in names))
         x = (np.concatenate([blocks[name] for name in names]) - self.mean) * self.scale
-        np.clip(x, -limit, limit, out=x)
-        raw = x.astype(np.float64) @ self.weights + self.bias
-        if self.trees:
-            raw = (raw + self.trees.predict_logits(x[None, :])) / 2
-        logits = float(self.calibration[0]) * raw + self.calibration[1:]
-        if len(logits) == 1:
-            logits = np.array([0.0, logits[0]])
-        return _share_out(softmax(logits[None, :])[0], self.classes, self.n, options)
+        raw = np.clip(x, -limit, limit).astype(np.float64) @ self.weights + self.bias
+        told = softmax(_widen((float(self.calibration[0]) * raw + self.calibration[1:])[None, :]))[0]
+        floor = 0.5 / (int(self.n[0]) + 2)
+        shares = np.full(options, floor)
+        shares[self.classes] = np.maximum(told, floor)
+        return np.asarray(shares / shares.sum())
 
     def to_arrays(self) -> dict[str, Array]:
         """Return everything it is, by name."""
-        own = {name: array for name, array in vars(self).items() if name != "trees"}
-        return own | (vars(self.trees) if self.trees else {})
+        return dict(vars(self))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Head:
@@ -138,154 +79,49 @@ class Head:
 
         Raises KeyError, IndexError or ValueError when they do not fit together.
         """
-        width, columns = arrays["weights"].shape
-        classes = len(arrays["classes"])
-        lengths = [len(arrays[name]) for name in ("mean", "scale", "bias", "calibration", "n")]
-        known = columns == classes > 2 or (columns, classes) == (1, 2)
-        if not known or lengths != [width, width, columns, columns + 1, 1] or arrays["blocks"].max() >= len(BLOCKS):
+        found = cls(**{field.name: arrays[field.name] for field in fields(cls)})
+        width, columns = found.weights.shape
+        lengths = [len(part) for part in (found.mean, found.scale, found.bias, found.calibration, found.n)]
+        known = columns == len(found.classes) > 2 or (columns, len(found.classes)) == (1, 2)
+        if not known or lengths != [width, width, columns, columns + 1, 1] or found.blocks.max() >= len(BLOCKS):
             raise ValueError("shapes differ")
-        own = {f.name: arrays[f.name] for f in fields(cls) if f.name != "trees"}
-        return cls(**own, trees=Trees.from_arrays(arrays, width))
+        return found
 
 
-@dataclass(frozen=True)
-class OneVsRest:
-    """One head an option, each with the blocks that tell it best from all others.
-
-    What sets one option apart may be two numbers (nothing found is near), and another the whole build of the
-    question; a single regression over all blocks drowns the first in the second.
-    """
-
-    heads: tuple[Head, ...]
-    classes: NDArray[np.int32]
-    """The option that each head tells."""
-    n: NDArray[np.int32]
-    """The number of cases they were fitted on; shape (1,)."""
-
-    def probabilities(self, blocks: Blocks, options: int) -> Logits:
-        """Return shape (options,), summing to 1.
-
-        An option that no case showed keeps a small share.
-        """
-        told = np.array([head.probabilities(blocks, 2)[1] for head in self.heads])
-        return _share_out(told, self.classes, self.n, options)
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Return everything it is, by name: each head's arrays behind its place."""
-        named = {f"{i}_{name}": array for i, head in enumerate(self.heads) for name, array in head.to_arrays().items()}
-        return {"one_vs_rest": self.classes, "cases": self.n, **named}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array]) -> OneVsRest:
-        """Return the heads of these arrays.
-
-        Raises KeyError, IndexError or ValueError when they do not fit together.
-        """
-        classes = arrays["one_vs_rest"]
-        parts: list[dict[str, Array]] = [{} for _ in classes]
-        for name, array in arrays.items():
-            place, _, part = name.partition("_")
-            if place.isdigit():
-                parts[int(place)][part] = array
-        return cls(tuple(Head.from_arrays(part) for part in parts), classes, arrays["cases"])
-
-
-def _share_out(told: Logits, classes: NDArray[np.int32], n: NDArray[np.int32], options: int) -> Logits:
-    floor = 0.5 / (int(n[0]) + 2)
-    shares = np.full(options, floor)
-    shares[classes] = np.maximum(told, floor)
-    return np.asarray(shares / shares.sum())
-
-
-FittedDecision = Head | OneVsRest
-
-
-def load_decision(arrays: Mapping[str, Array]) -> FittedDecision:
-    """Return the decision of these arrays.
-
-    Raises KeyError, IndexError or ValueError when they do not fit together.
-    """
-    return OneVsRest.from_arrays(arrays) if "one_vs_rest" in arrays else Head.from_arrays(arrays)
-
-
-def fit_decision(
-    cases: Sequence[Blocks], labels: Sequence[int], groups: Sequence[str], judged_against: bool
-) -> FittedDecision:
+def fit_decision(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequence[str], judged_against: bool) -> Head:
     """Fit what decides among the options that `labels` name, at least two.
 
-    One head, or one an option when they are few but more than two and something is judged against evidence. Folds
-    keep equal `groups` (the same question) together. With few cases nothing is chosen: every block is used.
+    Folds keep equal `groups` (the same question) together. With few cases nothing is chosen: every block is used.
     """
-    found = np.asarray(labels, np.int32)
-    classes = np.unique(found)
-    design = _Design(cases)
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
     # The systems are small: threads cost more than they bring, and may add up in another order.
     with threadpool_limits(1, user_api="blas"):
-        if not (judged_against and 2 < len(classes) <= MANY_CLASSES and len(cases) <= MANY_CASES):
-            return _fit_head(design, found, groups, judged_against)
-        heads = [_fit_head(design, (found == c).astype(np.int32), groups, judged_against) for c in classes]
-        return OneVsRest(tuple(heads), classes, np.array([len(cases)], np.int32))
-
-
-def _fit_head(design: _Design, labels: NDArray[np.int32], groups: Sequence[str], judged_against: bool) -> Head:
-    classes, y = np.unique(labels, return_inverse=True)
-    fold_of = assign_folds(y, groups, 3 if len(y) > MANY_CASES else 5)
-    chosen: Names = BLOCKS
-    strength, slope, trees = 0.5, 1.0, None
-    shift = np.zeros(len(classes) if len(classes) > 2 else 1)
-    if fold_of is not None:
-        chosen, strength, logits = _choose_blocks(design, y, fold_of, _block_sets(len(classes), len(y), judged_against))
-        if len(classes) == 2 and "bearing" in chosen:
-            logits, trees = _add_trees(design, y, fold_of, chosen, logits)
-        slope, shift = calibrate_logits(logits, y)
-    rows, mean, scale = design.join_blocks(chosen)
-    weights, bias = fit_logistic(rows.astype(np.float64), y, strength)
+        classes, y = np.unique(np.asarray(labels, np.int32), return_inverse=True)
+        parts = {name: _standardise(np.stack([case[name] for case in cases]), name) for name in BLOCKS}
+        names: Names = BLOCKS
+        strength, slope, shift = WEAK, 1.0, np.zeros(len(classes) if len(classes) > 2 else 1)
+        if folds := split_folds(y, groups):
+            sets = _block_sets(len(classes), len(y), judged_against)
+            rows = {tried: rotate_rows(_join(parts, tried, 0))[0] for tried in sets}
+            names, strength, logits = _choose(rows, y, folds)
+            slope, shift = calibrate_logits(logits, y)
+        found, directions = rotate_rows(_join(parts, names, 0))
+        weights, bias = fit_logistic(found, y, strength)
     return Head(
-        blocks=np.array([BLOCKS.index(name) for name in chosen], np.uint8),
-        mean=mean,
-        scale=scale,
-        weights=weights.astype(np.float32, order="C"),
+        blocks=np.array([BLOCKS.index(name) for name in names], np.uint8),
+        mean=_join(parts, names, 1),
+        scale=_join(parts, names, 2),
+        weights=(weights if directions is None else directions @ weights).astype(np.float32, order="C"),
         bias=bias.astype(np.float32),
         calibration=np.append(slope, shift).astype(np.float32),
         classes=classes,
         n=np.array([len(y)], np.int32),
-        trees=trees,
     )
 
 
-class _Design:
-    """The cases' blocks, standardised once: each of mean square length 1, so that none drowns another."""
-
-    def __init__(self, cases: Sequence[Blocks]) -> None:
-        self._parts = {name: _standardise(np.stack([case[name] for case in cases]), name) for name in BLOCKS}
-        self._reduced: dict[Names, Vector] = {}
-
-    def join_blocks(self, names: Names) -> tuple[Vector, Vector, Vector]:
-        """Return (rows, mean, scale) of some blocks side by side."""
-        rows, mean, scale = zip(*(self._parts[name] for name in names), strict=True)
-        return np.concatenate(rows, axis=1), np.concatenate(mean), np.concatenate(scale)
-
-    def reduced(self, names: Names) -> Vector:
-        """Return the rows in the fewest coordinates.
-
-        Rotation changes no regression with a round penalty.
-        """
-        if names not in self._reduced:
-            x = self.join_blocks(names)[0]
-            self._reduced[names] = x if x.shape[0] >= x.shape[1] else rotate_rows(x)[0].astype(np.float32)
-        return self._reduced[names]
-
-    def tree_columns(self, names: Names) -> list[int]:
-        """Return the places of the columns that trees may split.
-
-        They are those of blocks that are no directions.
-        """
-        splits = [np.full(self._parts[name][1].shape, name not in UNIT_LENGTH) for name in names]
-        return np.flatnonzero(np.concatenate(splits)).tolist()
-
-
 def _standardise(raw: Vector, name: str) -> tuple[Vector, Vector, Vector]:
-    """Return (rows, mean, scale) of one block."""
+    """Return (rows, mean, scale) of one block, its mean square length 1, so that no block drowns another."""
     width = raw.shape[1]
     mean, scale = np.zeros(width, np.float32), np.ones(width, np.float32)
     if name not in UNIT_LENGTH and width:
@@ -297,7 +133,7 @@ def _standardise(raw: Vector, name: str) -> tuple[Vector, Vector, Vector]:
 
 
 @lru_cache(maxsize=1024)
-def _clip_limit(names: tuple[str, ...], widths: tuple[int, ...]) -> Vector:
+def _clip_limit(names: Names, widths: tuple[int, ...]) -> Vector:
     ends = [
         np.full(width, 1.0 if name in UNIT_LENGTH else FAR / np.sqrt(max(width, 1)))
         for name, width in zip(names, widths, strict=True)
@@ -305,71 +141,109 @@ def _clip_limit(names: tuple[str, ...], widths: tuple[int, ...]) -> Vector:
     return np.concatenate(ends).astype(np.float32)
 
 
+def _join(parts: Mapping[str, tuple[Vector, Vector, Vector]], names: Names, which: int) -> Vector:
+    return np.concatenate([parts[name][which] for name in names], axis=-1)
+
+
+def rotate_rows(x: Vector) -> tuple[Array, Array | None]:
+    """Return fewer than all coordinates of the rows when there are more than rows, and their directions.
+
+    Rotation changes no regression with a round penalty. Shapes are (n, r) and (d, r) for r directions.
+    """
+    if x.shape[0] >= x.shape[1]:
+        return x, None
+    wide = x.astype(np.float64)
+    values, vectors = np.linalg.eigh(wide @ wide.T)
+    lengths = np.sqrt(np.maximum(values, 1e-12))
+    kept = lengths >= FLAT * lengths[-1]
+    return vectors[:, kept] * lengths[kept], wide.T @ (vectors[:, kept] / lengths[kept])
+
+
 def _block_sets(classes: int, cases: int, judged_against: bool) -> list[Names]:
     """Return the sets of blocks to choose from: one when fitting is slow."""
     if classes > MANY_CLASSES or (cases > MANY_CASES and not judged_against):
         return [tuple(MANY_SET.split())]
     sets = [tuple(told.split()) for told in (EVIDENCE_SETS if judged_against else TEXT_SETS)]
-    return [s for s in sets if cases <= MANY_CASES or not UNIT_LENGTH & set(s)]
+    return [names for names in sets if cases <= MANY_CASES or "grams" not in names]
 
 
-def _choose_blocks(design: _Design, y: Array, fold_of: Array, sets: Sequence[Names]) -> tuple[Names, float, Logits]:
+def _choose(rows: Mapping[Names, Array], y: Array, folds: Folds) -> tuple[Names, float, Logits]:
     """Return the blocks, the strength and their out-of-fold logits of least log loss."""
-    tried = {names: predict_out_of_fold(design.reduced(names), y, fold_of, FIRST_STRENGTH) for names in sets}
-    losses = {names: log_loss(logits, y) for names, logits in tried.items()}
-    best = min(losses, key=losses.__getitem__)
-    found, least, strength = tried[best], losses[best], FIRST_STRENGTH
-    middle = STRENGTHS.index(FIRST_STRENGTH)
-    for side in (STRENGTHS[:middle][::-1], STRENGTHS[middle + 1 :]) if len(sets) > 1 else ():
-        for other in side:  # the loss has one valley in the strength: walk each way until it rises
-            logits = predict_out_of_fold(design.reduced(best), y, fold_of, other)
-            if (loss := log_loss(logits, y)) >= least:
-                break
-            found, least, strength = logits, loss, other
-    return best, strength, found
+    tried = {(names, MIDDLE): predict_out_of_fold(x, y, folds, MIDDLE) for names, x in rows.items()}
+    best, _ = min(tried, key=lambda one: log_loss(tried[one], y))
+    if len(rows) > 1:
+        tried |= {(best, other): predict_out_of_fold(rows[best], y, folds, other) for other in (WEAK, STRONG)}
+    names, strength = min(tried, key=lambda one: log_loss(tried[one], y))
+    return names, strength, tried[names, strength]
 
 
-def _add_trees(design: _Design, y: Array, fold_of: Array, chosen: Names, logits: Logits) -> tuple[Logits, Trees | None]:
-    """Return the mean of regression and trees out of fold, and the trees, where that mean has less log loss.
+def split_folds(y: Array, groups: Sequence[str]) -> Folds:
+    """Return for each fold the places outside and inside it, groups whole and classes spread.
 
-    Trees refine what the regression found and left open; they do not find from nothing.
+    There are none when a class has too few groups to be in each.
     """
-    share, loss = float(np.mean(y)), log_loss(logits, y)
-    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
-    if not UNSURE < loss < TELLING * entropy:
-        return logits, None
-    x, columns = design.join_blocks(chosen)[0], design.tree_columns(chosen)
-    both = logits.copy()
-    for train, held in split_folds(fold_of):
-        both[held, 0] = (both[held, 0] + grow_trees(x[train], y[train], columns).predict_logits(x[held])) / 2
-    return (both, grow_trees(x, y, columns)) if log_loss(both, y) < loss else (logits, None)
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    of_class = [len({groups[i] for i in np.flatnonzero(y == c).tolist()}) for c in range(int(y.max()) + 1)]
+    if len(set(groups)) < FEW_CASES or min(of_class) < 3:
+        return []
+    count = min(3 if len(y) > MANY_CASES else 5, *of_class)
+    folds = list(StratifiedGroupKFold(count).split(y[:, None], y, groups))
+    return folds if all(len(np.unique(y[train])) == len(of_class) for train, _ in folds) else []
 
 
-def grow_trees(x: Vector, y: Array, columns: Sequence[int]) -> Trees:
-    """Fit gradient-boosted trees for y in {0, 1} on some columns of x.
-
-    The boosting is stochastic (Friedman 2002), its seed fixed.
-    """
+def fit_logistic(x: Array, y: Array, strength: float) -> tuple[Array, Array]:
+    """Return the weights (d, k) and the bias (k,); k is 1 for two classes, else one column a class."""
     from sklearn import config_context
-    from sklearn.ensemble import GradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
 
-    place = np.asarray(columns, np.int32)
-    how: dict[str, Any] = {"subsample": 0.5, "max_features": 0.3, "min_samples_leaf": 8, "random_state": 0}
-    model = GradientBoostingClassifier(n_estimators=TREES, learning_rate=TREE_RATE, max_depth=2, **how)
-    with config_context(assume_finite=True, skip_parameter_validation=True):  # a sixth of it all
-        model.fit(x[:, place], y)
-    feature = np.zeros((TREES, 3), np.int32)
-    threshold = np.full((TREES, 3), np.inf)
-    leaf = np.zeros((TREES, 4))
-    for n, (one,) in enumerate(model.estimators_):
-        tree = one.tree_
-        turns = np.stack([tree.children_left, tree.children_right], 1)
-        ends = turns[:, 0] < 0
-        turns[ends] = np.flatnonzero(ends)[:, None]  # a leaf that comes early leads to itself
-        inner = np.append(0, turns[0])
-        split = ~ends[inner]
-        feature[n, split], threshold[n, split] = place[tree.feature[inner[split]]], tree.threshold[inner[split]]
-        leaf[n] = TREE_RATE * tree.value[turns[inner[1:]].ravel(), 0, 0]
-    share = float(np.mean(y))
-    leaf[0] += np.log(share / (1 - share))  # where boosting starts
-    return Trees(feature, threshold, leaf)
+    with config_context(assume_finite=True, skip_parameter_validation=True):
+        model = LogisticRegression(C=strength, tol=NEAR, max_iter=STEPS).fit(x, y)
+    return model.coef_.T, model.intercept_
+
+
+def predict_out_of_fold(x: Array, y: Array, folds: Folds, strength: float) -> Logits:
+    """Return shape (n, k): the logits each case gets from the folds it is not in."""
+    k = int(y.max()) + 1
+    logits = np.zeros((len(y), 1 if k == 2 else k))
+    for train, held in folds:
+        weights, bias = fit_logistic(x[train], y[train], strength)
+        logits[held] = x[held].astype(np.float64) @ weights + bias
+    return logits
+
+
+def _widen(logits: Logits) -> Logits:
+    """Return a column a class: one column alone is the second's of two."""
+    return np.hstack([np.zeros((len(logits), 1)), logits]) if logits.shape[1] == 1 else logits
+
+
+def softmax(logits: Logits) -> Logits:
+    """Return shares that sum to 1 in each row."""
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True))
+
+
+def log_loss(logits: Logits, y: Array) -> float:
+    """Return the mean log loss; logits of one column are those of the second class."""
+    chosen = softmax(_widen(logits))[np.arange(len(y)), y]
+    return float(-np.mean(np.log(np.maximum(chosen, 1e-12))))
+
+
+def calibrate_logits(logits: Logits, y: Array) -> tuple[float, Array]:
+    """Return the slope and the shift that calibrate logits.
+
+    They are Platt's numbers for two classes, a temperature and a share of the log prior for more. Each is drawn towards
+    leaving the logits alone, as strongly as one or two cases would.
+    """
+    from scipy.optimize import minimize
+
+    k = logits.shape[1]
+    direction = np.ones(1) if k == 1 else np.log(np.bincount(y, minlength=k) / len(y))
+
+    def loss_at(parameters: Array) -> float:
+        slope, share = np.exp(parameters[0]), parameters[1]
+        pull = (2 * parameters[0] ** 2 + share**2) / len(y)
+        return log_loss(slope * logits + share * direction, y) + float(pull)
+
+    found = minimize(loss_at, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-7}).x
+    return float(np.exp(found[0])), np.asarray(found[1] * direction)
