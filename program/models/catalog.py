@@ -196,7 +196,7 @@ class _ClientOpener:
 
         proposes = role == "propose"
         if name == LOCAL_READER and not proposes:
-            return local_writer(self.embedder, self.reader)
+            return local_writer(self.reader)
         endpoint = open_endpoint(name, self._provider, role, "" if proposes else LOCAL_READER)
         from program.models.language.adapter import FencedAdapter
         from program.models.language.gateway import ProviderLM
