@@ -33,28 +33,9 @@ SUMS = [
     ("1200 x 3", "3600"),
     ("100/4", "25"),
 ]
-NO_SUMS = [
-    "",
-    "42",
-    "plus 3",
-    "Who wrote Hamlet?",
-    "1/0",
-    "9^9^9^9",
-    "10^400",
-    "(-8)^0.5",
-    "10^15 + 1",
-    "1.2.3 + 4",
-    "2(3)",
-    "1e5 * 2",
-    "(3 + 4",
-    "3 + 4 or 5 + 6?",
-    "__import__('os').getcwd()",
-    "Are you open 24/7?",
-    "Do you sell 4x4 tyres?",
-    "2026-05-12",
-    "I put away 12 of my 40 coins, what share of them was it?",
-    f"{'9' * 390}.0 - {'9' * 390}.0",
-]
+NO_SUMS = """|42|plus 3|Who wrote Hamlet?|1/0|9^9^9^9|10^400|(-8)^0.5|10^15 + 1|1.2.3 + 4|2(3)|1e5 * 2|(3 + 4|3 + 4 or 5 + 6?
+__import__('os').getcwd()|Are you open 24/7?|Do you sell 4x4 tyres?|2026-05-12
+I put away 12 of my 40 coins, what share of them was it?""".replace("\n", "|").split("|")
 
 
 @pytest.mark.parametrize(("question", "result"), SUMS)
@@ -62,7 +43,7 @@ def test_a_sum_has_an_exact_result(question: str, result: str) -> None:
     assert solve_arithmetic(question) == result
 
 
-@pytest.mark.parametrize("question", NO_SUMS)
+@pytest.mark.parametrize("question", [*NO_SUMS, f"{'9' * 390}.0 - {'9' * 390}.0"])
 def test_what_is_no_sum_or_too_large_a_one_gets_no_result(question: str) -> None:
     assert solve_arithmetic(question) == ""
 
