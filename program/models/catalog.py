@@ -186,7 +186,7 @@ class _ClientOpener:
 
         proposes = role == "propose"
         if name == READER and not proposes:
-            return local_writer(self.embedder, self.reader)
+            return local_writer(self.reader)
         endpoint = open_endpoint(name, self._provider, role, "" if proposes else READER)
         from program.models.language.adapter import FencedAdapter
         from program.models.language.gateway import ProviderLM

@@ -1,9 +1,10 @@
-"""The local writer: a `dspy.LM` that answers the generative signatures by extraction, without a model."""
+"""The local writer: a `dspy.LM` that fills the generative signatures from what the reader finds in the passages."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,18 +14,23 @@ import dspy
 from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
 
 from program.errors import ModelError
-from program.models.embedded.encoder import Embedder
-from program.models.embedded.reader import READER, Reader
-from program.models.rules.arithmetic import solve_arithmetic
-from program.models.rules.query_rewriting import ask_back, next_query, plan_look_ups, rewrite_query
-from program.models.rules.quoting import quote_answer
+from program.models.embedded.arithmetic import solve_arithmetic
+from program.models.embedded.reader import READER, Reader, Reading
+from program.models.embedded.splitting import split_question
+from program.sentences import split_pieces, strip_markdown
 from program.signatures import Excerpt
 
 SENTENCES = 3  # of an answer, when the prompt does not say
+LEAST = -4.0  # of the score of a sentence that is quoted though none speaks for it
+MOST_OPTIONS = 4  # of a question back
+TITLE_STEP = " > "  # between a passage's title and its section's
 _ADAPTER = dspy.ChatAdapter()
 _OUTPUTS_START = "Your output fields are:\n"
 _STRUCTURE_START = "All interactions will be structured"
 _OBJECTIVE_START = "In adhering to this structure"
+_CITATION = re.compile(r"\[\d{1,3}\]")
+_MARK = re.compile(r"\[\[ ## \w+ ## \]\]")
+_ENDS = frozenset(".!?:…")
 _FIELD = re.compile(r"^\d+\. `(\w+)`", re.MULTILINE)
 
 
@@ -46,22 +52,22 @@ class WriterPrompt:
         return [Excerpt.model_validate(item) for item in self.read_list("passages")]
 
 
-def local_writer(embedder: Embedder, reader: Reader) -> dspy.LM:
-    """Return a language model that writes by rule.
+def local_writer(reader: Reader) -> dspy.LM:
+    """Return a language model that quotes what the reader finds.
 
     It answers Decompose, FollowUp, Missing, Clarify, Generate and AnswerDirectly. It splits, selects, quotes and
     computes, so the same request always gives the same reply and no fact is in an answer that is not in a passage; a
-    direct question that is not arithmetic gets an empty answer. English only.
+    direct question that is not a sum gets an empty answer. English only.
     """
-    engines = {"engine": WriterEngine(embedder, reader), "async_engine": AsyncWriterEngine(embedder, reader)}
+    engines = {"engine": WriterEngine(reader), "async_engine": AsyncWriterEngine(reader)}
     return dspy.LM(READER, **engines, cache=False)
 
 
 class WriterEngine:
     """DSPy's engine of the local writer; safe from many threads. Usage is counted in words."""
 
-    def __init__(self, embedder: Embedder, reader: Reader) -> None:
-        self._embedder, self._reader = embedder, reader
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
 
     def complete(self, request: Request) -> Response:
         """Return the reply.
@@ -69,7 +75,7 @@ class WriterEngine:
         Raises `ModelError` for a prompt whose outputs it cannot fill.
         """
         prompt = read_prompt(request)
-        text = format_reply(prompt, fill_outputs(prompt, self._embedder))
+        text = format_reply(prompt, fill_outputs(prompt, self._reader))
         words_in, words_out = _count_words(prompt), len(text.split())
         return Response(
             id=None,
@@ -88,7 +94,7 @@ class WriterEngine:
         turn = _ADAPTER.format_user_message_content(signature, dict(inputs), main_request=True)
         given = _split_fields(turn, list(signature.input_fields))
         prompt = WriterPrompt(given, tuple(signature.output_fields), as_json=False)
-        text = format_reply(prompt, fill_outputs(prompt, self._embedder))
+        text = format_reply(prompt, fill_outputs(prompt, self._reader))
         return dict(_ADAPTER.parse(signature, text)), _count_words(prompt), len(text.split())
 
     def stream(self, request: Request) -> Iterator[Any]:
@@ -125,7 +131,7 @@ def _split_words(response: Response) -> Iterator[Any]:
             yield event
 
 
-def fill_outputs(prompt: WriterPrompt, embedder: Embedder) -> dict[str, str | Sequence[Any]]:
+def fill_outputs(prompt: WriterPrompt, reader: Reader) -> dict[str, str | Sequence[Any]]:
     """Return the outputs that the prompt wants, by name.
 
     Raises `ModelError` when they are none it knows.
@@ -133,27 +139,108 @@ def fill_outputs(prompt: WriterPrompt, embedder: Embedder) -> dict[str, str | Se
     question = prompt.inputs.get("question", "")
     match prompt.outputs:
         case ("sub_queries", "details"):
-            queries, waits = plan_look_ups(question)
-            return {"sub_queries": queries, "details": [one.model_dump() for one in waits]}
+            return {"sub_queries": split_question(question), "details": []}
         case ("query",):
-            draft = prompt.inputs.get("draft", question)
-            return {"query": rewrite_query(question, draft, prompt.read_passages(), embedder)}
+            return {"query": _follow_up(reader, question, prompt.inputs.get("draft", question), prompt.read_passages())}
         case ("missing", "next_query"):
-            return {"missing": "", "next_query": next_query(question, prompt.read_passages(), embedder)}
+            missing, query = _find_missing(reader, question, prompt.read_passages())
+            return {"missing": missing, "next_query": query}
         case ("clarifying_question",):
-            return {"clarifying_question": ask_back(prompt.read_passages())}
+            return {"clarifying_question": _ask_back(reader, question, prompt.read_passages())}
         case ("answer",) if "passages" in prompt.inputs:
-            asked = [str(item) for item in prompt.read_list("sub_queries")]
+            asked = dict.fromkeys([*map(str, prompt.read_list("sub_queries")), question])
             most = int(prompt.inputs.get("sentences") or SENTENCES)
-            strict = prompt.inputs.get("strict", "").strip().lower() == "true"
-            passages = prompt.read_passages()
-            return {"answer": quote_answer(question, asked, passages, embedder, most=most, strict=strict)}
+            least = 0.0 if prompt.inputs.get("strict", "").strip().lower() == "true" else LEAST
+            return {"answer": _quote_pieces(reader, list(asked), prompt.read_passages(), most, least)}
         case ("answer",):
             return {"answer": solve_arithmetic(question)}
     raise ModelError(
         f"The local writer cannot fill {', '.join(prompt.outputs) or 'a signature without outputs'}.",
         "Name a language model in [models] write for this signature.",
     )
+
+
+def _read(reader: Reader, question: str, passages: Sequence[Excerpt]) -> list[tuple[Reading, Excerpt]]:
+    readings = reader.read(question, [(one.title, one.text) for one in passages])
+    return list(zip(readings, passages, strict=True))
+
+
+def _quote_pieces(reader: Reader, asked: Sequence[str], passages: Sequence[Excerpt], most: int, least: float) -> str:
+    """Return the pieces that answer best, each with its passage's number.
+
+    A piece's score is the margin of its best span plus its passage's answer logit. First comes the best piece for each
+    question, then the second best for each, `most` at most, with scores above 0. When there are none, the best piece
+    comes if its score is `least` at least.
+    """
+    ranked: list[tuple[int, float, int, str]] = []
+    for question in asked:
+        scored = [
+            (-reading.best_within(piece.start, piece.end)[0] - reading.answers, passage.n, piece.text)
+            for reading, passage in _read(reader, question, passages)
+            for piece in split_pieces(passage.text)
+            if not _CITATION.search(piece.text)
+        ]
+        ranked += [(rank, *one) for rank, one in enumerate(sorted(scored))]
+    ranked.sort()
+    chosen = [one for one in ranked if one[1] < 0]
+    if not chosen and ranked and (best := min(ranked, key=lambda one: one[1]))[1] <= -least:
+        chosen = [best]
+    said: dict[str, str] = {}
+    for _, _, n, text in chosen:
+        closed = text if text.rstrip("\"'”’)")[-1:] in _ENDS else f"{text}."
+        said.setdefault(text.casefold(), f"{closed} [{n}]")
+    return " ".join(list(said.values())[:most])
+
+
+def _follow_up(reader: Reader, question: str, draft: str, passages: Sequence[Excerpt]) -> str:
+    """Return the draft with the best span for it, or for the question, behind it."""
+    read = [pair for asked in dict.fromkeys((question, draft)) for pair in _read(reader, asked, passages)]
+    if not read:
+        return draft
+    reading, passage = max(read, key=lambda pair: pair[0].margin)
+    span = _span_text(reading, passage)
+    return draft if span.casefold() in draft.casefold() else f"{draft} {span}"
+
+
+def _find_missing(reader: Reader, question: str, passages: Sequence[Excerpt]) -> tuple[str, str]:
+    """Return the part that the passages answer least, and a query for it; both empty when they answer all."""
+    lowest, missing, title = 0.0, "", ""
+    for part in split_question(question):
+        read = [(reading.answers, passage.title) for reading, passage in _read(reader, part, passages)]
+        answers, nearest = max(read, key=lambda pair: pair[0], default=(-math.inf, ""))
+        if answers < lowest:
+            lowest, missing, title = answers, part, strip_markdown(nearest.replace(TITLE_STEP, " "))
+    adds = set(title.casefold().split()) - set(missing.casefold().split())
+    return missing, f"{missing} {title}" if adds else missing
+
+
+def _ask_back(reader: Reader, question: str, passages: Sequence[Excerpt]) -> str:
+    """Return the question which of the answers found is meant, or which of the two best passages."""
+    read = sorted(_read(reader, question, passages), key=lambda pair: -pair[0].margin)
+    spans: dict[str, tuple[str, Excerpt]] = {}
+    for reading, passage in read:
+        if reading.margin > 0 and (span := _span_text(reading, passage)):
+            spans.setdefault(span.casefold(), (span, passage))
+    found = list(spans.values())[:MOST_OPTIONS]
+    options = _tell_apart([passage.title for _, passage in found])
+    if len(found) > 1:
+        options = options if len(options) > 1 else [span for span, _ in found]
+        return f"Which do you mean: {', '.join(options[:-1])} or {options[-1]}?"
+    options = _tell_apart([passage.title for _, passage in read[:2]])
+    if len(options) > 1:
+        return f"What exactly do you mean: {options[0]} or {options[1]}?"
+    return "Could you say more exactly what you mean?"
+
+
+def _tell_apart(titles: Sequence[str]) -> list[str]:
+    """Return of each title the last step that not all of them have, each once."""
+    paths = [[step for part in title.split(TITLE_STEP) if (step := strip_markdown(part))] for title in titles]
+    told = [next((step for step in reversed(path) if not all(step in p for p in paths)), "") for path in paths]
+    return list(dict.fromkeys(filter(None, told)))
+
+
+def _span_text(reading: Reading, passage: Excerpt) -> str:
+    return strip_markdown(passage.text[slice(*reading.span)])
 
 
 def read_prompt(request: Request) -> WriterPrompt:
@@ -180,7 +267,11 @@ def format_reply(prompt: WriterPrompt, values: Mapping[str, str | Sequence[Any]]
     """Return the values as text that the prompt's adapter parses back to them."""
     if prompt.as_json:
         return json.dumps({name: values[name] for name in prompt.outputs}, ensure_ascii=False)
-    told = {n: v if isinstance(v, str) else json.dumps(list(v), ensure_ascii=False) for n, v in values.items()}
+    told = {
+        # A value that holds a field's mark would end its own field.
+        name: _MARK.sub("…", value) if isinstance(value, str) else json.dumps(list(value), ensure_ascii=False)
+        for name, value in values.items()
+    }
     parts = [f"[[ ## {name} ## ]]\n{told[name]}" for name in prompt.outputs]
     return "\n\n".join([*parts, "[[ ## completed ## ]]\n"])
 
