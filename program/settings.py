@@ -283,12 +283,15 @@ class UtilitySettings(TomlTable):
     """The cost of a model call."""
     usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     """The cost of a US dollar spent."""
+    padding: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """The cost of an answer of which no sentence states a labelled fact; of half of them, half as much."""
 
     @model_validator(mode="after")
     def _check_order(self) -> UtilitySettings:
         for name, value, what in (("wrong", self.wrong, "a wrong one"), ("missed", self.missed, "a needless refusal")):
-            if self.correct <= value:
-                better = f"a correct answer (correct = {self.correct:g}) must be worth more than {what}"
+            if self.correct - self.padding <= value:
+                least = f"correct = {self.correct:g}, less padding = {self.padding:g}"
+                better = f"a correct answer ({least}) must be worth more than {what}"
                 raise ValueError(f"{better} ({name} = {value:g})")
         return self
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from program.knowledge.project import Project
     from program.loop.rag import AgenticRAG
 
-NO_SHARES = {"utility", "model_calls", "tokens", "usd", "seconds_p50", "seconds_p95", "answer_relevancy"}
 Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
 Root = Annotated[str, typer.Option("--artifacts", help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
 Moved = Annotated[Path | None, typer.Option("--project", help="A version's project folder, when it moved since.")]
@@ -151,6 +150,7 @@ def run_eval(
     """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
     from optimize.compiler.publish import read_ancestors
     from optimize.evaluation.evaluate import evaluate
+    from optimize.evaluation.metrics import PROPORTIONS
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits, split_questions
     from optimize.registry.versions import note_test_use
@@ -177,7 +177,7 @@ def run_eval(
         return
     rows = []
     for name, measure in metrics.items():
-        text = format_number if name in NO_SHARES else format_percent
+        text = format_percent if name in PROPORTIONS else format_number
         rows.append([name, text(measure), text(control.get(name)), str(measure["n"])])
     title = f"{rag.runtime.version or project.name + ' (uncompiled)'} on {split}: {count_noun(len(asked), 'question')}"
     print_table(title, ["metric", "this program", "plain RAG", "n"], rows)

@@ -43,7 +43,9 @@ SHOWN = (
     "context_recall",
     "context_precision",
     "fact_recall",
+    "answer_precision",
     "supported",
+    "sentences",
     "utility",
     "model_calls",
 )
@@ -214,6 +216,7 @@ def _over(found: PairedResult, what: str) -> str:
 
 
 def _table(done: Compiled, project: Project) -> None:
+    from optimize.evaluation.metrics import PROPORTIONS
     from program.settings import artifacts_root
 
     columns = [e.metrics() for e in (done.plain, done.before, done.evaluation)]
@@ -221,7 +224,7 @@ def _table(done: Compiled, project: Project) -> None:
     for name in SHOWN:
         if name not in columns[-1]:
             continue
-        show = format_number if name in {"utility", "model_calls"} else format_percent
+        show = format_percent if name in PROPORTIONS else format_number
         rows.append([name, *(show(column.get(name)) for column in columns), str(columns[-1][name]["n"])])
     on = count_noun(len(done.evaluation.grades), "test question")
     title = f"{done.reference} on {on}: percent or mean [95 % interval by topic]"

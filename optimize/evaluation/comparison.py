@@ -38,7 +38,7 @@ PRIMARY = "utility"
 WORDS = ("correct", "partial", "wrong")
 REPEAT = "repeat"
 """The key that tells one asking of a question from another."""
-_COSTS = ("model_calls", "calls", "tokens", "tokens_in", "tokens_out", "usd", "seconds", "rounds")
+_COSTS = ("sentences", "model_calls", "calls", "tokens", "tokens_in", "tokens_out", "usd", "seconds", "rounds")
 LOWER_IS_BETTER = frozenset(["wrong", "seconds_p50", "seconds_p95", *_COSTS])
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.metrics import METRICS, Grade
+from optimize.evaluation.metrics import METRICS, PROPORTIONS, Grade
 from optimize.evaluation.stats import PairedResult, format_p
 from optimize.report import charts
 from program.loop.policy import Setting, is_candidate
@@ -29,7 +29,6 @@ SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
 GIVEN = 10  # times as long a text a predictor was given may be
 IMPORTANT = 12  # parameters in the chart of importances
 DRAWN = 20  # decisions of one predictor whose charts are shown at most: a router decides on every knowledge base
-PLAIN_NUMBERS = frozenset({"utility", "model_calls", "tokens", "usd", "answer_relevancy"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ def _list_metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
         measures = [one.measure(name) for one in evaluations]
         if measures[-1] is None:
             continue
-        scale, digits = (1, 3) if name in PLAIN_NUMBERS else (100, 1)
+        scale, digits = (100, 1) if name in PROPORTIONS else (1, 3)
         cells = [
             "-"
             if m is None
