@@ -32,11 +32,9 @@ class LogAccounting:
     """How many rows were read, and what could not be used."""
 
     rows: int = 0
-    """Rows read."""
     duplicates: int = 0
     """Exposures of a request that was exposed already."""
     foreign: int = 0
-    """Rows of another experiment."""
     malformed: int = 0
     """Rows that do not fit the design."""
     crossed: int = 0
@@ -172,7 +170,6 @@ class SizeMismatch:
     """Units of each arm against the weights."""
 
     counts: tuple[int, ...]
-    """Units exposed, by arm."""
     expected: tuple[float, ...]
     """Units that the weights promise, by arm."""
     log_e: float
@@ -198,9 +195,7 @@ class GuardCheck:
     """A challenger against the control on one guard."""
 
     guard: MetricGuard
-    """What every answer should keep to."""
     arm: str
-    """The challenger."""
     control: tuple[int, int]
     """Units of the control that breach the guard, and units that do not."""
     challenger: tuple[int, int]
@@ -222,11 +217,8 @@ class ArmReport:
     """What one arm did."""
 
     arm: str
-    """The arm's name."""
     version: str
-    """The version it answers with."""
     units: int
-    """Units exposed."""
     measured: int
     """Units with a primary outcome."""
     mean: float | None
@@ -240,9 +232,7 @@ class Contrast:
     """A challenger's primary outcome against the control's."""
 
     arm: str
-    """The challenger."""
     difference: float
-    """The challenger's mean minus the control's."""
     ci: tuple[float, float] | None
     """The interval, which holds at every look; None while it is endless."""
     verdict: Literal["better", "worse", "undecided"]

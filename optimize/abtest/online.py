@@ -15,20 +15,7 @@ from typing import Any, Literal
 
 import orjson
 
-from optimize.abtest.arm_statistics import (
-    COSTS,
-    ArmReport,
-    Contrast,
-    GuardCheck,
-    LogAccounting,
-    SizeMismatch,
-    average_measures,
-    check_guards,
-    compare_arms,
-    compare_sizes,
-    merge_rows,
-    warn_of_missing,
-)
+from optimize.abtest import arm_statistics
 from optimize.registry.versions import hold_lock
 from program.errors import ExperimentError
 from program.serve import manifest, reference
@@ -106,31 +93,21 @@ class OnlineReport:
     """What the logs of an experiment say now, and its state after this look."""
 
     folder: Path
-    """The experiment's folder."""
     design: Design
-    """The design as it was sealed."""
     state: ExperimentState
-    """Whether it still runs; if not, why."""
     verdict: OnlineVerdict
-    """What is known of the challengers."""
     reason: str
     """Why it was halted, or why nothing can be said."""
-    arms: tuple[ArmReport, ...]
-    """What each arm did."""
-    contrasts: tuple[Contrast, ...]
-    """Each challenger against the control."""
+    arms: tuple[arm_statistics.ArmReport, ...]
+    contrasts: tuple[arm_statistics.Contrast, ...]
     measures: Mapping[str, Mapping[str, float]]
     """Means over requests, by name and arm."""
-    mismatch: SizeMismatch
-    """The arms' sizes against their weights."""
-    guards: tuple[GuardCheck, ...]
-    """Every guard, for every challenger."""
+    mismatch: arm_statistics.SizeMismatch
+    guards: tuple[arm_statistics.GuardCheck, ...]
     warnings: tuple[str, ...]
     """What makes the comparison doubtful without halting it."""
-    accounting: LogAccounting
-    """Rows read, and what could not be used."""
+    accounting: arm_statistics.LogAccounting
     files: int
-    """Exposure files read."""
 
     @property
     def units(self) -> int:
@@ -142,7 +119,7 @@ class OnlineReport:
         """The command, for a person to run, that promotes the best challenger."""
         if self.verdict != "better":
             return ""
-        sign = -1 if self.design.primary in COSTS else 1
+        sign = -1 if self.design.primary in arm_statistics.COSTS else 1
         ends = {c.arm: min(sign * end_ for end_ in c.ci) for c in self.contrasts if c.verdict == "better" and c.ci}
         best = max(ends, key=ends.__getitem__)
         version = next(arm.version for arm in self.design.arms if arm.name == best)
@@ -186,15 +163,15 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
     if missing := [str(place) for place in logs if not Path(place).is_dir()]:
         raise ExperimentError(f"{', '.join(missing)} is not a folder.", "Name folders of exposures-*.jsonl files.")
     files = [path for place in (folder, *map(Path, logs)) for path in log_files(place)]
-    merged = merge_rows(design, chain.from_iterable(map(read_exposures, files)))
-    sizes, guards = compare_sizes(design, merged), tuple(check_guards(design, merged))
+    merged = arm_statistics.merge_rows(design, chain.from_iterable(map(read_exposures, files)))
+    sizes, guards = arm_statistics.compare_sizes(design, merged), tuple(arm_statistics.check_guards(design, merged))
     state = read_state(folder)
     if state.running and (reason := _find_halt_reason(merged.accounting, sizes, guards)):
         state = end_experiment(folder, "halted", reason)
     if state.running and len(merged.units) >= design.max_units:
         state = end_experiment(folder, "complete", f"{len(merged.units)} units were seen")
-    arms, contrasts = compare_arms(design, merged)
-    warnings = tuple(warn_of_missing(design, merged))
+    arms, contrasts = arm_statistics.compare_arms(design, merged)
+    warnings = tuple(arm_statistics.warn_of_missing(design, merged))
     verdict, reason = _decide_verdict(state, contrasts, warnings)
     return OnlineReport(
         folder=folder,
@@ -204,7 +181,7 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
         reason=reason,
         arms=tuple(arms),
         contrasts=tuple(contrasts),
-        measures=average_measures(design, merged),
+        measures=arm_statistics.average_measures(design, merged),
         mismatch=sizes,
         guards=guards,
         warnings=warnings,
@@ -226,7 +203,11 @@ def report_experiment(name: str, artifacts: str | Path | None = None, logs: Sequ
     return found
 
 
-def _find_halt_reason(accounting: LogAccounting, sizes: SizeMismatch, guards: Sequence[GuardCheck]) -> str:
+def _find_halt_reason(
+    accounting: arm_statistics.LogAccounting,
+    sizes: arm_statistics.SizeMismatch,
+    guards: Sequence[arm_statistics.GuardCheck],
+) -> str:
     """Return why everyone must get the control, or nothing."""
     if accounting.keys > 1:
         return f"the logs were written with {accounting.keys} keys, so a unit has more than one pseudonym"
@@ -237,7 +218,7 @@ def _find_halt_reason(accounting: LogAccounting, sizes: SizeMismatch, guards: Se
 
 
 def _decide_verdict(
-    state: ExperimentState, contrasts: Sequence[Contrast], warnings: Sequence[str]
+    state: ExperimentState, contrasts: Sequence[arm_statistics.Contrast], warnings: Sequence[str]
 ) -> tuple[OnlineVerdict, str]:
     if state.status == "halted":
         return "halted", state.reason

@@ -32,22 +32,9 @@ STOPPING = (
 )
 SHOW_CURSOR = "\r\n\x1b[?25h"  # on a line of its own, after the view
 SHOWN = (
-    "correct",
-    "wrong",
-    "outcome_accuracy",
-    "routing_accuracy",
-    "route_accuracy",
-    "strategy_accuracy",
-    "source_f1",
-    "retrieval_recall",
-    "context_recall",
-    "context_precision",
-    "fact_recall",
-    "answer_precision",
-    "supported",
-    "sentences",
-    "utility",
-    "model_calls",
+    *("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "strategy_accuracy", "source_f1"),
+    *("retrieval_recall", "context_recall", "context_precision", "fact_recall", "answer_precision", "supported"),
+    *("sentences", "utility", "model_calls"),
 )
 
 
@@ -176,12 +163,8 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "gain": _gain(done.against_parent),
         "gain_over_plain": _gain(done.against_plain),
         "points": {
-            name: {
-                "utility": round(one.utility, 6),
-                "calls": round(one.calls, 6),
-                "survived_folds": name in done.survived,
-            }
-            for name, one in done.points.items()
+            name: {"utility": round(p.utility, 6), "calls": round(p.calls, 6), "survived_folds": name in done.survived}
+            for name, p in done.points.items()
         },
         "stages": list(done.stages),
         "metrics": done.evaluation.metrics(),

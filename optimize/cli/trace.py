@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -58,7 +57,7 @@ def run_trace_stats(
     from optimize.report.monitoring import open_log, read_queue, summarise_traces
 
     log = open_log(where)
-    found = read_queue(log.review) if review else asdict(summarise_traces(log))
+    found = read_queue(log.review) if review else summarise_traces(log)
     if json:
         print_json(found)
     elif isinstance(found, list):

@@ -27,11 +27,9 @@ class Evaluation:
     grades: tuple[Grade, ...]
     """The graded answers, in the order of the questions."""
     seconds: tuple[float, ...] = ()
-    """How long each answer took, in seconds."""
     failed: tuple[str, ...] = field(default=())
     """The questions whose grading failed, and why."""
     best: float = math.inf
-    """The most utility that an answer can have."""
 
     def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Interval | None:
         """Return the mean of a metric over the questions that have it, if any."""

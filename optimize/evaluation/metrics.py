@@ -30,27 +30,18 @@ class Grade:
     """One graded answer, as a line of `scores.jsonl` holds it."""
 
     id: str
-    """The id of the question."""
     topic: str
     """The topic of the question, or its id where it has none."""
     tags: tuple[str, ...]
-    """The kinds of the question."""
     question: str
-    """The question as it was asked."""
     outcome: str
-    """The outcome of the answer."""
     correct: int
-    """1 for a correct answer."""
     partial: int
-    """1 for an answer that is neither correct nor wrong."""
     wrong: int
-    """1 for a wrong answer."""
     utility: float
     """What the answer is worth under the project's weights."""
     answer: str
-    """The text of the answer."""
     path: tuple[str, ...]
-    """The steps of the program."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     """Further metrics in their own units; None where no label tells."""
 

@@ -41,9 +41,7 @@ class DemonstrationChange:
 
     of: str
     came: tuple[Mapping[str, Any], ...]
-    """Those that only B shows."""
     went: tuple[Mapping[str, Any], ...]
-    """Those that only A shows."""
     stayed: int
 
 

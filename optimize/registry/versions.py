@@ -49,7 +49,6 @@ class Listed:
     """The time of sealing, UTC, ISO 8601."""
     aliases: tuple[str, ...]
     parent: str | None
-    """The version that it was compiled from."""
     metrics: Mapping[str, Any]
     broken: str = ""
     """Why it cannot be read, and the way out."""

@@ -36,9 +36,7 @@ class CompileReport:
     """All that the page of a compile tells."""
 
     name: str
-    """The program."""
     parent: str
-    """The version that it was compiled from."""
     verdict: str
     """Whether it is better than its parent on test."""
     gain: PairedResult
@@ -76,23 +74,16 @@ class CompileReport:
     importances: Mapping[str, float]
     """By parameter its share of the spread in utility."""
     trials: int
-    """Settings tried."""
     calls: int
-    """Model calls made."""
     usd: float
-    """US dollars spent."""
     seconds: float
-    """Seconds taken."""
     looks: int
-    """How often this test split was looked at."""
     stages: Sequence[Mapping[str, Any]] = ()
     """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
     doubts: Sequence[str] = ()
     """Shortcuts in the labels, a paragraph each."""
     stopped_by: str = ""
-    """The cap that ended the search."""
     broken: Mapping[str, str] = field(default_factory=dict)
-    """By question why it was not graded."""
 
 
 def render_compile_page(report: CompileReport) -> bytes:
