@@ -113,10 +113,7 @@ class _Tally:
             seen.setdefault(unit, []).append((at, request, arm))
         values = self._join_values()
         whole = {unit: sorted(found) for unit, found in sorted(seen.items()) if len({arm for *_, arm in found}) == 1}
-        units = {
-            unit: ExposedUnit(found[0][2], tuple(values.get(request, {}) for _, request, _ in found))
-            for unit, found in whole.items()
-        }
+        units = {unit: ExposedUnit(f[0][2], tuple(values.get(key, {}) for _, key, _ in f)) for unit, f in whole.items()}
         skewed = {
             request
             for key, found in self._values.items()
@@ -305,10 +302,8 @@ def average_measures(design: Design, merged: MergedLogs) -> dict[str, dict[str, 
     for unit in merged.units.values():
         for name, value in (pair for values in unit.requests for pair in values.items()):
             totals.setdefault(name, {}).setdefault(unit.arm, []).append(value)
-    return {
-        name: {arm.name: fmean(by_arm[arm.name]) for arm in design.arms if arm.name in by_arm}
-        for name, by_arm in sorted(totals.items())
-    }
+    names = [arm.name for arm in design.arms]
+    return {name: {arm: fmean(by[arm]) for arm in names if arm in by} for name, by in sorted(totals.items())}
 
 
 def warn_of_missing(design: Design, merged: MergedLogs) -> Iterator[str]:

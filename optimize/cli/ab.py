@@ -127,17 +127,11 @@ def run_status(
     if json:
         show.print_json([_shape_status(one) for one in found])
     else:
-        rows = [
-            (
-                one.design.id,
-                one.state.status,
-                f"{one.units} of {one.design.max_units}",
-                " / ".join(f"{arm.name} {arm.version}" for arm in one.design.arms),
-                one.design.created_at,
-                one.state.reason,
-            )
-            for one in found
-        ]
+        rows = []
+        for one, design, state in ((one, one.design, one.state) for one in found):
+            arms = " / ".join(f"{arm.name} {arm.version}" for arm in design.arms)
+            units = f"{one.units} of {design.max_units}"
+            rows.append([design.id, state.status, units, arms, design.created_at, state.reason])
         show.print_table("experiments", ("experiment", "status", "units", "arms", "since", "reason"), rows)
     raise typer.Exit(int(any(one.state.status == "halted" for one in found)))
 
@@ -191,17 +185,10 @@ def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
 
     one = arm.comparison
     typer.echo(one.text() if len(found.arms) == 1 else f"{arm.version}: {one.text()}")
-    others = [
-        (
-            name,
-            f"{test.difference:+.4g}",
-            show.format_interval(test.ci),
-            format_p(test.p).removeprefix("= "),
-            str(test.n),
-            judge_difference(name, test).replace("_", " "),
-        )
-        for name, test in one.others.items()
-    ]
+    others = []
+    for name, test in one.others.items():
+        p, verdict = format_p(test.p).removeprefix("= "), judge_difference(name, test).replace("_", " ")
+        others.append([name, f"{test.difference:+.4g}", show.format_interval(test.ci), p, str(test.n), verdict])
     show.print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "verdict"), others)
     guards = [
         (str(g.margin), f"{g.worse:+.3g}" if g.n else "-", f"{g.limit:+.3g}" if g.n else "-", g.state.replace("_", " "))
@@ -232,21 +219,14 @@ def _print_report(found: OnlineReport) -> None:
     columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")
     show.print_table("arms", columns, list(_list_arms(found)))
     if found.guards:
-        guards = [
-            (
-                f"{check.guard} ({check.arm})",
-                *(f"{failed} of {failed + fine}" for failed, fine in (check.control, check.challenger)),
-                f"{check.log_e:.1f}",
-                f"{check.needed:.1f}",
-            )
-            for check in found.guards
-        ]
+        guards = []
+        for check in found.guards:
+            rates = (f"{failed} of {failed + fine}" for failed, fine in (check.control, check.challenger))
+            guards.append([f"{check.guard} ({check.arm})", *rates, f"{check.log_e:.1f}", f"{check.needed:.1f}"])
         show.print_table("units that break a guard", ("guard", "control", "challenger", "log e", "halts at"), guards)
     names = [arm.arm for arm in found.arms]
-    means = [
-        (name, *(f"{by_arm[arm]:.4g}" if arm in by_arm else "-" for arm in names))
-        for name, by_arm in found.measures.items()
-    ]
+    measures = found.measures.items()
+    means = [(name, *(f"{by_arm[arm]:.4g}" if arm in by_arm else "-" for arm in names)) for name, by_arm in measures]
     show.print_table("means over requests", ("measure", *names), means)
     counts = [f"{n} {what}" for what, n in asdict(found.accounting).items() if n and what != "keys"]
     typer.echo(f"read: {', '.join([f'{found.files} files', *counts])}")

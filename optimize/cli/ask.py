@@ -190,14 +190,9 @@ def run_search(
     weight, graph = find_strategy(strategy)
     question, library = check_question(question), open_library(Project.open(project))
     missed: dict[str, str] = {}
-    found = library.search(
-        question,
-        [card.name for card in library.describe()],
-        k,
-        weight,
-        graph=graph,
-        failed=lambda name, error: missed.update({name: str(error)}),
-    )
+    sources = [card.name for card in library.describe()]
+    failed = lambda name, error: missed.update({name: str(error)})  # noqa: E731
+    found = library.search(question, sources, k, weight, graph=graph, failed=failed)
     for name, problem in missed.items():
         typer.echo(f"without {name}: {problem}", err=True)
     if json:
@@ -260,11 +255,8 @@ def run_eval_search(
     if json:
         show.print_json(found)
         return
-    rows = [
-        [figure, f"{value:.1f} ms" if figure.endswith("_ms") else f"{100 * value:.1f} %"]
-        for figure, value in found.items()
-        if figure not in {"strategy", "n"}
-    ]
+    figures = [(figure, value) for figure, value in found.items() if figure not in {"strategy", "n"}]
+    rows = [[name, f"{x:.1f} ms" if name.endswith("_ms") else f"{100 * x:.1f} %"] for name, x in figures]
     show.print_table(f"{strategy} on {name}: {show.count_noun(found['n'], 'question')}", ["figure", "value"], rows)
 
 

@@ -35,16 +35,11 @@ def run_trace_show(
     typer.echo(f"{entry['question']}\n{entry['text']}")
     typer.echo(f"{entry['outcome']} | confidence {entry['confidence']:.2f} | stopped by {entry['stopped_by']}")
     typer.echo(" > ".join(entry["path"]))
-    rows = [
-        [
-            step["name"],
-            step["output"],
-            " ".join(f"{score:.3f}" for score in step["scores"].values()),
-            f"{step['tokens_in']}+{step['tokens_out']}",
-            f"{step['ms']:.1f}",
-        ]
-        for step in entry["steps"]
-    ]
+    rows = []
+    for step in entry["steps"]:
+        scores = " ".join(f"{score:.3f}" for score in step["scores"].values())
+        tokens = f"{step['tokens_in']}+{step['tokens_out']}"
+        rows.append([step["name"], step["output"], scores, tokens, f"{step['ms']:.1f}"])
     print_table(f"trace {entry['trace_id']}", ["step", "output", "scores", "tokens", "ms"], rows)
 
 

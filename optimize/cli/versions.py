@@ -47,29 +47,26 @@ def run_ls(
     if not found:
         _say_none(artifacts)
         return
-    rows = [
-        (
-            f"{v.name}@{v.version}" if v.version else v.name,
-            ", ".join(v.aliases),
-            v.created_at,
-            v.parent or "",
-            f"broken: {v.broken}" if v.broken else _format_scores(v.metrics),
-        )
-        for v in found
-    ]
+    rows = []
+    for v in found:
+        scores = f"broken: {v.broken}" if v.broken else _format_scores(v.metrics)
+        name = f"{v.name}@{v.version}".rstrip("@")
+        rows.append([name, ", ".join(v.aliases), v.created_at, v.parent or "", scores])
     show.print_table("versions", ("version", "aliases", "created", "parent", "scores"), rows)
 
 
 def run_show(ref: Ref, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json: show.Json = False) -> None:
     """Show one version's manifest, after checking every byte of it."""
     from optimize.registry import versions as registry
+    from optimize.registry.diff import flatten
 
     found = registry.open_version(ref, artifacts)
     fields = {**found.fields, "digest": found.digest}
     if json:
         show.print_json(fields)
     else:
-        show.print_table(f"{found.name}@{found.version}", ("field", "value"), _flatten_fields(fields))
+        rows = [(name, "" if value is None else str(value)) for name, value in sorted(flatten(fields).items())]
+        show.print_table(found.label, ("field", "value"), rows)
 
 
 def run_verify(
@@ -170,10 +167,8 @@ def run_log(
     typer.echo(name)
     _print_lines(lines)
     if moves:
-        rows = [
-            (m["alias"], f"{m['from'] or 'nothing'} -> {m['to']}", m["action"], m["ts"], m["actor"], m["reason"])
-            for m in moves
-        ]
+        told = [{**m, "move": f"{m['from'] or 'nothing'} -> {m['to']}"} for m in moves]
+        rows = [[m[key] for key in ("alias", "move", "action", "ts", "actor", "reason")] for m in told]
         show.print_table("moves of aliases", ("alias", "move", "action", "when", "who", "why"), rows)
 
 
@@ -233,16 +228,6 @@ def _format_scores(metrics: Mapping[str, Any]) -> str:
     """Return the leading scores of a manifest in a few words."""
     measures = ((name, metrics.get(name)) for name in HEADLINE)
     return ", ".join(f"{name} {m['value']:.3f}" for name, m in measures if m and m.get("value") is not None)
-
-
-def _flatten_fields(fields: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    rows = []
-    for name, value in sorted(fields.items()):
-        if isinstance(value, Mapping):
-            rows += _flatten_fields(value, f"{above}{name}.")
-        else:
-            rows.append((f"{above}{name}", "" if value is None else str(value)))
-    return rows
 
 
 def _print_lines(lines: Sequence[LineageNode], depth: int = 1) -> None:

@@ -85,10 +85,8 @@ def publish_version(
     written aside under the name's lock and then renamed. Raises `VersionError` for a name that is not one.
     """
     if not reference.is_name(name) or name in reference.RESERVED:
-        raise VersionError(
-            f"{name[:80]!r} cannot be the name of a program.",
-            "Use 1 to 63 of a-z, 0-9, '-', '_' and '.', with a letter or digit at both ends.",
-        )
+        mend = "Use 1 to 63 of a-z, 0-9, '-', '_' and '.', with a letter or digit at both ends."
+        raise VersionError(f"{name[:80]!r} cannot be the name of a program.", mend)
     base = artifacts_root(root)
     with hold_lock(base, name):
         for git_file, text in GIT_FILES.items():

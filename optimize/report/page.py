@@ -144,10 +144,7 @@ def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str,
             for name, value in sorted(report.chosen.items())
             if name in report.started_from and abs(value - report.started_from[name]) > 1e-9 and not is_candidate(name)
         ],
-        "given": {
-            name: {"kind": one["kind"], "text": _cut(one["text"], GIVEN * longest)}
-            for name, one in report.given.items()
-        },
+        "given": {name: {**one, "text": _cut(one["text"], GIVEN * longest)} for name, one in report.given.items()},
         "decisions": [_draw_decision(one, report.started_from, report.chosen) for one in drawn],
         "undrawn": len(report.decisions) - len(drawn),
         "tags": {_cut(tag, longest): row for tag, row in islice(report.after.by_tag().items(), listed)},
@@ -169,12 +166,8 @@ def _list_metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
         if measures[-1] is None:
             continue
         scale, digits = (100, 1) if name in PROPORTIONS else (1, 3)
-        cells = [
-            "-"
-            if m is None
-            else f"{scale * m.value:.{digits}f} [{scale * m.low:.{digits}f}, {scale * m.high:.{digits}f}]"
-            for m in measures
-        ]
+        figures = [[f"{scale * x:.{digits}f}" for x in (m.value, m.low, m.high)] if m else () for m in measures]
+        cells = ["{} [{}, {}]".format(*three) if three else "-" for three in figures]
         rows.append({"name": name if scale == 1 else f"{name}, %", "cells": cells, "n": measures[-1].n})
     return rows
 
