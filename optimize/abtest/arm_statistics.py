@@ -29,14 +29,13 @@ class ExposedUnit:
 
 @dataclass(frozen=True, slots=True)
 class LogAccounting:
-    """How many rows were read, and what could not be used."""
+    """How many rows were read, and what could not be used; `foreign` rows are of another experiment."""
 
     rows: int = 0
     duplicates: int = 0
     """Exposures of a request that was exposed already."""
     foreign: int = 0
     malformed: int = 0
-    """Rows that do not fit the design."""
     crossed: int = 0
     """Units seen in two arms, which are left out."""
     unmatched: int = 0
@@ -194,9 +193,8 @@ class GuardCheck:
     guard: MetricGuard
     arm: str
     control: tuple[int, int]
-    """Units of the control that breach the guard, and units that do not."""
+    """Units that breach the guard, and units that do not; so of the challenger."""
     challenger: tuple[int, int]
-    """Units of the challenger that breach the guard, and units that do not."""
     log_e: float
     """Natural logarithm of the evidence that the two breach it at different rates."""
     needed: float
@@ -217,7 +215,6 @@ class ArmReport:
     version: str
     units: int
     measured: int
-    """Units with a primary outcome."""
     mean: float | None
     """The mean primary outcome of a request; None without any."""
     unfinished: int

@@ -63,7 +63,6 @@ class OfflineTest:
     metric: str
     arms: tuple[ArmComparison, ...]
     warnings: tuple[str, ...]
-    """Sentences that a reader must know before believing the verdicts."""
     gate: bool = False
     """Whether guardrails were asked for, so that a breach fails the test."""
 

@@ -40,7 +40,6 @@ class Margin:
     worse_by: float
     """The most by which it may be worse, in the metric's unit or as a share."""
     relative: bool = False
-    """Whether `worse_by` is a share of what the metric was."""
 
     def __str__(self) -> str:
         return f"{self.metric}:{100 * self.worse_by:g}%" if self.relative else f"{self.metric}:{self.worse_by:g}"

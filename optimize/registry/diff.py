@@ -52,7 +52,6 @@ class Difference:
     a: str
     b: str
     point: str
-    """The operating point whose settings are compared."""
     wording: tuple[WordingChange, ...]
     """Instructions and descriptions that changed."""
     demonstrations: tuple[DemonstrationChange, ...]
@@ -61,7 +60,6 @@ class Difference:
     """Entries of the manifest's tables that changed, by table."""
     scores: Comparison | None
     unscored: str = ""
-    """Why there is no comparison."""
 
     @property
     def same_program(self) -> bool:

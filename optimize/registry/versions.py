@@ -65,7 +65,6 @@ class Checked:
     reference: str
     digest: str
     problems: tuple[str, ...]
-    """Every difference in words; none when the version is sound."""
     mend: str = ""
     note: str = ""
     """What could not be tried, such as loading a version whose project is not here."""

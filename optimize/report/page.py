@@ -33,16 +33,13 @@ DRAWN = 20  # decisions of one predictor whose charts are shown at most: a route
 
 @dataclass(frozen=True, slots=True)
 class CompileReport:
-    """All that the page of a compile tells."""
+    """All that the page of a compile tells; gains are in utility, question by question on test."""
 
     name: str
     parent: str
     verdict: str
-    """Whether it is better than its parent on test."""
     gain: PairedResult
-    """Utility over the parent, question by question."""
     over_plain: PairedResult
-    """Utility over plain RAG, question by question."""
     plain: Evaluation
     """Plain RAG on test."""
     before: Evaluation
@@ -54,7 +51,6 @@ class CompileReport:
     frontier: Sequence[Mapping[str, Any]]
     """`utility` and `calls` of the settings that no other beats, on the same questions."""
     survived: Sequence[str]
-    """The points whose gain survived the folds."""
     reached: float
     """Utility of the setting of `balanced`."""
     oracle: float
@@ -62,7 +58,6 @@ class CompileReport:
     chosen: Setting
     """The setting of `balanced`, candidates included."""
     started_from: Setting
-    """The setting before the search."""
     decisions: Sequence[Mapping[str, Any]]
     """Decisions on labelled cases of topics they were not shown.
 
@@ -140,9 +135,9 @@ def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str,
         "frontier": _draw_frontier(report),
         "importances": charts.draw_bars(important) if important else "",
         "moved": [
-            (name, report.started_from[name], value)
-            for name, value in sorted(report.chosen.items())
-            if name in report.started_from and abs(value - report.started_from[name]) > 1e-9 and not is_candidate(name)
+            (name, was, report.chosen[name])
+            for name, was in sorted(report.started_from.items())
+            if abs(report.chosen.get(name, was) - was) > 1e-9 and not is_candidate(name)
         ],
         "given": {name: {**one, "text": _cut(one["text"], GIVEN * longest)} for name, one in report.given.items()},
         "decisions": [_draw_decision(one, report.started_from, report.chosen) for one in drawn],
