@@ -170,10 +170,7 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "metrics": done.evaluation.metrics(),
         "plain": done.plain.metrics(),
         "before": done.before.metrics(),
-        "trials": done.trials,
-        "seconds": round(done.seconds, 1),
-        "calls": done.calls,
-        "usd": round(done.usd, 6),
+        **{"trials": done.trials, "seconds": round(done.seconds, 1), "calls": done.calls, "usd": round(done.usd, 6)},
         "study": done.study,
         "stopped_by": done.stopped_by,
         "asked": {name: list(counts) for name, counts in done.asked.items()},
@@ -225,11 +222,7 @@ def _table(done: Compiled, project: Project) -> None:
     )
     if "balanced" not in done.survived:
         others = " and ".join(name for name in done.points if name in done.survived)
-        but = (
-            f"No gain survived the folds but that of {others}: `balanced`"
-            if others
-            else "No gain survived the folds: the setting"
-        )
+        but = f"No gain survived the folds{f' but that of {others}: `balanced`' if others else ': the setting'}"
         typer.echo(
             f"{but} is as it was before the search, or plain RAG where its gain survived in a first compile; a decider"
             " that had no demonstrations has the labelled ones."
