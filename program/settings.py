@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, FiniteFloat, Tag, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 FILE = "ragc.toml"
 ENVIRONMENT = "RAGC_ARTIFACTS"
@@ -285,12 +285,15 @@ class UtilitySettings(TomlTable):
     """The cost of a model call."""
     usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     """The cost of a US dollar spent."""
+    padding: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """The cost of an answer of which no sentence states a labelled fact; of half of them, half as much."""
 
     @model_validator(mode="after")
     def _check_order(self) -> UtilitySettings:
         for name, value, what in (("wrong", self.wrong, "a wrong one"), ("missed", self.missed, "a needless refusal")):
-            if self.correct <= value:
-                better = f"a correct answer (correct = {self.correct:g}) must be worth more than {what}"
+            if self.correct - self.padding <= value:
+                least = f"correct = {self.correct:g}, less padding = {self.padding:g}"
+                better = f"a correct answer ({least}) must be worth more than {what}"
                 raise ValueError(f"{better} ({name} = {value:g})")
         return self
 
@@ -332,10 +335,8 @@ class AnswerSettings(TomlTable):
     """Hosts whose web addresses may stand in an answer where a passage states them."""
 
 
-class Settings(BaseSettings):
+class Settings(TomlTable):
     """The whole of a project's `ragc.toml`."""
-
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix="RAGC_", env_nested_delimiter="__")
 
     name: Annotated[str, Field(pattern=f"^{NAME}$")]
     """The name of the program and of its versions."""
@@ -366,7 +367,19 @@ class Settings(BaseSettings):
     answer: AnswerSettings = AnswerSettings()
     """What answers may hold."""
 
+    @model_validator(mode="before")
     @classmethod
-    def settings_customise_sources(cls, *args: Any, **sources: Any) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the environment, then the file: the first that sets a key wins."""
-        return sources["env_settings"], sources["init_settings"]
+    def _read_environment(cls, file: dict[str, Any]) -> dict[str, Any]:
+        """Return the file's tables, and in them what the environment sets, as `RAGC_MODELS__WRITE` does."""
+        for variable, text in sorted(os.environ.items()):
+            before, _, path = variable.lower().partition("ragc_")
+            if not before and (keys := path.split("__"))[0] in cls.model_fields:
+                file = _set_key(file, keys, json.loads(text) if text.startswith(("[", "{")) else text)
+        return file
+
+
+def _set_key(table: Any, path: Sequence[str], value: Any) -> Any:
+    """Return a table with the value at a path; a value that is a table leaves the other keys as they are."""
+    known = table if isinstance(table, dict) else {}
+    value = {path[0]: _set_key(known.get(path[0]), path[1:], value)} if path else value
+    return {**known, **value} if isinstance(value, dict) else value

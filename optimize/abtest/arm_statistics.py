@@ -29,16 +29,13 @@ class ExposedUnit:
 
 @dataclass(frozen=True, slots=True)
 class LogAccounting:
-    """How many rows were read, and what could not be used."""
+    """How many rows were read, and what could not be used; `foreign` rows are of another experiment."""
 
     rows: int = 0
-    """Rows read."""
     duplicates: int = 0
     """Exposures of a request that was exposed already."""
     foreign: int = 0
-    """Rows of another experiment."""
     malformed: int = 0
-    """Rows that do not fit the design."""
     crossed: int = 0
     """Units seen in two arms, which are left out."""
     unmatched: int = 0
@@ -115,10 +112,7 @@ class _Tally:
             seen.setdefault(unit, []).append((at, request, arm))
         values = self._join_values()
         whole = {unit: sorted(found) for unit, found in sorted(seen.items()) if len({arm for *_, arm in found}) == 1}
-        units = {
-            unit: ExposedUnit(found[0][2], tuple(values.get(request, {}) for _, request, _ in found))
-            for unit, found in whole.items()
-        }
+        units = {unit: ExposedUnit(f[0][2], tuple(values.get(key, {}) for _, key, _ in f)) for unit, f in whole.items()}
         skewed = {
             request
             for key, found in self._values.items()
@@ -172,7 +166,6 @@ class SizeMismatch:
     """Units of each arm against the weights."""
 
     counts: tuple[int, ...]
-    """Units exposed, by arm."""
     expected: tuple[float, ...]
     """Units that the weights promise, by arm."""
     log_e: float
@@ -198,13 +191,10 @@ class GuardCheck:
     """A challenger against the control on one guard."""
 
     guard: MetricGuard
-    """What every answer should keep to."""
     arm: str
-    """The challenger."""
     control: tuple[int, int]
-    """Units of the control that breach the guard, and units that do not."""
+    """Units that breach the guard, and units that do not; so of the challenger."""
     challenger: tuple[int, int]
-    """Units of the challenger that breach the guard, and units that do not."""
     log_e: float
     """Natural logarithm of the evidence that the two breach it at different rates."""
     needed: float
@@ -222,13 +212,9 @@ class ArmReport:
     """What one arm did."""
 
     arm: str
-    """The arm's name."""
     version: str
-    """The version it answers with."""
     units: int
-    """Units exposed."""
     measured: int
-    """Units with a primary outcome."""
     mean: float | None
     """The mean primary outcome of a request; None without any."""
     unfinished: int
@@ -240,9 +226,7 @@ class Contrast:
     """A challenger's primary outcome against the control's."""
 
     arm: str
-    """The challenger."""
     difference: float
-    """The challenger's mean minus the control's."""
     ci: tuple[float, float] | None
     """The interval, which holds at every look; None while it is endless."""
     verdict: Literal["better", "worse", "undecided"]
@@ -315,10 +299,8 @@ def average_measures(design: Design, merged: MergedLogs) -> dict[str, dict[str, 
     for unit in merged.units.values():
         for name, value in (pair for values in unit.requests for pair in values.items()):
             totals.setdefault(name, {}).setdefault(unit.arm, []).append(value)
-    return {
-        name: {arm.name: fmean(by_arm[arm.name]) for arm in design.arms if arm.name in by_arm}
-        for name, by_arm in sorted(totals.items())
-    }
+    names = [arm.name for arm in design.arms]
+    return {name: {arm: fmean(by[arm]) for arm in names if arm in by} for name, by in sorted(totals.items())}
 
 
 def warn_of_missing(design: Design, merged: MergedLogs) -> Iterator[str]:

@@ -60,13 +60,9 @@ class OfflineTest:
     """Every arm against one control."""
 
     control: str
-    """The version in use."""
     metric: str
-    """The metric that the verdicts are on, declared beforehand."""
     arms: tuple[ArmComparison, ...]
-    """The other versions, in the order they were named."""
     warnings: tuple[str, ...]
-    """Sentences that a reader must know before believing the verdicts."""
     gate: bool = False
     """Whether guardrails were asked for, so that a breach fails the test."""
 

@@ -15,37 +15,11 @@ from typing import Any, Literal
 
 import orjson
 
-from optimize.abtest.arm_statistics import (
-    COSTS,
-    ArmReport,
-    Contrast,
-    GuardCheck,
-    LogAccounting,
-    SizeMismatch,
-    average_measures,
-    check_guards,
-    compare_arms,
-    compare_sizes,
-    merge_rows,
-    warn_of_missing,
-)
+from optimize.abtest import arm_statistics
 from optimize.registry.versions import hold_lock
 from program.errors import ExperimentError
+from program.serve import experiment_store as store
 from program.serve import manifest, reference
-from program.serve.experiment_store import (
-    DESIGN,
-    EXPERIMENTS,
-    ArmDesign,
-    Design,
-    ExperimentState,
-    MetricGuard,
-    end_experiment,
-    experiment_folder,
-    log_files,
-    read_design,
-    read_exposures,
-    read_state,
-)
 from program.settings import artifacts_root
 from program.storage import write_whole
 
@@ -65,7 +39,7 @@ def start_experiment(
     max_units: int,
     include: float = 1.0,
     artifacts: str | Path | None = None,
-) -> Design:
+) -> store.Design:
     """Begin an experiment; every process that opens it assigns by its design.
 
     `arms` are letters with references, the control first; `weights` default to equal ones. `primary` is an outcome
@@ -73,32 +47,32 @@ def start_experiment(
     Raises `ExperimentError` when the design cannot work or the name is taken, `VersionError` or `IntegrityError` when
     a version is not there or not sound.
     """
-    folder = experiment_folder(name, artifacts)
+    folder = store.experiment_folder(name, artifacts)
     weights = tuple(weights) or (1.0,) * len(arms)
     _require_design(arms, weights, primary, max_units, include)
-    design = Design(
+    design = store.Design(
         id=folder.name,
         arms=tuple(_design_arm(n, ref, w, artifacts) for (n, ref), w in zip(arms.items(), weights, strict=True)),
         primary=primary,
-        guards=tuple(MetricGuard.parse(text) for text in guards),
+        guards=tuple(store.MetricGuard.parse(text) for text in guards),
         include=include,
         max_units=max_units,
         alpha=ALPHA,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    with hold_lock(artifacts_root(artifacts), EXPERIMENTS):
-        if (folder / DESIGN).exists():
+    with hold_lock(artifacts_root(artifacts), store.EXPERIMENTS):
+        if (folder / store.DESIGN).exists():
             what = f"There is an experiment {design.id} already."
             raise ExperimentError(what, "A design never changes: choose another name.")
         folder.mkdir(exist_ok=True)
-        write_whole(folder / DESIGN, design.content())
-    return read_design(name, artifacts)[1]
+        write_whole(folder / store.DESIGN, design.content())
+    return store.read_design(name, artifacts)[1]
 
 
-def stop_experiment(name: str, reason: str = "", artifacts: str | Path | None = None) -> ExperimentState:
+def stop_experiment(name: str, reason: str = "", artifacts: str | Path | None = None) -> store.ExperimentState:
     """Send everyone to the control, for good; one that has ended stays as it ended."""
-    folder, _ = read_design(name, artifacts)
-    return end_experiment(folder, "stopped", reason or "stopped by hand")
+    folder, _ = store.read_design(name, artifacts)
+    return store.end_experiment(folder, "stopped", reason or "stopped by hand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +80,21 @@ class OnlineReport:
     """What the logs of an experiment say now, and its state after this look."""
 
     folder: Path
-    """The experiment's folder."""
-    design: Design
-    """The design as it was sealed."""
-    state: ExperimentState
-    """Whether it still runs; if not, why."""
+    design: store.Design
+    state: store.ExperimentState
     verdict: OnlineVerdict
-    """What is known of the challengers."""
     reason: str
     """Why it was halted, or why nothing can be said."""
-    arms: tuple[ArmReport, ...]
-    """What each arm did."""
-    contrasts: tuple[Contrast, ...]
-    """Each challenger against the control."""
+    arms: tuple[arm_statistics.ArmReport, ...]
+    contrasts: tuple[arm_statistics.Contrast, ...]
     measures: Mapping[str, Mapping[str, float]]
     """Means over requests, by name and arm."""
-    mismatch: SizeMismatch
-    """The arms' sizes against their weights."""
-    guards: tuple[GuardCheck, ...]
-    """Every guard, for every challenger."""
+    mismatch: arm_statistics.SizeMismatch
+    guards: tuple[arm_statistics.GuardCheck, ...]
     warnings: tuple[str, ...]
     """What makes the comparison doubtful without halting it."""
-    accounting: LogAccounting
-    """Rows read, and what could not be used."""
+    accounting: arm_statistics.LogAccounting
     files: int
-    """Exposure files read."""
 
     @property
     def units(self) -> int:
@@ -142,7 +106,7 @@ class OnlineReport:
         """The command, for a person to run, that promotes the best challenger."""
         if self.verdict != "better":
             return ""
-        sign = -1 if self.design.primary in COSTS else 1
+        sign = -1 if self.design.primary in arm_statistics.COSTS else 1
         ends = {c.arm: min(sign * end_ for end_ in c.ci) for c in self.contrasts if c.verdict == "better" and c.ci}
         best = max(ends, key=ends.__getitem__)
         version = next(arm.version for arm in self.design.arms if arm.name == best)
@@ -182,19 +146,19 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
     complete when it has seen its units. `logs` are further folders of exposure files, copied from other hosts.
     Raises `ExperimentError` when there is no such experiment or folder, `IntegrityError` when its design was changed.
     """
-    folder, design = read_design(name, artifacts)
+    folder, design = store.read_design(name, artifacts)
     if missing := [str(place) for place in logs if not Path(place).is_dir()]:
         raise ExperimentError(f"{', '.join(missing)} is not a folder.", "Name folders of exposures-*.jsonl files.")
-    files = [path for place in (folder, *map(Path, logs)) for path in log_files(place)]
-    merged = merge_rows(design, chain.from_iterable(map(read_exposures, files)))
-    sizes, guards = compare_sizes(design, merged), tuple(check_guards(design, merged))
-    state = read_state(folder)
+    files = [path for place in (folder, *map(Path, logs)) for path in store.log_files(place)]
+    merged = arm_statistics.merge_rows(design, chain.from_iterable(map(store.read_exposures, files)))
+    sizes, guards = arm_statistics.compare_sizes(design, merged), tuple(arm_statistics.check_guards(design, merged))
+    state = store.read_state(folder)
     if state.running and (reason := _find_halt_reason(merged.accounting, sizes, guards)):
-        state = end_experiment(folder, "halted", reason)
+        state = store.end_experiment(folder, "halted", reason)
     if state.running and len(merged.units) >= design.max_units:
-        state = end_experiment(folder, "complete", f"{len(merged.units)} units were seen")
-    arms, contrasts = compare_arms(design, merged)
-    warnings = tuple(warn_of_missing(design, merged))
+        state = store.end_experiment(folder, "complete", f"{len(merged.units)} units were seen")
+    arms, contrasts = arm_statistics.compare_arms(design, merged)
+    warnings = tuple(arm_statistics.warn_of_missing(design, merged))
     verdict, reason = _decide_verdict(state, contrasts, warnings)
     return OnlineReport(
         folder=folder,
@@ -204,7 +168,7 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
         reason=reason,
         arms=tuple(arms),
         contrasts=tuple(contrasts),
-        measures=average_measures(design, merged),
+        measures=arm_statistics.average_measures(design, merged),
         mismatch=sizes,
         guards=guards,
         warnings=warnings,
@@ -215,7 +179,7 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
 
 def look_at_experiments(artifacts: str | Path | None = None) -> list[OnlineReport]:
     """Look at every experiment below the artifacts folder, by name."""
-    found = sorted((artifacts_root(artifacts) / EXPERIMENTS).glob(f"*/{DESIGN}"))
+    found = sorted((artifacts_root(artifacts) / store.EXPERIMENTS).glob(f"*/{store.DESIGN}"))
     return [look_at_experiment(path.parent.name, artifacts) for path in found]
 
 
@@ -226,7 +190,11 @@ def report_experiment(name: str, artifacts: str | Path | None = None, logs: Sequ
     return found
 
 
-def _find_halt_reason(accounting: LogAccounting, sizes: SizeMismatch, guards: Sequence[GuardCheck]) -> str:
+def _find_halt_reason(
+    accounting: arm_statistics.LogAccounting,
+    sizes: arm_statistics.SizeMismatch,
+    guards: Sequence[arm_statistics.GuardCheck],
+) -> str:
     """Return why everyone must get the control, or nothing."""
     if accounting.keys > 1:
         return f"the logs were written with {accounting.keys} keys, so a unit has more than one pseudonym"
@@ -237,7 +205,7 @@ def _find_halt_reason(accounting: LogAccounting, sizes: SizeMismatch, guards: Se
 
 
 def _decide_verdict(
-    state: ExperimentState, contrasts: Sequence[Contrast], warnings: Sequence[str]
+    state: store.ExperimentState, contrasts: Sequence[arm_statistics.Contrast], warnings: Sequence[str]
 ) -> tuple[OnlineVerdict, str]:
     if state.status == "halted":
         return "halted", state.reason
@@ -251,13 +219,13 @@ def _decide_verdict(
     return ("undecided", "it still runs") if state.running else ("no_detectable_difference", state.reason)
 
 
-def _design_arm(name: str, ref: str, weight: float, artifacts: str | Path | None) -> ArmDesign:
+def _design_arm(name: str, ref: str, weight: float, artifacts: str | Path | None) -> store.ArmDesign:
     found = reference.resolve(ref, artifacts)
     if not found.version:
         what = f"{ref} is a folder outside the registry."
         raise ExperimentError(what, "Name a published version, such as support@v8.")
     manifest.verify_folder(found.path, found.digest)
-    return ArmDesign(name, str(found), found.digest, weight)
+    return store.ArmDesign(name, str(found), found.digest, weight)
 
 
 def _require_design(

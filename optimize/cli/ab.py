@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optimize.cli.show import (
-    DEFAULT_ARTIFACTS,
-    Artifacts,
-    Json,
-    add_verbs,
-    format_interval,
-    print_json,
-    print_table,
-    show_progress,
-)
+from optimize.cli import show
 from program.errors import DataError, ExperimentError
 
 if TYPE_CHECKING:
@@ -36,7 +27,7 @@ Logs = Annotated[
 def add_ab_verbs(app: typer.Typer) -> None:
     """Add `ab` and its verbs."""
     ab = typer.Typer(no_args_is_help=True, help="Put versions to the test against each other.")
-    add_verbs(ab, run_offline, run_start, run_status, run_stop, run_report)
+    show.add_verbs(ab, run_offline, run_start, run_status, run_stop, run_report)
     app.add_typer(ab, name="ab")
 
 
@@ -55,8 +46,8 @@ def run_offline(
     project: Annotated[
         Path | None, typer.Option(help="To ask anew: the versions' project folder, when it moved since.")
     ] = None,
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Compare versions with A, question by question.
 
@@ -66,7 +57,7 @@ def run_offline(
     from optimize.evaluation.comparison import parse_margin
 
     margins = [parse_margin(text) for text in guard or ()]
-    with show_progress("asking", json) as advance:
+    with show.show_progress("asking", json) as advance:
         found = compare_offline(
             [a, *b],
             metric,
@@ -81,7 +72,7 @@ def run_offline(
     if html is not None:
         _write_page(html, found.as_dict())
     if json:
-        print_json(found.as_dict())
+        show.print_json(found.as_dict())
     else:
         for arm in found.arms:
             _print_arm(found, arm)
@@ -101,8 +92,8 @@ def run_start(
         typer.Option(help='What every answer should keep to, such as "latency_s<=3" or "error<=0". May be repeated.'),
     ] = None,
     include: Annotated[float, typer.Option(help="The share of users that take part.")] = 1.0,
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Begin an experiment. Services take part with `program.Experiment.open(NAME)`."""
     from optimize.abtest.online import start_experiment
@@ -118,7 +109,7 @@ def run_start(
         artifacts=artifacts,
     )
     if json:
-        print_json(asdict(design))
+        show.print_json(asdict(design))
         return
     typer.echo(f"{design.id} began: " + ", ".join(f"{a.name} {a.version} ({a.weight:g})" for a in design.arms))
     typer.echo(f'In the service: Experiment.open("{design.id}"). Then: ragc ab report {design.id}')
@@ -126,49 +117,43 @@ def run_start(
 
 def run_status(
     name: Annotated[str, typer.Argument(help="One experiment; all when left out.")] = "",
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Look at experiments, and end those that must; exit code 1 if one halted."""
     from optimize.abtest.online import look_at_experiment, look_at_experiments
 
     found = [look_at_experiment(name, artifacts)] if name else look_at_experiments(artifacts)
     if json:
-        print_json([_shape_status(one) for one in found])
+        show.print_json([_shape_status(one) for one in found])
     else:
-        rows = [
-            (
-                one.design.id,
-                one.state.status,
-                f"{one.units} of {one.design.max_units}",
-                " / ".join(f"{arm.name} {arm.version}" for arm in one.design.arms),
-                one.design.created_at,
-                one.state.reason,
-            )
-            for one in found
-        ]
-        print_table("experiments", ("experiment", "status", "units", "arms", "since", "reason"), rows)
+        rows = []
+        for one, design, state in ((one, one.design, one.state) for one in found):
+            arms = " / ".join(f"{arm.name} {arm.version}" for arm in design.arms)
+            units = f"{one.units} of {design.max_units}"
+            rows.append([design.id, state.status, units, arms, design.created_at, state.reason])
+        show.print_table("experiments", ("experiment", "status", "units", "arms", "since", "reason"), rows)
     raise typer.Exit(int(any(one.state.status == "halted" for one in found)))
 
 
 def run_stop(
     name: ExperimentName,
     reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Send everyone to the control, for good."""
     from optimize.abtest.online import stop_experiment
 
     state = stop_experiment(name, reason, artifacts)
     if json:
-        print_json(asdict(state))
+        show.print_json(asdict(state))
     else:
         typer.echo(f"{state.status}: {state.reason}")
 
 
 def run_report(
-    name: ExperimentName, logs: Logs = None, artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = False
+    name: ExperimentName, logs: Logs = None, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json: show.Json = False
 ) -> None:
     """Look at an experiment, end it if it must end, and report, as often as you like.
 
@@ -178,7 +163,7 @@ def run_report(
 
     found = report_experiment(name, artifacts, logs or ())
     if json:
-        print_json(found.as_dict())
+        show.print_json(found.as_dict())
     else:
         _print_report(found)
     raise typer.Exit(EXIT_CODES[found.verdict])
@@ -200,30 +185,25 @@ def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
 
     one = arm.comparison
     typer.echo(one.text() if len(found.arms) == 1 else f"{arm.version}: {one.text()}")
-    others = [
-        (
-            name,
-            f"{test.difference:+.4g}",
-            format_interval(test.ci),
-            format_p(test.p).removeprefix("= "),
-            str(test.n),
-            judge_difference(name, test).replace("_", " "),
-        )
-        for name, test in one.others.items()
-    ]
-    print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "verdict"), others)
+    others = []
+    for name, test in one.others.items():
+        p, verdict = format_p(test.p).removeprefix("= "), judge_difference(name, test).replace("_", " ")
+        others.append([name, f"{test.difference:+.4g}", show.format_interval(test.ci), p, str(test.n), verdict])
+    show.print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "verdict"), others)
     guards = [
         (str(g.margin), f"{g.worse:+.3g}" if g.n else "-", f"{g.limit:+.3g}" if g.n else "-", g.state.replace("_", " "))
         for g in one.guardrails
     ]
-    print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
+    show.print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
     if one.by_tag:
-        tags = [(tag, f"{i.value:+.3f}", format_interval((i.low, i.high)), str(i.n)) for tag, i in one.by_tag.items()]
-        print_table(f"{one.metric} by tag", ("tag", "B - A", "95 % interval", "n"), tags)
+        tags = [
+            (tag, f"{i.value:+.3f}", show.format_interval((i.low, i.high)), str(i.n)) for tag, i in one.by_tag.items()
+        ]
+        show.print_table(f"{one.metric} by tag", ("tag", "B - A", "95 % interval", "n"), tags)
         typer.echo(SUBGROUPS)
     if one.flipped:
         flipped = [(f["id"], f["a"], f["b"], f.get("question", "")) for f in one.flipped]
-        print_table("answers that changed", ("id", "A", "B", "question"), flipped)
+        show.print_table("answers that changed", ("id", "A", "B", "question"), flipped)
 
 
 def _shape_status(found: OnlineReport) -> dict[str, Any]:
@@ -237,24 +217,17 @@ def _shape_status(found: OnlineReport) -> dict[str, Any]:
 def _print_report(found: OnlineReport) -> None:
     typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
     columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")
-    print_table("arms", columns, list(_list_arms(found)))
+    show.print_table("arms", columns, list(_list_arms(found)))
     if found.guards:
-        guards = [
-            (
-                f"{check.guard} ({check.arm})",
-                *(f"{failed} of {failed + fine}" for failed, fine in (check.control, check.challenger)),
-                f"{check.log_e:.1f}",
-                f"{check.needed:.1f}",
-            )
-            for check in found.guards
-        ]
-        print_table("units that break a guard", ("guard", "control", "challenger", "log e", "halts at"), guards)
+        guards = []
+        for check in found.guards:
+            rates = (f"{failed} of {failed + fine}" for failed, fine in (check.control, check.challenger))
+            guards.append([f"{check.guard} ({check.arm})", *rates, f"{check.log_e:.1f}", f"{check.needed:.1f}"])
+        show.print_table("units that break a guard", ("guard", "control", "challenger", "log e", "halts at"), guards)
     names = [arm.arm for arm in found.arms]
-    means = [
-        (name, *(f"{by_arm[arm]:.4g}" if arm in by_arm else "-" for arm in names))
-        for name, by_arm in found.measures.items()
-    ]
-    print_table("means over requests", ("measure", *names), means)
+    measures = found.measures.items()
+    means = [(name, *(f"{by_arm[arm]:.4g}" if arm in by_arm else "-" for arm in names)) for name, by_arm in measures]
+    show.print_table("means over requests", ("measure", *names), means)
     counts = [f"{n} {what}" for what, n in asdict(found.accounting).items() if n and what != "keys"]
     typer.echo(f"read: {', '.join([f'{found.files} files', *counts])}")
     for warning in found.warnings:
@@ -274,7 +247,7 @@ def _list_arms(found: OnlineReport) -> Iterator[tuple[str, ...]]:
             f"{arm.measured}",
             "-" if arm.mean is None else f"{arm.mean:.4g}",
             f"{contrast.difference:+.4g}" if contrast else "control",
-            format_interval(contrast.ci) if contrast and contrast.ci else "-",
+            show.format_interval(contrast.ci) if contrast and contrast.ci else "-",
         )
 
 

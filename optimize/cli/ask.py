@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from optimize.cli import show
 from optimize.cli.interruption import interruptible
-from optimize.cli.show import (
-    Json,
-    ProjectFolder,
-    add_verbs,
-    count_noun,
-    format_number,
-    format_percent,
-    print_error,
-    print_json,
-    print_table,
-    show_progress,
-)
 from program.errors import DataError, QuestionError, RagcError, SettingsError, VersionError
 
 if TYPE_CHECKING:
@@ -30,7 +19,6 @@ if TYPE_CHECKING:
     from program.knowledge.project import Project
     from program.loop.rag import AgenticRAG
 
-NO_SHARES = {"utility", "model_calls", "tokens", "usd", "seconds_p50", "seconds_p95", "answer_relevancy"}
 Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
 Root = Annotated[str, typer.Option("--artifacts", help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
 Moved = Annotated[Path | None, typer.Option("--project", help="A version's project folder, when it moved since.")]
@@ -40,7 +28,7 @@ Strategy = Annotated[str, typer.Option(help="auto, vector, keyword, hybrid or gr
 
 def add_ask_verbs(app: typer.Typer) -> None:
     """Add `ask`, `eval`, `search` and `eval-search`."""
-    add_verbs(app, run_ask, run_eval, run_search, run_eval_search)
+    show.add_verbs(app, run_ask, run_eval, run_search, run_eval_search)
 
 
 def open_target(target: str, artifacts: str, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
@@ -53,7 +41,7 @@ def open_target(target: str, artifacts: str, project: Path | None, point: str, q
         or (place.is_dir() and "@" not in target and not (place / "manifest.json").is_file())
         or (place.name == "ragc.toml" and place.is_file())  # refused, in words that fit
     )
-    with show_progress("indexing", quiet) as advance:
+    with show.show_progress("indexing", quiet) as advance:
         if is_project:
             if project is not None:
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
@@ -74,7 +62,7 @@ def run_ask(
     point: Point = "",
     project: Moved = None,
     artifacts: Root = "",
-    json: Json = False,
+    json: show.Json = False,
 ) -> None:
     """Answer one question, or one a line, with its citations."""
     rag = open_target(target, artifacts, project, point, json)
@@ -91,7 +79,7 @@ def run_ask(
                 _answer_question(rag, line, trace, stream, json, compact=True)
             except QuestionError as error:
                 failed = True
-                print_error(error, json)
+                show.print_error(error, json)
     if failed:
         raise typer.Exit(2)
 
@@ -100,7 +88,7 @@ def _answer_question(
     rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False
 ) -> None:
     if json:
-        print_json(rag(question).as_dict(), compact=compact)
+        show.print_json(rag(question).as_dict(), compact=compact)
         return
     if stream:
         import asyncio
@@ -146,11 +134,12 @@ def run_eval(
     point: Point = "",
     moved: Moved = None,
     artifacts: Root = "",
-    json: Json = False,
+    json: show.Json = False,
 ) -> None:
     """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
     from optimize.compiler.publish import read_ancestors
     from optimize.evaluation.evaluate import evaluate
+    from optimize.evaluation.metrics import PROPORTIONS
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits, split_questions
     from optimize.registry.versions import note_test_use
@@ -167,29 +156,31 @@ def run_eval(
             raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
         asked = parts[split]
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
-    with show_progress("asking", json) as advance:
+    with show.show_progress("asking", json) as advance:
         found = evaluate(rag, asked, project.settings.utility, advance)
         plain = evaluate(rag.plain(), asked, project.settings.utility, advance)
     metrics, control = found.metrics(), plain.metrics()
     if json:
         shape = {"version": rag.runtime.version, "split": split, "n": len(asked), "metrics": metrics, "plain": control}
-        print_json({**shape, "by_tag": found.by_tag(), "looks": looks, "plain_by_tag": plain.by_tag()})
+        show.print_json({**shape, "by_tag": found.by_tag(), "looks": looks, "plain_by_tag": plain.by_tag()})
         return
     rows = []
     for name, measure in metrics.items():
-        text = format_number if name in NO_SHARES else format_percent
+        text = show.format_percent if name in PROPORTIONS else show.format_number
         rows.append([name, text(measure), text(control.get(name)), str(measure["n"])])
-    title = f"{rag.runtime.version or project.name + ' (uncompiled)'} on {split}: {count_noun(len(asked), 'question')}"
-    print_table(title, ["metric", "this program", "plain RAG", "n"], rows)
-    typer.echo(f"These questions, or some of them, were looked at {count_noun(looks, 'time')}.")
+    title = (
+        f"{rag.runtime.version or project.name + ' (uncompiled)'} on {split}: {show.count_noun(len(asked), 'question')}"
+    )
+    show.print_table(title, ["metric", "this program", "plain RAG", "n"], rows)
+    typer.echo(f"These questions, or some of them, were looked at {show.count_noun(looks, 'time')}.")
 
 
 def run_search(
-    project: ProjectFolder,
+    project: show.ProjectFolder,
     question: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages.")] = 8,
     strategy: Strategy = "auto",
-    json: Json = False,
+    json: show.Json = False,
 ) -> None:
     """Find the best passages for a question, and the graph's way to them."""
     from program.knowledge.project import Project
@@ -199,14 +190,9 @@ def run_search(
     weight, graph = find_strategy(strategy)
     question, library = check_question(question), open_library(Project.open(project))
     missed: dict[str, str] = {}
-    found = library.search(
-        question,
-        [card.name for card in library.describe()],
-        k,
-        weight,
-        graph=graph,
-        failed=lambda name, error: missed.update({name: str(error)}),
-    )
+    sources = [card.name for card in library.describe()]
+    failed = lambda name, error: missed.update({name: str(error)})  # noqa: E731
+    found = library.search(question, sources, k, weight, graph=graph, failed=failed)
     for name, problem in missed.items():
         typer.echo(f"without {name}: {problem}", err=True)
     if json:
@@ -215,10 +201,10 @@ def run_search(
             | {"reason": p.reason if graph else "", "as_of": p.as_of.isoformat() if p.as_of else None, "text": p.text}
             for p in found
         ]
-        print_json(shapes)
+        show.print_json(shapes)
         return
     rows = [[p.id, p.title, f"{p.score:.3f}", p.method, p.reason if graph else ""] for p in found]
-    print_table(question, ["passage", "title", "score", "found by", "way"], rows)
+    show.print_table(question, ["passage", "title", "score", "found by", "way"], rows)
 
 
 def find_strategy(name: str) -> tuple[float, float]:
@@ -231,7 +217,7 @@ def find_strategy(name: str) -> tuple[float, float]:
 
 
 def run_eval_search(
-    project: ProjectFolder,
+    project: show.ProjectFolder,
     beir: Annotated[
         Path | None,
         typer.Option(help="A folder with corpus.jsonl, queries.jsonl, qrels/test.tsv; else the project's questions."),
@@ -241,7 +227,7 @@ def run_eval_search(
     ] = None,
     strategy: Strategy = "auto",
     k: Annotated[str, typer.Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
-    json: Json = False,
+    json: show.Json = False,
 ) -> None:
     """Measure recall, all gold found, and nDCG on a labelled set."""
     from optimize.evaluation import retrieval
@@ -253,7 +239,7 @@ def run_eval_search(
     if beir is not None and split is not None:
         raise SettingsError("--split is of the project's own questions.", "Leave it out beside --beir.")
     opened = Project.open(project)
-    with show_progress("indexing", json) as advance:
+    with show.show_progress("indexing", json) as advance:
         if beir is not None:
             name, labelled = beir.name, retrieval.read_beir(beir)
             library = retrieval.open_beir(opened, beir / "corpus.jsonl", advance)
@@ -262,19 +248,16 @@ def run_eval_search(
             name, questions = f"{opened.name} ({splits})", _read_own_questions(opened, splits)
             library = open_library(opened, progress=advance)
             labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))
-    with show_progress("searching", json) as advance:
+    with show.show_progress("searching", json) as advance:
         deepest = max(*depths, *retrieval.DEPTHS)
         ranked = retrieval.rank_questions(library, labelled, strategy, deepest, advance)
     found = retrieval.measure_rankings(ranked, strategy, depths)
     if json:
-        print_json(found)
+        show.print_json(found)
         return
-    rows = [
-        [figure, f"{value:.1f} ms" if figure.endswith("_ms") else f"{100 * value:.1f} %"]
-        for figure, value in found.items()
-        if figure not in {"strategy", "n"}
-    ]
-    print_table(f"{strategy} on {name}: {count_noun(found['n'], 'question')}", ["figure", "value"], rows)
+    figures = [(figure, value) for figure, value in found.items() if figure not in {"strategy", "n"}]
+    rows = [[name, f"{x:.1f} ms" if name.endswith("_ms") else f"{100 * x:.1f} %"] for name, x in figures]
+    show.print_table(f"{strategy} on {name}: {show.count_noun(found['n'], 'question')}", ["figure", "value"], rows)
 
 
 def _parse_depths(k: str) -> list[int]:

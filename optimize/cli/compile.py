@@ -32,20 +32,9 @@ STOPPING = (
 )
 SHOW_CURSOR = "\r\n\x1b[?25h"  # on a line of its own, after the view
 SHOWN = (
-    "correct",
-    "wrong",
-    "outcome_accuracy",
-    "routing_accuracy",
-    "route_accuracy",
-    "strategy_accuracy",
-    "source_f1",
-    "retrieval_recall",
-    "context_recall",
-    "context_precision",
-    "fact_recall",
-    "supported",
-    "utility",
-    "model_calls",
+    *("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "strategy_accuracy", "source_f1"),
+    *("retrieval_recall", "context_recall", "context_precision", "fact_recall", "answer_precision", "supported"),
+    *("sentences", "utility", "model_calls"),
 )
 
 
@@ -174,21 +163,14 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "gain": _gain(done.against_parent),
         "gain_over_plain": _gain(done.against_plain),
         "points": {
-            name: {
-                "utility": round(one.utility, 6),
-                "calls": round(one.calls, 6),
-                "survived_folds": name in done.survived,
-            }
-            for name, one in done.points.items()
+            name: {"utility": round(p.utility, 6), "calls": round(p.calls, 6), "survived_folds": name in done.survived}
+            for name, p in done.points.items()
         },
         "stages": list(done.stages),
         "metrics": done.evaluation.metrics(),
         "plain": done.plain.metrics(),
         "before": done.before.metrics(),
-        "trials": done.trials,
-        "seconds": round(done.seconds, 1),
-        "calls": done.calls,
-        "usd": round(done.usd, 6),
+        **{"trials": done.trials, "seconds": round(done.seconds, 1), "calls": done.calls, "usd": round(done.usd, 6)},
         "study": done.study,
         "stopped_by": done.stopped_by,
         "asked": {name: list(counts) for name, counts in done.asked.items()},
@@ -214,6 +196,7 @@ def _over(found: PairedResult, what: str) -> str:
 
 
 def _table(done: Compiled, project: Project) -> None:
+    from optimize.evaluation.metrics import PROPORTIONS
     from program.settings import artifacts_root
 
     columns = [e.metrics() for e in (done.plain, done.before, done.evaluation)]
@@ -221,7 +204,7 @@ def _table(done: Compiled, project: Project) -> None:
     for name in SHOWN:
         if name not in columns[-1]:
             continue
-        show = format_number if name in {"utility", "model_calls"} else format_percent
+        show = format_percent if name in PROPORTIONS else format_number
         rows.append([name, *(show(column.get(name)) for column in columns), str(columns[-1][name]["n"])])
     on = count_noun(len(done.evaluation.grades), "test question")
     title = f"{done.reference} on {on}: percent or mean [95 % interval by topic]"
@@ -239,11 +222,7 @@ def _table(done: Compiled, project: Project) -> None:
     )
     if "balanced" not in done.survived:
         others = " and ".join(name for name in done.points if name in done.survived)
-        but = (
-            f"No gain survived the folds but that of {others}: `balanced`"
-            if others
-            else "No gain survived the folds: the setting"
-        )
+        but = f"No gain survived the folds{f' but that of {others}: `balanced`' if others else ': the setting'}"
         typer.echo(
             f"{but} is as it was before the search, or plain RAG where its gain survived in a first compile; a decider"
             " that had no demonstrations has the labelled ones."

@@ -5,14 +5,11 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from optimize.cli.show import Json, ProjectFolder, add_verbs, count_noun, print_json, print_table, show_progress
-
-if TYPE_CHECKING:
-    from program.knowledge.project import Project
 
 TOML = """name = "{name}"
 artifacts = "artifacts"
@@ -87,12 +84,14 @@ def run_index(
     json: Json = False,
 ) -> None:
     """Index what changed; safe to interrupt."""
+    from optimize.labelled.rules import read_corpus
     from program.knowledge.index.build import index_project
     from program.knowledge.project import Project
 
     project = Project.open(folder)
     if list_:
-        titles = _list_titles(project)
+        corpus = read_corpus(project)
+        titles = {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")
         if json:
             print_json([{"id": id_, "title": title} for id_, title in titles.items()])
         else:
@@ -112,13 +111,6 @@ def run_index(
         typer.echo(f"  skipped {skipped.path}: {skipped.reason}", err=True)
     for warning in report.warnings:
         typer.echo(f"  {warning}", err=True)
-
-
-def _list_titles(project: Project) -> dict[str, str]:
-    from optimize.labelled.rules import read_corpus
-
-    corpus = read_corpus(project)
-    return {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")
 
 
 def run_doctor(

@@ -76,16 +76,9 @@ def show_progress(label: str, quiet: bool = False) -> Iterator[Advance]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
+    rate = TextColumn("{task.fields[rate]}")
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn()
+    bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
 
     def advance(done: int, of: int) -> None:
         check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -36,16 +35,11 @@ def run_trace_show(
     typer.echo(f"{entry['question']}\n{entry['text']}")
     typer.echo(f"{entry['outcome']} | confidence {entry['confidence']:.2f} | stopped by {entry['stopped_by']}")
     typer.echo(" > ".join(entry["path"]))
-    rows = [
-        [
-            step["name"],
-            step["output"],
-            " ".join(f"{score:.3f}" for score in step["scores"].values()),
-            f"{step['tokens_in']}+{step['tokens_out']}",
-            f"{step['ms']:.1f}",
-        ]
-        for step in entry["steps"]
-    ]
+    rows = []
+    for step in entry["steps"]:
+        scores = " ".join(f"{score:.3f}" for score in step["scores"].values())
+        tokens = f"{step['tokens_in']}+{step['tokens_out']}"
+        rows.append([step["name"], step["output"], scores, tokens, f"{step['ms']:.1f}"])
     print_table(f"trace {entry['trace_id']}", ["step", "output", "scores", "tokens", "ms"], rows)
 
 
@@ -58,7 +52,7 @@ def run_trace_stats(
     from optimize.report.monitoring import open_log, read_queue, summarise_traces
 
     log = open_log(where)
-    found = read_queue(log.review) if review else asdict(summarise_traces(log))
+    found = read_queue(log.review) if review else summarise_traces(log)
     if json:
         print_json(found)
     elif isinstance(found, list):

@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from optimize.cli.show import (
-    DEFAULT_ARTIFACTS,
-    Artifacts,
-    Json,
-    add_verbs,
-    count_noun,
-    format_interval,
-    print_error,
-    print_json,
-    print_table,
-    show_progress,
-)
+from optimize.cli import show
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
@@ -40,55 +29,52 @@ Reason = Annotated[str, typer.Option(help="Why, for the history.")]
 
 def add_version_verbs(app: typer.Typer) -> None:
     """Add the verbs of the registry."""
-    add_verbs(app, run_ls, run_show, run_verify, run_promote, run_rollback, run_diff, run_log, run_gc)
+    show.add_verbs(app, run_ls, run_show, run_verify, run_promote, run_rollback, run_diff, run_log, run_gc)
 
 
 def run_ls(
     name: Annotated[str, typer.Argument(help="One program; all when left out.")] = "",
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """List the versions, oldest first; what cannot be read is named as broken."""
     from optimize.registry import versions as registry
 
     found = registry.list_versions(name, artifacts)
     if json:
-        print_json([v.as_dict() for v in found])
+        show.print_json([v.as_dict() for v in found])
         return
     if not found:
         _say_none(artifacts)
         return
-    rows = [
-        (
-            f"{v.name}@{v.version}" if v.version else v.name,
-            ", ".join(v.aliases),
-            v.created_at,
-            v.parent or "",
-            f"broken: {v.broken}" if v.broken else _format_scores(v.metrics),
-        )
-        for v in found
-    ]
-    print_table("versions", ("version", "aliases", "created", "parent", "scores"), rows)
+    rows = []
+    for v in found:
+        scores = f"broken: {v.broken}" if v.broken else _format_scores(v.metrics)
+        name = f"{v.name}@{v.version}".rstrip("@")
+        rows.append([name, ", ".join(v.aliases), v.created_at, v.parent or "", scores])
+    show.print_table("versions", ("version", "aliases", "created", "parent", "scores"), rows)
 
 
-def run_show(ref: Ref, artifacts: Artifacts = DEFAULT_ARTIFACTS, json: Json = False) -> None:
+def run_show(ref: Ref, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json: show.Json = False) -> None:
     """Show one version's manifest, after checking every byte of it."""
     from optimize.registry import versions as registry
+    from optimize.registry.diff import flatten
 
     found = registry.open_version(ref, artifacts)
     fields = {**found.fields, "digest": found.digest}
     if json:
-        print_json(fields)
+        show.print_json(fields)
     else:
-        print_table(f"{found.name}@{found.version}", ("field", "value"), _flatten_fields(fields))
+        rows = [(name, "" if value is None else str(value)) for name, value in sorted(flatten(fields).items())]
+        show.print_table(found.label, ("field", "value"), rows)
 
 
 def run_verify(
     ref: Annotated[str, typer.Argument(help="A version; or give --all.")] = "",
     all_: Annotated[bool, typer.Option("--all", help="Every version and every alias; bytes only.")] = False,
     project: Annotated[Path | None, typer.Option(help="The project folder, when it moved since.")] = None,
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Check that all bytes are as sealed and the version loads; 4 if not."""
     from optimize.registry import versions as registry
@@ -98,15 +84,15 @@ def run_verify(
     if all_:
         checked = registry.verify_all(artifacts)
     else:
-        with show_progress("indexing", json) as advance:
+        with show.show_progress("indexing", json) as advance:
             checked = [registry.verify_by_loading(ref, artifacts, project, advance)]
     if json:
-        print_json([{**asdict(c), "ok": c.sound} for c in checked])
+        show.print_json([{**asdict(c), "ok": c.sound} for c in checked])
     else:
         rows = [(c.reference, "; ".join(c.problems) or ", ".join(filter(None, ("sound", c.note)))) for c in checked]
-        print_table("verified", ("version", "state"), rows)
+        show.print_table("verified", ("version", "state"), rows)
     if mends := list(dict.fromkeys(c.mend for c in checked if not c.sound)):
-        print_error(IntegrityError("Not everything is sound.", " ".join(mends)), json)
+        show.print_error(IntegrityError("Not everything is sound.", " ".join(mends)), json)
         raise typer.Exit(IntegrityError.exit_code)
 
 
@@ -123,8 +109,8 @@ def run_promote(
     ] = None,
     expect: Annotated[str | None, typer.Option(help="Only if the alias points at this version now.")] = None,
     reason: Reason = "",
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Point an alias at a version."""
     from optimize.registry.aliases import promote_version
@@ -138,8 +124,8 @@ def run_rollback(
     name: Annotated[str, typer.Argument(help="The program.")],
     alias: Annotated[str, typer.Option(help="The alias to set back.")] = "production",
     reason: Reason = "",
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Point an alias back at the version it had before."""
     from optimize.registry.aliases import roll_back
@@ -151,23 +137,23 @@ def run_diff(
     a: Annotated[str, typer.Argument(help="The version before.")],
     b: Annotated[str, typer.Argument(help="The version after.")],
     point: Annotated[str, typer.Option(help="Whose thresholds and knobs: quality, balanced or economy.")] = "balanced",
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Show what changed from A to B: wording, demonstrations, settings, scores."""
     from optimize.registry.diff import diff_versions
 
     found = diff_versions(a, b, point, artifacts)
     if json:
-        print_json(found.as_dict())
+        show.print_json(found.as_dict())
     else:
         _print_difference(found)
 
 
 def run_log(
     name: Annotated[str, typer.Argument(help="The program.")],
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Draw which version was compiled from which, and list the moves of the aliases."""
     from optimize.compiler.publish import build_lineage
@@ -176,16 +162,14 @@ def run_log(
     lines = build_lineage(name, artifacts)
     moves = read_history(name, artifacts)
     if json:
-        print_json({"lineage": [_nest_line(line) for line in lines], "moves": moves})
+        show.print_json({"lineage": [_nest_line(line) for line in lines], "moves": moves})
         return
     typer.echo(name)
     _print_lines(lines)
     if moves:
-        rows = [
-            (m["alias"], f"{m['from'] or 'nothing'} -> {m['to']}", m["action"], m["ts"], m["actor"], m["reason"])
-            for m in moves
-        ]
-        print_table("moves of aliases", ("alias", "move", "action", "when", "who", "why"), rows)
+        told = [{**m, "move": f"{m['from'] or 'nothing'} -> {m['to']}"} for m in moves]
+        rows = [[m[key] for key in ("alias", "move", "action", "ts", "actor", "reason")] for m in told]
+        show.print_table("moves of aliases", ("alias", "move", "action", "when", "who", "why"), rows)
 
 
 def run_gc(
@@ -193,8 +177,8 @@ def run_gc(
     name: Annotated[str, typer.Argument(help="One program; all when left out.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go; the default.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Remove what goes.")] = False,
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Remove old versions that nothing points at.
 
@@ -208,26 +192,26 @@ def run_gc(
     fates = collect_garbage(keep, name, force=force, root=artifacts)
     if json:
         kept = [{key: value for key, value in asdict(f).items() if key != "broken" or value} for f in fates]
-        print_json([{**k, "goes": f.goes, "removed": f.goes and force} for k, f in zip(kept, fates, strict=True)])
+        show.print_json([{**k, "goes": f.goes, "removed": f.goes and force} for k, f in zip(kept, fates, strict=True)])
     elif not fates:
         _say_none(artifacts)
     else:
         word = "removed" if force else "would go"
         rows = [(f"{f.name}@{f.version}", f"{f.size / 2**20:.2f} MB", f.reason or word) for f in fates]
-        print_table("versions", ("version", "size", "stays because"), rows)
+        show.print_table("versions", ("version", "size", "stays because"), rows)
         gone = [f for f in fates if f.goes]
         size = sum(f.size for f in gone) / 2**20
         hint = "" if force or not gone else " To remove them, add --force."
-        typer.echo(f"{len(gone)} of {count_noun(len(fates), 'version')} {word}, {size:.2f} MB.{hint}")
+        typer.echo(f"{len(gone)} of {show.count_noun(len(fates), 'version')} {word}, {size:.2f} MB.{hint}")
     if broken := [f for f in fates if f.broken]:
         for fate in broken:
-            print_error(IntegrityError(f"{fate.name}@{fate.version} stays: {fate.broken}"), json)
+            show.print_error(IntegrityError(f"{fate.name}@{fate.version} stays: {fate.broken}"), json)
         raise typer.Exit(IntegrityError.exit_code)
 
 
 def _print_move(move: AliasMove, json: bool) -> None:
     if json:
-        print_json(move.as_dict())
+        show.print_json(move.as_dict())
         return
     gate = f" ({move.gate.text()})" if move.gate else ""
     typer.echo(f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}{gate}")
@@ -244,16 +228,6 @@ def _format_scores(metrics: Mapping[str, Any]) -> str:
     """Return the leading scores of a manifest in a few words."""
     measures = ((name, metrics.get(name)) for name in HEADLINE)
     return ", ".join(f"{name} {m['value']:.3f}" for name, m in measures if m and m.get("value") is not None)
-
-
-def _flatten_fields(fields: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    rows = []
-    for name, value in sorted(fields.items()):
-        if isinstance(value, Mapping):
-            rows += _flatten_fields(value, f"{above}{name}.")
-        else:
-            rows.append((f"{above}{name}", "" if value is None else str(value)))
-    return rows
 
 
 def _print_lines(lines: Sequence[LineageNode], depth: int = 1) -> None:
@@ -295,18 +269,18 @@ def _print_difference(found: Difference) -> None:
     for title, changed in groups.items():
         if changed:
             rows = [(name, _format_value(x), _format_value(y)) for name, (x, y) in changed.items()]
-            print_table(title.replace("env", "packages"), ("name", "A", "B"), rows)
+            show.print_table(title.replace("env", "packages"), ("name", "A", "B"), rows)
     if found.scores:
         _print_scores(found.scores)
 
 
 def _print_scores(scores: Comparison) -> None:
     tests = {scores.metric: scores.test, **scores.others}
-    rows = [(name, f"{t.difference:+.4g}", format_interval(t.ci), str(t.n)) for name, t in tests.items()]
-    print_table("scores", ("metric", "B - A", "95 % interval", "n"), rows)
+    rows = [(name, f"{t.difference:+.4g}", show.format_interval(t.ci), str(t.n)) for name, t in tests.items()]
+    show.print_table("scores", ("metric", "B - A", "95 % interval", "n"), rows)
     if scores.flipped:
         flips = [(f["id"], f["a"], f["b"], f.get("question", "")) for f in scores.flipped]
-        print_table(f"{len(flips)} answers changed", ("id", "A", "B", "question"), flips)
+        show.print_table(f"{len(flips)} answers changed", ("id", "A", "B", "question"), flips)
 
 
 def _mark_edit(edit: Edit) -> str:

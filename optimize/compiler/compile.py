@@ -45,7 +45,7 @@ from optimize.compiler.study import (
     open_study,
 )
 from optimize.evaluation.comparison import judge_difference
-from optimize.evaluation.evaluate import EvaluatedProgram, Evaluation, evaluate_side_by_side
+from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
 from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
@@ -227,7 +227,7 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> T
     looks = Publisher(opened.project, opened.parts).note_look(study.key)  # first, so that one cut short counts
     session.limit(1.0)
     programs = [opened.first.plain(), opened.parent, final]
-    asked = [EvaluatedProgram(program, session.replay(program)) for program in programs]
+    asked = [(program, session.replay(program)) for program in programs]
     plain, before, after = evaluate_side_by_side(
         asked, opened.parts["test"], opened.project.settings.utility, session.advance
     )

@@ -22,7 +22,6 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from program.errors import BudgetStop, RecordError, SettingsError, StudyError
 from program.knowledge.project import Project
@@ -362,10 +361,8 @@ def _run_patiently(action: Callable[[], T]) -> T:
 
 def _storage_error(error: Exception) -> RecordError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return RecordError(
-        f"The trials cannot be kept: {reason}.",
-        "Free space or mend access to them, then go on with: ragc compile PROJECT --resume",
-    )
+    mend = "Free space or mend access to them, then go on with: ragc compile PROJECT --resume"
+    return RecordError(f"The trials cannot be kept: {reason}.", mend)
 
 
 def _find_differences(name: str, there: Any, here: Any) -> list[str]:
@@ -386,13 +383,17 @@ def _find_differences(name: str, there: Any, here: Any) -> list[str]:
 
 def try_again(action: Callable[[], T], may_pass: Callable[[BaseException], bool]) -> T:
     """Return the action's result, tried again after errors that may pass."""
-    again, end, pause = retry_if_exception(may_pass), stop_after_delay(PATIENCE), wait_fixed(RETRY_EVERY)
-    return Retrying(retry=again, stop=end, wait=pause, reraise=True)(action)
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return action()
+        except Exception as error:
+            if not may_pass(error) or time.monotonic() >= end:
+                raise
+        time.sleep(RETRY_EVERY)
 
 
 def database_error(error: Exception) -> SettingsError:
     """Return the error for a URL that names no database, or one without its driver."""
-    return SettingsError(
-        f"The database of the study cannot be opened: {error}.",
-        "Correct [study] storage in ragc.toml: an SQLAlchemy URL, its driver installed.",
-    )
+    mend = "Correct [study] storage in ragc.toml: an SQLAlchemy URL, its driver installed."
+    return SettingsError(f"The database of the study cannot be opened: {error}.", mend)

@@ -12,17 +12,7 @@ from typing import Any, Literal
 
 import orjson
 
-from optimize.evaluation.stats import (
-    ALPHA,
-    ANY,
-    Interval,
-    PairedResult,
-    correct_holm,
-    format_p,
-    mean_interval,
-    one_sided_limits,
-    paired_test,
-)
+from optimize.evaluation import stats
 from optimize.labelled.dataset import MIN_UNITS
 from program.errors import DataError
 from program.serve import manifest, reference
@@ -38,7 +28,7 @@ PRIMARY = "utility"
 WORDS = ("correct", "partial", "wrong")
 REPEAT = "repeat"
 """The key that tells one asking of a question from another."""
-_COSTS = ("model_calls", "calls", "tokens", "tokens_in", "tokens_out", "usd", "seconds", "rounds")
+_COSTS = ("sentences", "model_calls", "calls", "tokens", "tokens_in", "tokens_out", "usd", "seconds", "rounds")
 LOWER_IS_BETTER = frozenset(["wrong", "seconds_p50", "seconds_p95", *_COSTS])
 
 
@@ -47,11 +37,9 @@ class Margin:
     """How much worse a metric may get."""
 
     metric: str
-    """The name of the metric."""
     worse_by: float
     """The most by which it may be worse, in the metric's unit or as a share."""
     relative: bool = False
-    """Whether `worse_by` is a share of what the metric was."""
 
     def __str__(self) -> str:
         return f"{self.metric}:{100 * self.worse_by:g}%" if self.relative else f"{self.metric}:{self.worse_by:g}"
@@ -66,7 +54,6 @@ class Guardrail:
     """A test of non-inferiority: that B is at most so much worse than A."""
 
     margin: Margin
-    """What must not suffer, and how much it may."""
     state: State
     """`holds` when `limit` is within the margin, `breached` when even the lower limit is beyond it."""
     worse: float
@@ -74,7 +61,6 @@ class Guardrail:
     limit: float
     """The one-sided 95 % upper limit of `worse`."""
     n: int
-    """The number of questions."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of a guardrail in `ragc ab offline --json`."""
@@ -88,16 +74,13 @@ class Comparison:
     """B against A."""
 
     metric: str
-    """The metric that the verdict is on."""
-    test: PairedResult
-    """The test of that metric."""
-    others: Mapping[str, PairedResult]
+    test: stats.PairedResult
+    others: Mapping[str, stats.PairedResult]
     """The tests of all other metrics, their p-values corrected together (Holm)."""
     flipped: Sequence[Mapping[str, str]]
     """The questions that went from one of WORDS to another, with both answers."""
     guardrails: Sequence[Guardrail] = ()
-    """What must not suffer, tested."""
-    by_tag: Mapping[str, Interval] = field(default_factory=dict)
+    by_tag: Mapping[str, stats.Interval] = field(default_factory=dict)
     """The metric's difference over the questions of each tag: where to look next, no proof."""
 
     @property
@@ -126,7 +109,7 @@ class Comparison:
         """Return the verdict in one line, with the difference that could be seen."""
         test = self.test
         figures = (
-            f"{self.metric} {test.difference:+.3f} [{test.ci[0]:+.3f}, {test.ci[1]:+.3f}], p {format_p(test.p)}, "
+            f"{self.metric} {test.difference:+.3f} [{test.ci[0]:+.3f}, {test.ci[1]:+.3f}], p {stats.format_p(test.p)}, "
             f"{test.n} questions" + (f", {test.topics} topics" if test.topics else "")
         )
         if self.verdict != "no_detectable_difference":
@@ -135,9 +118,9 @@ class Comparison:
         return f"no detectable difference ({seen}): {figures}"
 
 
-def judge_difference(metric: str, test: PairedResult) -> Direction:
+def judge_difference(metric: str, test: stats.PairedResult) -> Direction:
     """Judge whether B is better or worse on a metric, at p < .05."""
-    if test.p >= ALPHA or test.difference == 0:
+    if test.p >= stats.ALPHA or test.difference == 0:
         return "no_detectable_difference"
     return "better" if (test.difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
 
@@ -163,9 +146,11 @@ def compare_rows(
     if metric not in pairs:
         known = ", ".join(pairs) or "none"
         raise DataError(f"The scores hold no metric {metric!r} for both.", f"Measured for both: {known}.")
-    tests = {name: paired_test(*zip(*found, strict=True), within=_find_range(name)) for name, found in pairs.items()}
+    tests = {
+        name: stats.paired_test(*zip(*found, strict=True), within=_find_range(name)) for name, found in pairs.items()
+    }
     rest = {name: test for name, test in tests.items() if name not in {metric, "partial"}}
-    corrected = correct_holm({name: test.p for name, test in rest.items()})
+    corrected = stats.correct_holm({name: test.p for name, test in rest.items()})
     others = {name: replace(test, p=corrected[name]) for name, test in rest.items()}
     guardrails = [check_guardrail(margin, pairs.get(margin.metric, ())) for margin in margins]
     return Comparison(metric, tests[metric], others, _find_flipped(rows), guardrails, _compare_tags(metric, rows))
@@ -206,7 +191,7 @@ def check_guardrail(margin: Margin, pairs: Sequence[Pair]) -> Guardrail:
         return Guardrail(margin, "not_measured", math.nan, math.nan, 0)
     sign = 1.0 if margin.metric in LOWER_IS_BETTER else -1.0
     worse = [sign * (math.log(y / x) if margin.relative else y - x) for x, y, _ in pairs]
-    low, high = one_sided_limits(worse, [topic for _, _, topic in pairs])
+    low, high = stats.one_sided_limits(worse, [topic for _, _, topic in pairs])
     mean = math.fsum(worse) / len(worse)
     if margin.relative:
         low, mean, high = (math.expm1(value) for value in (low, mean, high))
@@ -244,20 +229,20 @@ def _pair_values(name: str, rows: Sequence[tuple[Row, Row]]) -> list[Pair]:
     return [(x, y, str(topic or "")) for x, y, topic in pairs if x is not None and y is not None]
 
 
-def _compare_tags(metric: str, rows: Sequence[tuple[Row, Row]]) -> dict[str, Interval]:
+def _compare_tags(metric: str, rows: Sequence[tuple[Row, Row]]) -> dict[str, stats.Interval]:
     found = {}
     for tag in sorted({str(tag) for before, _ in rows for tag in before.get("tags") or ()}):
         pairs = _pair_values(metric, [(a, b) for a, b in rows if tag in (a.get("tags") or ())])
         if pairs:
             topics = [topic for _, _, topic in pairs]
-            found[tag] = mean_interval([y - x for x, y, _ in pairs], topics, within=_find_range(metric))
+            found[tag] = stats.mean_interval([y - x for x, y, _ in pairs], topics, within=_find_range(metric))
     return found
 
 
 def _find_range(metric: str) -> tuple[float, float]:
     from optimize.evaluation.metrics import PROPORTIONS  # imported late: all that grades comes with it
 
-    return (-1.0, 1.0) if metric in PROPORTIONS else ANY
+    return (-1.0, 1.0) if metric in PROPORTIONS else stats.ANY
 
 
 def _find_flipped(rows: Sequence[tuple[Row, Row]]) -> list[dict[str, str]]:

@@ -27,11 +27,9 @@ class Evaluation:
     grades: tuple[Grade, ...]
     """The graded answers, in the order of the questions."""
     seconds: tuple[float, ...] = ()
-    """How long each answer took, in seconds."""
     failed: tuple[str, ...] = field(default=())
     """The questions whose grading failed, and why."""
     best: float = math.inf
-    """The most utility that an answer can have."""
 
     def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Interval | None:
         """Return the mean of a metric over the questions that have it, if any."""
@@ -69,14 +67,6 @@ class Evaluation:
         return table
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluatedProgram:
-    """A program, and what answers questions as it does: itself, or a replay of it."""
-
-    program: AgenticRAG
-    ask: Callable[[str], Answer]
-
-
 def evaluate(
     program: AgenticRAG,
     questions: Sequence[LabelledQuestion],
@@ -84,17 +74,18 @@ def evaluate(
     progress: Advance = lambda done, of: None,
 ) -> Evaluation:
     """Ask every question and grade the answers."""
-    return evaluate_side_by_side([EvaluatedProgram(program, program)], questions, weights, progress)[0]
+    return evaluate_side_by_side([(program, program)], questions, weights, progress)[0]
 
 
 def evaluate_side_by_side(
-    programs: Sequence[EvaluatedProgram],
+    programs: Sequence[tuple[AgenticRAG, Callable[[str], Answer]]],
     questions: Sequence[LabelledQuestion],
     weights: UtilitySettings | None = None,
     progress: Advance = lambda done, of: None,
 ) -> list[Evaluation]:
     """Ask several programs the same questions; return one evaluation each.
 
+    Beside each program stands what answers as it does: itself, or a replay of it.
     A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
     questions not answered by all. No model's reply is remembered from one program for the next: each pays for its own.
     Raises `DataError` when there is no question.
@@ -102,12 +93,12 @@ def evaluate_side_by_side(
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
     weights = weights or UtilitySettings()
-    graders = [Grader(one.program, weights) for one in programs]
+    graders = [Grader(program, weights) for program, _ in programs]
     graded: list[list[tuple[Grade, float]]] = []
     failed = []
     with suppress(BudgetStop):
         for done, question in enumerate(questions, 1):
-            answers = [one.ask(question.question) for one in programs]
+            answers = [ask(question.question) for _, ask in programs]
             try:
                 graded.append([(g(question, a), a.usage.seconds) for g, a in zip(graders, answers, strict=True)])
             except Exception as error:

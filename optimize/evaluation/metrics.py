@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer, Outcome
-from program.loop.grounding import split_claims
+from program.loop.grounding import NOTE, split_claims
 from program.settings import UtilitySettings
 
 METRICS = (
     *("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "strategy_accuracy", "source_f1"),
-    *("retrieval_recall", "context_recall", "context_precision", "fact_recall", "supported", "answer_relevancy"),
-    *("model_calls", "tokens", "usd", "calls_saved", "agreement"),
+    *("retrieval_recall", "context_recall", "context_precision", "fact_recall", "answer_precision", "supported"),
+    *("answer_relevancy", "sentences", "model_calls", "tokens", "usd", "calls_saved", "agreement"),
 )
-PROPORTIONS = frozenset(["partial", *METRICS]) - {"model_calls", "tokens", "usd", "answer_relevancy"}
+PROPORTIONS = frozenset(["partial", *METRICS]) - {"answer_relevancy", "sentences", "model_calls", "tokens", "usd"}
 """Metrics in [0, 1], as their means are."""
+_MARK_OR_NOTE = re.compile(r"\s*(?:\[\d{1,3}\]|" + re.escape(NOTE).replace(r"\{\}", ".*?") + ")")
 _CHECKABLE = re.compile(r"\d+(?:[.,:]\d+)*|\b[A-Z][\w-]+")
 
 
@@ -28,27 +30,18 @@ class Grade:
     """One graded answer, as a line of `scores.jsonl` holds it."""
 
     id: str
-    """The id of the question."""
     topic: str
     """The topic of the question, or its id where it has none."""
     tags: tuple[str, ...]
-    """The kinds of the question."""
     question: str
-    """The question as it was asked."""
     outcome: str
-    """The outcome of the answer."""
     correct: int
-    """1 for a correct answer."""
     partial: int
-    """1 for an answer that is neither correct nor wrong."""
     wrong: int
-    """1 for a wrong answer."""
     utility: float
     """What the answer is worth under the project's weights."""
     answer: str
-    """The text of the answer."""
     path: tuple[str, ...]
-    """The steps of the program."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     """Further metrics in their own units; None where no label tells."""
 
@@ -66,11 +59,13 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Correctness:
-    """The three words of an answer, and the share of facts it states."""
+    """The three words of an answer, the share of facts it states, and that of its sentences which state one."""
 
     correct: bool
     wrong: bool
     fact_share: float
+    precision: float | None = None
+    """None where there is no answer, or no label says what one states."""
 
     @property
     def partial(self) -> bool:
@@ -91,7 +86,9 @@ def judge_answer(question: LabelledQuestion, outcome: str, text: str) -> Correct
     stated = [states(text, forms) for forms in question.alternatives]
     share = sum(stated) / len(stated) if stated else 1.0
     wrong = share == 0.0 or any(states(text, rival) for rival in question.not_facts)
-    return Correctness(share == 1.0 and not wrong, wrong, share)
+    forms_of_all = [form for forms in question.alternatives for form in forms]
+    told = [states(sentence, forms_of_all) for sentence in split_answer(text)] if forms_of_all else []
+    return Correctness(share == 1.0 and not wrong, wrong, share, sum(told) / len(told) if told else None)
 
 
 def score_utility(
@@ -105,7 +102,8 @@ def score_utility(
     """Return what an answer is worth under the project's weights.
 
     Correct earns `correct`; wrong, or without one claim supported by what it cites, `wrong`; a partial answer its
-    share of the facts, a needless refusal `missed`; each model call costs `call`, each US dollar `usd`.
+    share of the facts, a needless refusal `missed`. Each model call costs `call`, each US dollar `usd`; sentences that
+    state no fact cost their share of `padding`.
     """
     if verdict.wrong or support == 0:
         worth = weights.wrong
@@ -115,7 +113,8 @@ def score_utility(
         worth = weights.correct * verdict.fact_share
     else:
         worth = weights.missed
-    return worth - weights.call * calls - weights.usd * usd
+    padded = 0.0 if verdict.precision is None else 1 - verdict.precision
+    return worth - weights.padding * padded - weights.call * calls - weights.usd * usd
 
 
 def grade_answer(
@@ -147,8 +146,10 @@ def grade_answer(
         "context_recall": kept / len(evidence) if evidence else None,
         "context_precision": kept / max(len(set(answer.retrieved)), 1) if evidence else None,
         "fact_recall": verdict.fact_share if question.facts else None,
+        "answer_precision": verdict.precision,
         "supported": support,
         "answer_relevancy": compare(question.question, answer.text) if compare else None,
+        "sentences": float(len(split_answer(answer.text))) if answer.outcome == Outcome.ANSWERED else None,
         "model_calls": float(usage.calls),
         "tokens": float(usage.tokens_in + usage.tokens_out),
         "usd": usage.usd,
@@ -169,6 +170,16 @@ def grade_answer(
         path=answer.trace.path,
         metrics=metrics,
     )
+
+
+@lru_cache(maxsize=16_384)
+def split_answer(text: str) -> tuple[str, ...]:
+    """Return an answer's sentences, list items and table rows, without citation marks and notes of other sources."""
+    import pysbd
+
+    split = pysbd.Segmenter(language="en", clean=False).segment  # not shared: it keeps the text it works on
+    found = (sentence for line in _MARK_OR_NOTE.sub("", text).splitlines() for sentence in split(line))
+    return tuple(sentence.strip() for sentence in found if re.search(r"\w", sentence))
 
 
 def score_routing(question: LabelledQuestion, answer: Answer) -> float | None:

@@ -38,13 +38,9 @@ class Interval:
     """A mean and its 95 % interval; infinite ends mean that nothing can be said."""
 
     value: float
-    """The mean."""
     low: float
-    """The lower end."""
     high: float
-    """The upper end."""
     n: int
-    """The number of values."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of a metric in `ragc eval --json`."""
@@ -56,13 +52,10 @@ class PairedResult:
     """B minus A on the same questions."""
 
     difference: float
-    """The mean difference."""
     ci: tuple[float, float]
-    """The 95 % interval of the difference."""
     p: float
     """The two-sided p-value of the sign-flip test."""
     n: int
-    """The number of questions."""
     topics: int
     """The number of topics; 0 when none are known."""
     mde: float

@@ -37,9 +37,7 @@ class DataFinding:
     line: int
     """The line in the file, from 1; 0 where it is no single line's."""
     what: str
-    """What is wrong."""
     mend: str
-    """How to mend it."""
     file: str = ""
     """The document, `<base>/<file>`; empty for the labelled questions."""
 
@@ -49,7 +47,6 @@ class CheckReport:
     """What a check found; with no errors the questions are fit for use."""
 
     questions: int
-    """The number of questions that were read."""
     errors: list[DataFinding] = field(default_factory=list)
     """What would make a score wrong."""
     warnings: list[DataFinding] = field(default_factory=list)

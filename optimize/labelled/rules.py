@@ -63,9 +63,7 @@ class Corpus:
     """The knowledge of a project as it lies on disk, without an index."""
 
     passages: dict[str, Passage]
-    """The passages by id."""
     tables: ProjectTables
-    """The tables of all bases."""
     flaws: tuple[Flaw, ...] = ()
     """What is wrong with the files."""
 

@@ -38,7 +38,6 @@ class Shortcut:
     label: str
     """`outcome`, `route`, `strategy` or `source`."""
     value: str
-    """The value of the label."""
     feature: str
     """`length`, `question mark`, `first word`, `digit`, `topic`, or `together`: the first four in one model."""
     auc: float

@@ -137,10 +137,9 @@ def _require_gain(gate: Comparison, require: Requirement, min_gain: float | None
     least = DEFAULT_GAIN[require] if min_gain is None else min_gain
     if gate.test.ci[0] >= least and (require == "no-worse" or gate.verdict == "better"):
         return
-    raise GateError(
-        f"{new} is not shown to be {require.replace('-', ' ')} than {old} by {least:+g}: {gate.text()}.",
-        "Label more questions (above all more topics), lower --min-gain, or promote without --require.",
-    )
+    what = f"{new} is not shown to be {require.replace('-', ' ')} than {old} by {least:+g}: {gate.text()}."
+    mend = "Label more questions (above all more topics), lower --min-gain, or promote without --require."
+    raise GateError(what, mend)
 
 
 def _read_present(base: Path, name: str, alias: str) -> str | None:
@@ -156,18 +155,12 @@ def _set_alias(base: Path, found: VersionFolder, alias: str, present: str | None
 
     History is written first, so a kill between the two leaves a line too many, never a move that nobody can trace.
     """
-    entry = {
-        "ts": datetime.now(UTC).isoformat(timespec="seconds"),
-        "action": action,
-        "alias": alias,
-        "from": present,
-        "to": found.version,
-        "actor": _user_name(),
-        "reason": reason,
-    }
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    move = {"action": action, "alias": alias, "from": present, "to": found.version}
+    entry = {"ts": now, **move, "actor": _user_name(), "reason": reason}
     with hold_lock(base, found.name):
-        if (now := _read_present(base, found.name, alias)) != present:
-            raise _explain_move(found.name, alias, now, present)
+        if (moved := _read_present(base, found.name, alias)) != present:
+            raise _explain_move(found.name, alias, moved, present)
         if not found.path.is_dir():
             raise VersionError(f"{found} was removed meanwhile.", "Promote a version that is there: ragc ls")
         lines = b"".join(orjson.dumps(line) + b"\n" for line in (*read_history(found.name, base), entry))
@@ -179,10 +172,8 @@ def _set_alias(base: Path, found: VersionFolder, alias: str, present: str | None
 
 
 def _explain_move(name: str, alias: str, now: str | None, expected: str | None) -> GateError:
-    return GateError(
-        f"{name}@{alias} points at {now or 'nothing'}, not at {expected or 'nothing'} as expected.",
-        "Look at what it points at now, and promote again.",
-    )
+    what = f"{name}@{alias} points at {now or 'nothing'}, not at {expected or 'nothing'} as expected."
+    return GateError(what, "Look at what it points at now, and promote again.")
 
 
 def _user_name() -> str:

@@ -41,9 +41,7 @@ class DemonstrationChange:
 
     of: str
     came: tuple[Mapping[str, Any], ...]
-    """Those that only B shows."""
     went: tuple[Mapping[str, Any], ...]
-    """Those that only A shows."""
     stayed: int
 
 
@@ -54,7 +52,6 @@ class Difference:
     a: str
     b: str
     point: str
-    """The operating point whose settings are compared."""
     wording: tuple[WordingChange, ...]
     """Instructions and descriptions that changed."""
     demonstrations: tuple[DemonstrationChange, ...]
@@ -63,7 +60,6 @@ class Difference:
     """Entries of the manifest's tables that changed, by table."""
     scores: Comparison | None
     unscored: str = ""
-    """Why there is no comparison."""
 
     @property
     def same_program(self) -> bool:
@@ -113,7 +109,7 @@ def diff_versions(a: str, b: str, point: str = POINT, root: Path | str | None = 
         wording=_compare_wording(*states),
         demonstrations=_compare_demonstrations(*states),
         settings=_compare_values(*points),
-        sections={name: _compare_values(*(_flatten(m.section(name)) for m in (before, after))) for name in SECTIONS},
+        sections={name: _compare_values(*(flatten(m.section(name)) for m in (before, after))) for name in SECTIONS},
         scores=scores,
         unscored=unscored,
     )
@@ -172,20 +168,19 @@ def _is_predictor(part: Any) -> bool:
     return isinstance(part, Mapping) and isinstance(part.get("signature"), Mapping)
 
 
-def _flatten(fields: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested fields by dotted names, lists left out."""
+def flatten(fields: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested fields by dotted names."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
-        if isinstance(value, Mapping):
-            found |= _flatten(value, f"{above}{name}.")
-        elif not isinstance(value, list):
-            found[f"{above}{name}"] = value
+        dotted = f"{above}{name}"
+        found |= flatten(value, f"{dotted}.") if isinstance(value, Mapping) else {dotted: value}
     return found
 
 
 def _compare_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Change]:
-    names = sorted(before.keys() | after.keys())
-    return {n: (before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)}
+    """Return the values that changed, lists left out."""
+    pairs = {name: (before.get(name), after.get(name)) for name in sorted(before.keys() | after.keys())}
+    return {name: (x, y) for name, (x, y) in pairs.items() if x != y and not isinstance(x or y, list)}
 
 
 def _show_changes(changes: Mapping[str, Change]) -> dict[str, dict[str, Any]]:

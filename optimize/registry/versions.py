@@ -49,7 +49,6 @@ class Listed:
     """The time of sealing, UTC, ISO 8601."""
     aliases: tuple[str, ...]
     parent: str | None
-    """The version that it was compiled from."""
     metrics: Mapping[str, Any]
     broken: str = ""
     """Why it cannot be read, and the way out."""
@@ -66,7 +65,6 @@ class Checked:
     reference: str
     digest: str
     problems: tuple[str, ...]
-    """Every difference in words; none when the version is sound."""
     mend: str = ""
     note: str = ""
     """What could not be tried, such as loading a version whose project is not here."""
@@ -86,10 +84,8 @@ def publish_version(
     written aside under the name's lock and then renamed. Raises `VersionError` for a name that is not one.
     """
     if not reference.is_name(name) or name in reference.RESERVED:
-        raise VersionError(
-            f"{name[:80]!r} cannot be the name of a program.",
-            "Use 1 to 63 of a-z, 0-9, '-', '_' and '.', with a letter or digit at both ends.",
-        )
+        mend = "Use 1 to 63 of a-z, 0-9, '-', '_' and '.', with a letter or digit at both ends."
+        raise VersionError(f"{name[:80]!r} cannot be the name of a program.", mend)
     base = artifacts_root(root)
     with hold_lock(base, name):
         for git_file, text in GIT_FILES.items():

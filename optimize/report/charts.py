@@ -58,9 +58,8 @@ def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
         kind, radius = ("named", 5) if m.text else ("dot", 3)
         parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>')
         if m.text:
-            parts.append(
-                _draw_text(x - 8, y - 7, m.text, "end") if x > WIDTH / 2 else _draw_text(x + 8, y - 7, m.text, "start")
-            )
+            left = x > WIDTH / 2
+            parts.append(_draw_text(x - 8 if left else x + 8, y - 7, m.text, "end" if left else "start"))
     return _wrap_svg(parts + frame.draw_axes(across, up))
 
 

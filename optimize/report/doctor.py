@@ -29,7 +29,6 @@ class SetupFinding:
     good: bool
     """Whether nothing has to be done."""
     what: str
-    """What was found."""
     mend: str = ""
     """The remedy; empty where nothing has to be done."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,46 +20,6 @@ LOOKED_UP = ("search", "fallback")
 ASK_FIRST = "Ask something first, with [trace] enabled."
 
 Entry = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TraceFigures:
-    """Figures over all traced questions; rates are shares in [0, 1], None where no question tells."""
-
-    n: int
-    """Questions."""
-    one_round: float
-    """Share answered with at most one round; evidence that was not judged counts as one round."""
-    mean_rounds: float
-    """Rounds a question; an answer without a look-up has none."""
-    judge_by_week: Mapping[str, float]
-    """By ISO week the mean sufficiency of the last round; a decision that could not be read is left out."""
-    fallback_rate: float
-    """Share answered by the fallback."""
-    false_retry_rate: float | None
-    """Share of the retries whose first evidence already held all that the answer cites."""
-    clarify_rate: float
-    """Share asked back."""
-    abstain_rate: float
-    """Share not answered."""
-    unretrieved_rate: float
-    """Share answered without a look-up."""
-    stopped_by: Mapping[str, int]
-    """Questions by what ended them."""
-    mean_calls: float
-    """Model calls a question."""
-    mean_tokens: float
-    """Tokens in and out a question."""
-    usd: float
-    """US dollars in all."""
-    seconds_p50: float
-    """Median seconds."""
-    seconds_p95: float
-    """95th percentile of the seconds."""
-    to_review: int
-    """Answers in the queue for a person."""
-    unread: tuple[str, ...]
-    """Lines of the log that are no trace."""
 
 
 def open_log(target: str | Path) -> TraceLog:
@@ -94,8 +53,14 @@ def read_queue(log: LineLog) -> list[Entry]:
     return sorted(log.entries(), key=lambda entry: (entry["confidence"], entry["at"]))
 
 
-def summarise_traces(log: TraceLog) -> TraceFigures:
-    """Return the figures of all traces; raises `DataError` without any."""
+def summarise_traces(log: TraceLog) -> dict[str, Any]:
+    """Return the figures of all traces; raises `DataError` without any.
+
+    Rates are shares in [0, 1], None where no question tells. Evidence that was not judged counts as one round, an
+    answer without a look-up as none. `judge_by_week` has by ISO week the mean sufficiency of the last round, without
+    decisions that could not be read; `false_retry_rate` the share of the retries whose first evidence already held all
+    that the answer cites; `unread` the lines of the log that are no trace.
+    """
     unread: list[str] = []
     entries = list(log.traces.entries(unread.append))
     if not entries:
@@ -106,25 +71,25 @@ def summarise_traces(log: TraceLog) -> TraceFigures:
     outcomes = Counter(entry["outcome"] for entry in entries)
     stops = Counter(entry["stopped_by"] for entry in entries)
     retries = [_retried_in_vain(entry) for entry in entries if len(entry.get("rounds", ())) > 1]
-    return TraceFigures(
-        n=len(entries),
-        one_round=float(np.mean([n <= 1 for n in rounds])),
-        mean_rounds=float(np.mean(rounds)),
-        judge_by_week=_average_by_week(entries),
-        fallback_rate=stops["fallback"] / len(entries),
-        false_retry_rate=float(np.mean(retries)) if retries else None,
-        clarify_rate=outcomes["clarify"] / len(entries),
-        abstain_rate=outcomes["abstain"] / len(entries),
-        unretrieved_rate=float(np.mean([UNRETRIEVED in entry["path"] for entry in entries])),
-        stopped_by=dict(stops),
-        mean_calls=float(np.mean([usage["calls"] for usage in usages])),
-        mean_tokens=float(np.mean([usage["tokens_in"] + usage["tokens_out"] for usage in usages])),
-        usd=round(sum(usage["usd"] for usage in usages), 6),
-        seconds_p50=float(np.percentile(seconds, 50)),
-        seconds_p95=float(np.percentile(seconds, 95)),
-        to_review=sum(1 for _ in log.review.entries()),
-        unread=tuple(unread),
-    )
+    return {
+        "n": len(entries),
+        "one_round": float(np.mean([n <= 1 for n in rounds])),
+        "mean_rounds": float(np.mean(rounds)),
+        "judge_by_week": _average_by_week(entries),
+        "fallback_rate": stops["fallback"] / len(entries),
+        "false_retry_rate": float(np.mean(retries)) if retries else None,
+        "clarify_rate": outcomes["clarify"] / len(entries),
+        "abstain_rate": outcomes["abstain"] / len(entries),
+        "unretrieved_rate": float(np.mean([UNRETRIEVED in entry["path"] for entry in entries])),
+        "stopped_by": dict(stops),
+        "mean_calls": float(np.mean([usage["calls"] for usage in usages])),
+        "mean_tokens": float(np.mean([usage["tokens_in"] + usage["tokens_out"] for usage in usages])),
+        "usd": round(sum(usage["usd"] for usage in usages), 6),
+        "seconds_p50": float(np.percentile(seconds, 50)),
+        "seconds_p95": float(np.percentile(seconds, 95)),
+        "to_review": sum(1 for _ in log.review.entries()),
+        "unread": tuple(unread),
+    }
 
 
 def _count_rounds(entry: Entry) -> int:

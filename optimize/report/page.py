@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.metrics import METRICS, Grade
+from optimize.evaluation.metrics import METRICS, PROPORTIONS, Grade
 from optimize.evaluation.stats import PairedResult, format_p
 from optimize.report import charts
 from program.loop.policy import Setting, is_candidate
@@ -29,23 +29,17 @@ SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
 GIVEN = 10  # times as long a text a predictor was given may be
 IMPORTANT = 12  # parameters in the chart of importances
 DRAWN = 20  # decisions of one predictor whose charts are shown at most: a router decides on every knowledge base
-PLAIN_NUMBERS = frozenset({"utility", "model_calls", "tokens", "usd", "answer_relevancy"})
 
 
 @dataclass(frozen=True, slots=True)
 class CompileReport:
-    """All that the page of a compile tells."""
+    """All that the page of a compile tells; gains are in utility, question by question on test."""
 
     name: str
-    """The program."""
     parent: str
-    """The version that it was compiled from."""
     verdict: str
-    """Whether it is better than its parent on test."""
     gain: PairedResult
-    """Utility over the parent, question by question."""
     over_plain: PairedResult
-    """Utility over plain RAG, question by question."""
     plain: Evaluation
     """Plain RAG on test."""
     before: Evaluation
@@ -57,7 +51,6 @@ class CompileReport:
     frontier: Sequence[Mapping[str, Any]]
     """`utility` and `calls` of the settings that no other beats, on the same questions."""
     survived: Sequence[str]
-    """The points whose gain survived the folds."""
     reached: float
     """Utility of the setting of `balanced`."""
     oracle: float
@@ -65,7 +58,6 @@ class CompileReport:
     chosen: Setting
     """The setting of `balanced`, candidates included."""
     started_from: Setting
-    """The setting before the search."""
     decisions: Sequence[Mapping[str, Any]]
     """Decisions on labelled cases of topics they were not shown.
 
@@ -77,23 +69,16 @@ class CompileReport:
     importances: Mapping[str, float]
     """By parameter its share of the spread in utility."""
     trials: int
-    """Settings tried."""
     calls: int
-    """Model calls made."""
     usd: float
-    """US dollars spent."""
     seconds: float
-    """Seconds taken."""
     looks: int
-    """How often this test split was looked at."""
     stages: Sequence[Mapping[str, Any]] = ()
     """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
     doubts: Sequence[str] = ()
     """Shortcuts in the labels, a paragraph each."""
     stopped_by: str = ""
-    """The cap that ended the search."""
     broken: Mapping[str, str] = field(default_factory=dict)
-    """By question why it was not graded."""
 
 
 def render_compile_page(report: CompileReport) -> bytes:
@@ -150,14 +135,11 @@ def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str,
         "frontier": _draw_frontier(report),
         "importances": charts.draw_bars(important) if important else "",
         "moved": [
-            (name, report.started_from[name], value)
-            for name, value in sorted(report.chosen.items())
-            if name in report.started_from and abs(value - report.started_from[name]) > 1e-9 and not is_candidate(name)
+            (name, was, report.chosen[name])
+            for name, was in sorted(report.started_from.items())
+            if abs(report.chosen.get(name, was) - was) > 1e-9 and not is_candidate(name)
         ],
-        "given": {
-            name: {"kind": one["kind"], "text": _cut(one["text"], GIVEN * longest)}
-            for name, one in report.given.items()
-        },
+        "given": {name: {**one, "text": _cut(one["text"], GIVEN * longest)} for name, one in report.given.items()},
         "decisions": [_draw_decision(one, report.started_from, report.chosen) for one in drawn],
         "undrawn": len(report.decisions) - len(drawn),
         "tags": {_cut(tag, longest): row for tag, row in islice(report.after.by_tag().items(), listed)},
@@ -178,13 +160,9 @@ def _list_metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
         measures = [one.measure(name) for one in evaluations]
         if measures[-1] is None:
             continue
-        scale, digits = (1, 3) if name in PLAIN_NUMBERS else (100, 1)
-        cells = [
-            "-"
-            if m is None
-            else f"{scale * m.value:.{digits}f} [{scale * m.low:.{digits}f}, {scale * m.high:.{digits}f}]"
-            for m in measures
-        ]
+        scale, digits = (100, 1) if name in PROPORTIONS else (1, 3)
+        figures = [[f"{scale * x:.{digits}f}" for x in (m.value, m.low, m.high)] if m else () for m in measures]
+        cells = ["{} [{}, {}]".format(*three) if three else "-" for three in figures]
         rows.append({"name": name if scale == 1 else f"{name}, %", "cells": cells, "n": measures[-1].n})
     return rows
 

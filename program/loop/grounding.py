@@ -17,6 +17,8 @@ from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 FOUND_NOTHING = "I could not find this in the knowledge I have"
+NOTE = "(another source says otherwise; the {} one is followed)"
+"""What an answer adds, after its sentences, on a passage that was overruled."""
 _MARK = re.compile(r"\[(\d{1,3})\]")
 _MARK_AT_END = re.compile(r"\[(\d{1,3})\]\Z")
 _LONGEST_MARK = len("[999]")
@@ -243,7 +245,7 @@ def _answer_with_conflicts(
     passages = list(state.kept)
     for conflict in state.conflicts:
         passages.append(conflict.overruled)
-        text += f" (another source says otherwise; the {conflict.reason} one is followed) [{len(passages)}]"
+        text += f" {NOTE.format(conflict.reason)} [{len(passages)}]"
     return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported)
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from optimize.evaluation.evaluate import evaluate
-from optimize.evaluation.metrics import grade_answer, judge_answer, score_utility
+from optimize.evaluation.metrics import grade_answer, judge_answer, score_utility, split_answer
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.answer import Answer, Citation, Outcome, Usage
@@ -29,7 +29,7 @@ UNKNOWN = LabelledQuestion(id="u", question="In green?", outcome="abstain")
         (REFUND, "answered", "Within 30 days; five pounds is kept.", "correct", 1.0),
         (REFUND, "answered", "Within 30 days.", "partial", 0.5),
         (REFUND, "answered", "Within 30 days, once 14 days, for GBP 5.", "wrong", -1.0),
-        (REFUND, "answered", "Ask the help desk.", "wrong", -1.0),
+        (REFUND, "answered", "Ask the help desk.", "wrong", -1.1),
         (REFUND, "abstain", "I do not know.", "partial", -0.3),
         (REFUND, "clarify", "Which plan?", "partial", -0.3),
         (VAGUE, "clarify", "Which plan?", "correct", 1.0),
@@ -59,11 +59,18 @@ def test_a_grade_tells_each_part_its_labels_allow():
     assert {name: value for name, value in metrics.items() if value} == {
         **{"outcome_accuracy": 1.0, "route_accuracy": 1.0, "source_f1": pytest.approx(2 / 3), "model_calls": 1.0},
         **{"retrieval_recall": 1.0, "context_recall": 0.5, "context_precision": 0.5},  # the judge lost one
-        **{"fact_recall": 1.0, "supported": 0.5},  # GBP 5 is not what the second passage says
+        **{
+            "fact_recall": 1.0,
+            "answer_precision": 1.0,
+            "sentences": 2.0,
+            "supported": 0.5,
+        },  # GBP 5 is not what the second passage says
     }
     assert metrics["routing_accuracy"] == 0.0  # a base too many
     unlabelled = grade_answer(VAGUE, Answer("Which?", Outcome.CLARIFY), WEIGHTS).metrics
-    assert {unlabelled[name] for name in ("routing_accuracy", "retrieval_recall", "supported")} == {None}
+    assert {unlabelled[name] for name in ("routing_accuracy", "retrieval_recall", "answer_precision", "sentences")} == {
+        None
+    }
 
 
 @pytest.mark.parametrize(("label", "first", "right"), [("web", "web", 1.0), ("web", "vector", 0.0), ("web", "", None)])
@@ -90,6 +97,32 @@ def test_an_answer_is_held_against_the_passages_it_cites(text, cited, retrieved,
     answer = Answer(text, Outcome.ANSWERED, citations, retrieved=retrieved, usage=Usage(calls=1))
     found = grade_answer(REFUND, answer, WEIGHTS, lambda id_: texts.get(id_, ""))
     assert (found.metrics["supported"], found.utility) == (supported, pytest.approx(worth))
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "precision", "sentences", "worth"),
+    [
+        (REFUND, "Within 30 days, for GBP 5. [1]", 1.0, 1, 1.0),
+        (REFUND, "Within 30 days. [1] It costs five pounds. [2]", 1.0, 2, 1.0),  # an alternative is the fact
+        (REFUND, "Good question! Ask within 30 days. It costs GBP 5. That is all.", 0.5, 4, 0.95),
+        (REFUND, "30 days, GBP 5. [1] (another source says otherwise; the newer one is followed) [2]", 1.0, 1, 1.0),
+        (REFUND, "Within 30 days. The shop is open.", 0.5, 2, 0.45),
+        (REFUND, "Within 14 days. It costs GBP 5.", 0.5, 2, -1.05),
+        (VAGUE, "It costs GBP 5. Always.", None, 2, -1.0),  # no answer was wanted
+        (LabelledQuestion(id="h", question="Hello", route="direct"), "Hello. I help.", None, 2, 1.0),
+    ],
+)
+def test_sentences_that_state_no_fact_cost_their_share(question, text, precision, sentences, worth):
+    found = grade_answer(question, Answer(text, Outcome.ANSWERED), WEIGHTS)
+    assert (found.metrics["answer_precision"], found.metrics["sentences"]) == (precision, sentences)
+    assert found.utility == pytest.approx(worth)
+
+
+def test_an_answer_is_split_at_sentences_list_items_and_rows_without_its_marks():
+    text = "It opens at 9 a.m. [1] See:\n\n- Monday [2]\n- Sunday. Or not. [3]\n| Fee | GBP 5 |\n|---|---|"
+    rows = ("It opens at 9 a.m.", "See:", "- Monday", "- Sunday.", "Or not.", "| Fee | GBP 5 |")
+    assert split_answer(text) == rows
+    assert split_answer("[1]") == split_answer("") == ()
 
 
 def test_money_is_charged_at_the_rate_the_project_says():

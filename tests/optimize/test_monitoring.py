@@ -53,15 +53,15 @@ def traces(tmp_path):
 
 def test_the_figures_are_those_of_the_traces(traces):
     found = summarise_traces(open_log(traces))
-    assert found.n == 6
-    assert found.one_round == pytest.approx(3 / 6)
-    assert found.mean_rounds == pytest.approx(8 / 6)
-    assert found.false_retry_rate == pytest.approx(1 / 3)
-    assert found.fallback_rate == found.clarify_rate == found.abstain_rate == pytest.approx(1 / 6)
-    assert found.unretrieved_rate == pytest.approx(1 / 6)
-    assert found.judge_by_week == {"2026-W01": 0.9, "2026-W02": 0.8, "2026-W03": 0.7, "2026-W05": 0.2}
-    assert (found.mean_calls, found.mean_tokens, found.usd) == (2.0, 150.0, 0.06)
-    assert (found.seconds_p50, found.to_review) == (3.5, 2)
+    assert found["n"] == 6
+    assert found["one_round"] == pytest.approx(3 / 6)
+    assert found["mean_rounds"] == pytest.approx(8 / 6)
+    assert found["false_retry_rate"] == pytest.approx(1 / 3)
+    assert found["fallback_rate"] == found["clarify_rate"] == found["abstain_rate"] == pytest.approx(1 / 6)
+    assert found["unretrieved_rate"] == pytest.approx(1 / 6)
+    assert found["judge_by_week"] == {"2026-W01": 0.9, "2026-W02": 0.8, "2026-W03": 0.7, "2026-W05": 0.2}
+    assert (found["mean_calls"], found["mean_tokens"], found["usd"]) == (2.0, 150.0, 0.06)
+    assert (found["seconds_p50"], found["to_review"]) == (3.5, 2)
 
 
 def test_a_trace_is_found_by_the_beginning_of_its_id_when_that_is_enough(traces):
@@ -84,14 +84,14 @@ def test_rounds_are_counted_of_every_question_and_retries_of_every_second_round(
     ]
     (tmp_path / "traces.jsonl").write_text("".join(json.dumps(e) + "\n" for e in entries))
     found = summarise_traces(open_log(tmp_path))
-    assert (found.one_round, found.mean_rounds) == (pytest.approx(2 / 5), pytest.approx(7 / 5))
-    assert found.false_retry_rate == pytest.approx(1 / 3)
+    assert (found["one_round"], found["mean_rounds"]) == (pytest.approx(2 / 5), pytest.approx(7 / 5))
+    assert found["false_retry_rate"] == pytest.approx(1 / 3)
 
 
 def test_a_default_that_stands_for_an_unreadable_judgement_is_no_score(tmp_path):
     unread = entry(0, rounds=((0.0, ["a"]),), path=["no readable decision from m (why): took the safe default"])
     (tmp_path / "traces.jsonl").write_text(json.dumps(ENTRIES[0]) + "\n" + json.dumps(unread) + "\n")
-    assert summarise_traces(open_log(tmp_path)).judge_by_week == {"2026-W01": 0.9}
+    assert summarise_traces(open_log(tmp_path))["judge_by_week"] == {"2026-W01": 0.9}
 
 
 def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
@@ -99,7 +99,7 @@ def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
         with (traces / name).open("a") as file:
             file.write("{broken")
     found = summarise_traces(open_log(traces))
-    assert (found.n, found.unread) == (6, (f"{traces / 'traces.jsonl'} line 7",))
+    assert (found["n"], found["unread"]) == (6, (f"{traces / 'traces.jsonl'} line 7",))
     for asked in ("stats", "stats --review", "show 0000000000000001"):
         assert RUN.invoke(app, ["trace", *asked.split(), str(traces)]).exit_code == 0
 
@@ -131,5 +131,5 @@ def test_what_the_program_writes_is_what_the_figures_read(own_shop):
     program = open_program(own_shop)
     answer = program("How much water does the Merle kettle hold?")
     log = open_log(own_shop)
-    assert summarise_traces(log).n == 1
+    assert summarise_traces(log)["n"] == 1
     assert find_trace(log, answer.trace.id)["path"] == list(answer.trace.path)

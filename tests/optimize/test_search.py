@@ -15,8 +15,9 @@ from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
 from optimize.compiler.study import Caps, Spending, create_study, list_studies, open_study
+from optimize.evaluation.evaluate import Grader
 from optimize.labelled.dataset import LabelledQuestion
-from program.answer import Answer, Usage
+from program.answer import Answer, Outcome, Usage
 from program.errors import SettingsError, StudyError
 from program.knowledge.project import Project
 from program.loop.policy import find_dimensions, read_setting
@@ -264,6 +265,13 @@ def test_a_question_whose_grading_raises_counts_in_no_score(rag, monkeypatch):
     scores = scoring(read_setting(table.program))
     assert np.isnan(scores.utility[1]) and np.isfinite(scores.utility[[0, 2]]).all()
     assert list(scoring.broken) == ["q1"]
+
+
+def test_a_search_scores_a_padded_answer_as_a_report_does(rag):
+    answer = Answer("right. Anything else?", Outcome.ANSWERED, usage=Usage(1))
+    scoring = Scoring([Arm(Table(rag.deepcopy(), lambda setting, n: answer), [labelled(0)])], WEIGHTS)
+    grade = Grader(rag, WEIGHTS, relevancy=False)(labelled(0), answer)
+    assert scoring(read_setting(rag)).utility == [grade.utility] == [1 - WEIGHTS.padding / 2 - WEIGHTS.call]
 
 
 def test_settings_that_open_no_branch_perform_nothing(own_shop):

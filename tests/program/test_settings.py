@@ -54,6 +54,8 @@ def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_one(own_shop):
         ("[utility]\ncorrect = -1\nwrong = 1", r"line 14: utility is not valid: a correct .* must be worth more"),
         ("[utility]\nwrong = 1", r"more than a wrong one \(wrong = 1\)"),
         ("[utility]\nmissed = 1.5", r"more than a needless refusal \(missed = 1\.5\)"),
+        ("[utility]\nmissed = 0.5\npadding = 0.5", r"less padding = 0\.5\) must be worth more than a needless refusal"),
+        ("[utility]\npadding = 1.1", r"line 15: utility\.padding is not valid"),
         ("[utility]\ncorrect = inf", r"line 15: utility\.correct is not valid"),
         ("[utility]\nwrong = nan", r"line 15: utility\.wrong is not valid"),
     ],
@@ -77,8 +79,19 @@ def test_a_malformed_file_is_an_error_not_a_crash(tmp_path, content):
 def test_the_environment_overrides_the_file(own_shop, tmp_path, monkeypatch):
     monkeypatch.setenv("RAGC_MODELS__WRITE", "openai/some-model")
     monkeypatch.setenv("RAGC_BUDGET__MAX_ROUNDS", "1")
+    monkeypatch.setenv("RAGC_MODELS__DECIDE", '["local/minilm", "openai/some-model"]')
+    monkeypatch.setenv("RAGC_UTILITY", '{"wrong": -2}')
+    monkeypatch.setenv("RAGC_UTILITY__PADDING", "0.2")
+    monkeypatch.setenv("ragc_name", "other")
+    monkeypatch.setenv("RAGC_NO_KEY", "is let be")
     settings = Project.open(own_shop).settings
-    assert (settings.models.write, settings.budget.max_rounds) == ("openai/some-model", 1)
+    assert (settings.name, settings.models.write, settings.budget.max_rounds) == ("other", "openai/some-model", 1)
+    assert settings.models.decide == ("local/minilm", "openai/some-model")
+    assert (settings.utility.wrong, settings.utility.padding) == (-2, 0.2)
+    for variable in ("RAGC_MODELS__WRITE__X", "RAGC_BUDGET__MAX_ROUND", "RAGC_UTILITY__CALL__X"):
+        with monkeypatch.context() as context, pytest.raises(SettingsError):
+            context.setenv(variable, "1")
+            Project.open(own_shop)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAGC_ARTIFACTS", "kept")  # counts from the working folder, for every verb
     assert Project.open(own_shop).artifacts == artifacts_root() == (tmp_path / "kept").resolve()
