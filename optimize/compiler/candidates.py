@@ -41,17 +41,12 @@ from program.loop.rag import AgenticRAG
 from program.loop.state import Ask
 from program.models.language.decision_format import EXAMPLES_SHOWN, format_example
 
-FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)
-"""Sizes of the sets for language models."""
-WORTH_ADDING = 1.25
-"""Times as many demonstrations as are labelled from which the program's own are a set beside."""
-PROMPT_CHARACTERS = 12_000
-"""Characters of the demonstrations of a text at most."""
+FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
+WORTH_ADDING = 1.25  # times as many demonstrations as are labelled from which the program's own are a set beside
+PROMPT_CHARACTERS = 12_000  # characters of the demonstrations of a text at most
 AS_IT_IS, LABELLED = "as it is", "labelled"
-FEWEST = 8
-"""Labelled examples under which nothing is said of a candidate."""
-SURE = 1e-3
-"""Probabilities are kept this far from 0 and 1."""
+FEWEST = 8  # labelled examples under which nothing is said of a candidate
+SURE = 1e-3  # probabilities are kept this far from 0 and 1
 MOST_LET_IN = 3
 
 Sets = dict[str, list[Demonstration]]

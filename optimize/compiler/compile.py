@@ -54,10 +54,8 @@ from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
 from program.serve.reference import resolve
 
-FINALISTS = 5
-"""Settings scored on dev."""
-STAGES = (SWEEP, STUDY)
-"""Stages of the search past the first settings, which a benchmark may leave out."""
+FINALISTS = 5  # settings scored on dev
+STAGES = (SWEEP, STUDY)  # stages of the search past the first settings, which a benchmark may leave out
 RECORD = "record.sqlite"
 
 

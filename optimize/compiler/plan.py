@@ -50,12 +50,9 @@ from program.models.language.spending import track_spending
 from program.serve.artifact import ROLES, require_keys
 from program.serve.opening import load, open_program
 
-SEARCHED = 120
-"""Questions of train on which settings are tried at most; a compile's time grows with them."""
-LEAST_TOPICS = 2
-"""Topics kept under any cap: with fewer no fold can be left out."""
-DEFAULT_TRIALS = 60
-"""Settings that a search proposes by default."""
+SEARCHED = 120  # questions of train on which settings are tried at most; a compile's time grows with them
+LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
+DEFAULT_TRIALS = 60  # settings that a search proposes by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +62,11 @@ class Opened:
     project: Project
     parts: Mapping[str, Sequence[LabelledQuestion]]
     seed: int
-    origin: str
-    """The version compiled from, or empty."""
-    first: AgenticRAG
-    """The program before any compile."""
-    parent: AgenticRAG
-    """The version compiled from, or `first`."""
-    base: AgenticRAG
-    """`first` with all that `parent` learned."""
-    doubts: Sequence[str] = ()
-    """Shortcuts in the labels."""
+    origin: str  # the version compiled from, or empty
+    first: AgenticRAG  # the program before any compile
+    parent: AgenticRAG  # the version compiled from, or `first`
+    base: AgenticRAG  # `first` with all that `parent` learned
+    doubts: Sequence[str] = ()  # shortcuts in the labels
 
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
@@ -260,10 +252,8 @@ def load_plan(session: Session, opened: Opened, study: Study) -> SearchPlan:
     return SearchPlan(candidates, arms, noted.value["firsts"])
 
 
-LONGEST = 6000
-"""Characters of an instruction at most."""
-SHOWN, CHARACTERS = 5, 3000
-"""Failures in a reflection at most, and characters of each of their fields."""
+LONGEST = 6000  # characters of an instruction at most
+SHOWN, CHARACTERS = 5, 3000  # failures in a reflection at most, and characters of each of their fields
 
 _log = logging.getLogger(__name__)
 

@@ -49,46 +49,27 @@ PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "
 class Compiled:
     """A finished compile."""
 
-    reference: str
-    """The new version."""
-    parent: str
-    """The version it was compiled from."""
-    evaluation: Evaluation
-    """The new version on test."""
-    plain: Evaluation
-    """Plain RAG on test."""
-    before: Evaluation
-    """The parent on test."""
-    against_parent: PairedResult
-    """Utility over the parent, paired and clustered by topic."""
-    against_plain: PairedResult
-    """Utility over plain RAG, paired and clustered by topic."""
-    trials: int
-    """Settings tried."""
-    seconds: float
-    """Seconds of the study, all resumptions together."""
-    calls: int
-    """Model calls of the study."""
-    usd: float
-    """US dollars of the study."""
-    study: str
-    """Name of the study."""
-    stopped_by: str
-    """The cap that cut search, choice or test short, or empty."""
-    looks: int
-    """How often this test split was looked at."""
-    doubts: Sequence[str]
-    """Shortcuts in the labels."""
-    points: Mapping[str, Candidate]
-    """Each operating point with what it comes to on train (out of fold) and dev."""
-    survived: Collection[str]
-    """The points whose gain survived the folds."""
+    reference: str  # the new version
+    parent: str  # the version it was compiled from
+    evaluation: Evaluation  # the new version on test
+    plain: Evaluation  # plain RAG on test
+    before: Evaluation  # the parent on test
+    against_parent: PairedResult  # utility over the parent, paired and clustered by topic
+    against_plain: PairedResult  # utility over plain RAG, paired and clustered by topic
+    trials: int  # settings tried
+    seconds: float  # seconds of the study, all resumptions together
+    calls: int  # model calls of the study
+    usd: float  # US dollars of the study
+    study: str  # name of the study
+    stopped_by: str  # the cap that cut search, choice or test short, or empty
+    looks: int  # how often this test split was looked at
+    doubts: Sequence[str]  # shortcuts in the labels
+    points: Mapping[str, Candidate]  # each operating point with what it comes to on train (out of fold) and dev
+    survived: Collection[str]  # the points whose gain survived the folds
     stages: Sequence[Mapping[str, Any]]
     """Utility and calls on train and dev of the best setting of each stage of the search, and of the one chosen."""
-    broken: Mapping[str, str]
-    """Questions that could not be graded, and why."""
-    stood_in: int
-    """Answers of a stand-in, for models that could not be reached or read."""
+    broken: Mapping[str, str]  # questions that could not be graded, and why
+    stood_in: int  # answers of a stand-in, for models that could not be reached or read
     asked: Mapping[str, tuple[int, int]]
     """Settings tried and questions asked of each split, and how many of each it would be without a cap."""
 
@@ -208,12 +189,9 @@ class Publisher:
 class LineageNode:
     """A version with those compiled from it, oldest first."""
 
-    listed: Listed
-    """The version."""
-    children: tuple[LineageNode, ...]
-    """The versions compiled from it."""
-    lost: str = ""
-    """A parent that is not there any more."""
+    listed: Listed  # the version
+    children: tuple[LineageNode, ...]  # the versions compiled from it
+    lost: str = ""  # a parent that is not there any more
 
 
 def build_lineage(name: str, root: Path | str | None = None) -> list[LineageNode]:
@@ -288,14 +266,10 @@ def _ask_git(folder: Path, *arguments: str) -> str:
 class Calibration:
     """A decision on labelled cases of topics it was not shown, for the report."""
 
-    parameter: str
-    """Name of the decision's threshold."""
-    cut: bool
-    """False for a choice among options: `chances` are then of the likeliest option."""
-    chances: list[float]
-    """Probabilities in [0, 1]."""
-    truths: list[bool]
-    """Whether it was so; of a choice, whether the likeliest option was the label."""
+    parameter: str  # name of the decision's threshold
+    cut: bool  # false for a choice among options: `chances` are then of the likeliest option
+    chances: list[float]  # probabilities in [0, 1]
+    truths: list[bool]  # whether it was so; of a choice, whether the likeliest option was the label
 
 
 def calibrate_decisions(

@@ -28,8 +28,7 @@ from program.loop.state import Find, Request
 from program.models.catalog import LOCAL
 from program.passage import Passage
 
-TABLE_PREFIX = "ragc_"
-"""Prefix of the tables' names in a database that may hold other things."""
+TABLE_PREFIX = "ragc_"  # prefix of the tables' names in a database that may hold other things
 _PASSING = ("locked", "busy", "unable to open")
 _DAMAGED = ("not a database", "malformed")
 _CONNECTIONS = 32
@@ -46,8 +45,7 @@ class Entry:
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float = 0.0
-    stand_in: bool = False
-    """True for the reply of another model than the one asked; such a reply is not kept on disk."""
+    stand_in: bool = False  # true for the reply of another model than the one asked; such a reply is not kept on disk
 
 
 class Store(Ledger):

@@ -40,10 +40,8 @@ from program.models.language.spending import (
 from program.models.language.transport import CallFailed
 
 ATTEMPTS = 4
-PARALLEL_CALLS = 8
-"""Calls under way at once to a model that is not of this process."""
-REFUSING = (400, 413, 422)
-"""HTTP statuses by which a provider refuses this very prompt."""
+PARALLEL_CALLS = 8  # calls under way at once to a model that is not of this process
+REFUSING = (400, 413, 422)  # HTTP statuses by which a provider refuses this very prompt
 
 
 @dataclass(frozen=True, slots=True)

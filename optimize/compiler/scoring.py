@@ -29,8 +29,7 @@ from program.loop.state import Ask, Find
 from program.settings import UtilitySettings
 from program.signatures import BASE_PREFIX
 
-ROUTING_CREDIT = 0.1
-"""Worth of a question routed right in a search, so that ties fall to the better router."""
+ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
 
 Floats = NDArray[np.float64]
@@ -190,14 +189,10 @@ def survives(gains: Floats, topics: Sequence[str]) -> bool:
 
 
 ROUTE = "classifier.route"
-PAID = 24
-"""Labelled examples put to a language model at most."""
-GRID, PASSES = 17, 3
-"""Weights tried for an option, and passes over all options."""
-SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
-"""Places in the range of a threshold at which it is swept."""
-COUNTED = 5
-"""Values of a count, or of a knob with steps, that are swept at most."""
+PAID = 24  # labelled examples put to a language model at most
+GRID, PASSES = 17, 3  # weights tried for an option, and passes over all options
+SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # places in the range of a threshold at which it is swept
+COUNTED = 5  # values of a count, or of a knob with steps, that are swept at most
 PREVIEW, FEW = 3, 60
 """Every so manieth question is tried first, where there are more than FEW; without gain there a value is given up."""
 
@@ -206,14 +201,10 @@ PREVIEW, FEW = 3, 60
 class Routing:
     """The router's decisions on labelled questions, and their labels."""
 
-    chances: Mapping[str, list[float]]
-    """Probabilities of each yes-or-no output."""
-    truths: Mapping[str, list[bool]]
-    """Labels of each yes-or-no output."""
-    tables: list[dict[str, float]]
-    """Probabilities of the routes, one table a question."""
-    routes: list[str]
-    """Labelled routes."""
+    chances: Mapping[str, list[float]]  # probabilities of each yes-or-no output
+    truths: Mapping[str, list[bool]]  # labels of each yes-or-no output
+    tables: list[dict[str, float]]  # probabilities of the routes, one table a question
+    routes: list[str]  # labelled routes
 
     def fit(self, names: Mapping[str, float]) -> Setting:
         """Return thresholds and weights, each fitted alone to its labels."""
@@ -226,12 +217,9 @@ class Routing:
 class Sweeps:
     """Knobs fitted one at a time."""
 
-    setting: Setting
-    """The start with every value that won."""
-    gains: Mapping[str, float]
-    """Out-of-fold gain in utility of each knob that was moved."""
-    effective: tuple[str, ...]
-    """Knobs of which some value changed some question's score."""
+    setting: Setting  # the start with every value that won
+    gains: Mapping[str, float]  # out-of-fold gain in utility of each knob that was moved
+    effective: tuple[str, ...]  # knobs of which some value changed some question's score
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,18 +30,12 @@ from optimize.compiler.study import KEPT_EVERY, OBJECTIVES, Caps, Spending, Stud
 from program.loop.policy import Dimension, Setting, find_dimensions
 from program.loop.rag import AgenticRAG
 
-SHARES = (0.15, 0.4, 1.0)
-"""Parts of the questions after which a trial may be given up."""
-PRUNED_BELOW = 0.1
-"""p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up."""
-IN_FULL = 4
-"""Of the first settings so many are scored on every question: others are compared with them."""
-GRAIN = 20
-"""Parts of a range: proposals are rounded, as settings a hair apart would open branches of their own."""
-IMPORTANT_FROM = 20
-"""Complete trials under which nothing is said of importances."""
-FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"
-"""What brought a setting about."""
+SHARES = (0.15, 0.4, 1.0)  # parts of the questions after which a trial may be given up
+PRUNED_BELOW = 0.1  # p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up
+IN_FULL = 4  # of the first settings so many are scored on every question: others are compared with them
+GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
+IMPORTANT_FROM = 20  # complete trials under which nothing is said of importances
+FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"  # what brought a setting about
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +47,9 @@ class Trial:
     worth: float
     calls: float
     usd: float
-    origin: str
-    """FIRST, SWEEP or STUDY."""
-    first: int | None = None
-    """Place among the settings the search begins with."""
-    pruned: bool = False
-    """True when it was given up on a part of the questions, of which its figures are then."""
+    origin: str  # FIRST, SWEEP or STUDY
+    first: int | None = None  # place among the settings the search begins with
+    pruned: bool = False  # true when it was given up on a part of the questions, of which its figures are then
 
     @classmethod
     def of(cls, frozen: FrozenTrial) -> Trial:
@@ -74,20 +65,13 @@ class Trial:
 class Live:
     """Progress of a compile, for whoever watches it."""
 
-    stage: str = ""
-    """Name of the stage."""
-    study: str = ""
-    """Name of the study, once there is one."""
-    done: int = 0
-    """Steps of the stage that are done."""
-    of: int = 0
-    """Steps of the stage in all; 0 where that is not known."""
-    baseline: float | None = None
-    """Utility, with routing credit, of the program as it was."""
-    best: float | None = None
-    """The highest so far."""
-    calls: int = 0
-    """Model calls so far."""
+    stage: str = ""  # name of the stage
+    study: str = ""  # name of the study, once there is one
+    done: int = 0  # steps of the stage that are done
+    of: int = 0  # steps of the stage in all; 0 where that is not known
+    baseline: float | None = None  # utility, with routing credit, of the program as it was
+    best: float | None = None  # the highest so far
+    calls: int = 0  # model calls so far
     started: float = field(default_factory=time.monotonic)
 
     @property

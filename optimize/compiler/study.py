@@ -30,8 +30,7 @@ from program.knowledge.project import Project
 CANDIDATES_SHARE, FIRST_SHARE, SWEEP_SHARE, SEARCH_SHARE, CHOICE_SHARE = 0.1, 0.25, 0.33, 0.45, 0.75
 """Shares of each cap that may be gone after a stage: candidates found, first settings tried, sweeps, search, choice."""
 PATIENCE, RETRY_EVERY = 60.0, 0.5  # seconds for which a database that is locked or away is tried again, and how often
-KEPT_EVERY = 0.5
-"""Seconds between two times that free calls and seconds are booked."""
+KEPT_EVERY = 0.5  # seconds between two times that free calls and seconds are booked
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +186,8 @@ OBJECTIVES = {"utility": "maximize", "model calls a question": "minimize"}
 SUFFIX = ".journal"
 IDENTITY, FINISHED, CAPS, TRIALS, PLANNED, SWEPT = "identity", "finished", "caps", "trials", "planned", "swept"
 """Notes of a study: its conditions, the version sealed, caps, settings wanted, what is searched, knobs swept."""
-LOCK_SECONDS = 5
-"""Seconds after which the lock of a process that was killed is taken from it."""
-WAIT, PAUSE = 1800.0, 0.1
-"""Seconds for which a worker waits for a note of the compile, and between two looks."""
+LOCK_SECONDS = 5  # seconds after which the lock of a process that was killed is taken from it
+WAIT, PAUSE = 1800.0, 0.1  # seconds for which a worker waits for a note of the compile, and between two looks
 _NUMBER = re.compile(r"-(\d+)$")
 
 T = TypeVar("T")

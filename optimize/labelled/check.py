@@ -32,30 +32,21 @@ _ROWS = 256  # questions compared at a time, so that memory stays small
 class DataFinding:
     """One thing wrong, and how to mend it."""
 
-    id: str
-    """The id of the question; empty where it is no single one's."""
-    line: int
-    """The line in the file, from 1; 0 where it is no single line's."""
-    what: str
-    """What is wrong."""
-    mend: str
-    """How to mend it."""
-    file: str = ""
-    """The document, `<base>/<file>`; empty for the labelled questions."""
+    id: str  # the id of the question; empty where it is no single one's
+    line: int  # the line in the file, from 1; 0 where it is no single line's
+    what: str  # what is wrong
+    mend: str  # how to mend it
+    file: str = ""  # the document, `<base>/<file>`; empty for the labelled questions
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """What a check found; with no errors the questions are fit for use."""
 
-    questions: int
-    """The number of questions that were read."""
-    errors: list[DataFinding] = field(default_factory=list)
-    """What would make a score wrong."""
-    warnings: list[DataFinding] = field(default_factory=list)
-    """What would weaken a score."""
-    shortcuts: list[Shortcut] = field(default_factory=list)
-    """What each feature alone predicts, the strongest first."""
+    questions: int  # the number of questions that were read
+    errors: list[DataFinding] = field(default_factory=list)  # what would make a score wrong
+    warnings: list[DataFinding] = field(default_factory=list)  # what would weaken a score
+    shortcuts: list[Shortcut] = field(default_factory=list)  # what each feature alone predicts, the strongest first
 
     @property
     def passed(self) -> bool:

@@ -62,12 +62,9 @@ def _format_rows(rows: Sequence[Sequence[Any]]) -> str:
 class Corpus:
     """The knowledge of a project as it lies on disk, without an index."""
 
-    passages: dict[str, Passage]
-    """The passages by id."""
-    tables: ProjectTables
-    """The tables of all bases."""
-    flaws: tuple[Flaw, ...] = ()
-    """What is wrong with the files."""
+    passages: dict[str, Passage]  # the passages by id
+    tables: ProjectTables  # the tables of all bases
+    flaws: tuple[Flaw, ...] = ()  # what is wrong with the files
 
 
 def read_corpus(project: Project) -> Corpus:
@@ -160,8 +157,7 @@ class Knowledge:
         return set.intersection(*held) if held else set()
 
 
-Complaint = tuple[str, str]
-"""What is wrong, and how to mend it."""
+Complaint = tuple[str, str]  # what is wrong, and how to mend it
 
 
 def _check_evidence_exists(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:

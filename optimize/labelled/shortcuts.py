@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-WARN_ABOVE = 0.75
-"""The AUC above which a shortcut is worth a warning."""
-LEAST = 10
-"""The fewest questions with a label, and without it, for which an AUC is told: with fewer it is chance."""
+WARN_ABOVE = 0.75  # the AUC above which a shortcut is worth a warning
+LEAST = 10  # the fewest questions with a label, and without it, for which an AUC is told: with fewer it is chance
 TOGETHER = "together"
 _FOLDS = 5
 _BINS = 8
@@ -33,22 +31,15 @@ _COMMON = 3  # a first word or a topic of fewer questions is one of the rare one
 class Shortcut:
     """How well one feature predicts one label of a split."""
 
-    split: str
-    """`train`, `dev` or `test`."""
-    label: str
-    """`outcome`, `route`, `strategy` or `source`."""
-    value: str
-    """The value of the label."""
+    split: str  # `train`, `dev` or `test`
+    label: str  # `outcome`, `route`, `strategy` or `source`
+    value: str  # the value of the label
     feature: str
     """`length`, `question mark`, `first word`, `digit`, `topic`, or `together`: the first four in one model."""
-    auc: float
-    """Area under the ROC curve of cross-validated predictions; 0.5 is what the majority gets."""
-    n: int
-    """Questions of the split that carry the label at all."""
-    positives: int
-    """Those of them that have the value."""
-    mend: str = ""
-    """Which questions would break the shortcut; empty where it is not worth a warning."""
+    auc: float  # area under the ROC curve of cross-validated predictions; 0.5 is what the majority gets
+    n: int  # questions of the split that carry the label at all
+    positives: int  # those of them that have the value
+    mend: str = ""  # which questions would break the shortcut; empty where it is not worth a warning
 
     @property
     def warns(self) -> bool:

@@ -20,8 +20,7 @@ from program.storage import write_whole
 
 SPLITS: tuple[str, ...] = get_args(Split)
 LEARNT_FROM = ("train", "dev")
-SHARES = (0.5, 0.2, 0.3)
-"""How much of the questions each split should get."""
+SHARES = (0.5, 0.2, 0.3)  # how much of the questions each split should get
 _SIZE_WEIGHT = 4.0  # the number of questions counts as much as four tags
 _PASSES = 10
 _LEAST_GAIN = 1e-9

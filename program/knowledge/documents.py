@@ -18,8 +18,7 @@ from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-DEPTH = 60
-"""How many passages each of dense and keyword search brings to the pool; the graph brings half as many."""
+DEPTH = 60  # how many passages each of dense and keyword search brings to the pool; the graph brings half as many
 MAX_WALKS = 32  # questions whose walk is kept: the bases of a project are searched one after the other for each
 
 

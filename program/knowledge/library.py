@@ -25,8 +25,7 @@ from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, de
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
 from program.storage import DiskCache
 
-ReportFailure = Callable[[str, KnowledgeError], None]
-"""Called with the name of a source that was left out, and why."""
+ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
 MAX_BYTES = 200_000_000  # of the file of candidate lists; one takes 10 to 20 kB
 _NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"

@@ -28,8 +28,7 @@ from program.models.embedded.encoder import Embedder
 from program.passage import AUTHORITY, NO_FILTERS, Filters, Passage, SourceCard, drop_repeats, embedding_text
 from program.settings import HttpSettings, WebSettings
 
-MAX_ITEMS = 50
-"""The most items taken of one reply, and what `{k}` stands for in the url of a JSON API."""
+MAX_ITEMS = 50  # the most items taken of one reply, and what `{k}` stands for in the url of a JSON API
 PER_PAGE = 3  # passages taken of one page
 _ABSENT = object()
 

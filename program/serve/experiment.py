@@ -77,14 +77,10 @@ class LoggedProgram:
 class AssignedArm:
     """The arm that one unit gets."""
 
-    name: str
-    """The letter of the arm."""
-    version: str
-    """The version that answers."""
-    why: str
-    """Why it is that one: "assigned", "not included", or how the experiment ended; only the first is logged."""
-    program: LoggedProgram
-    """The program to ask: `program(q)`, `await program.aask(q)`, `program.stream(q)`."""
+    name: str  # the letter of the arm
+    version: str  # the version that answers
+    why: str  # why it is that one: "assigned", "not included", or how the experiment ended; only the first is logged
+    program: LoggedProgram  # the program to ask: `program(q)`, `await program.aask(q)`, `program.stream(q)`
 
     @property
     def request_id(self) -> str:

@@ -18,8 +18,7 @@ from program.answer import Answer, Outcome, Step
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
-UNRETRIEVED = "unretrieved"
-"""The note in the path of an answer that was given without a look-up."""
+UNRETRIEVED = "unretrieved"  # the note in the path of an answer that was given without a look-up
 NANOSECONDS = 1_000_000_000
 _LOG = logging.getLogger("ragc.trace")
 

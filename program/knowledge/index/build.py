@@ -42,18 +42,15 @@ if TYPE_CHECKING:
 
     from program.knowledge.index.fanout import Fan
 
-INDEX = "index"
-"""The folder of the index in a project's private folder."""
-FINGERPRINT = "seen"
-"""The file that says what the documents looked like when they were indexed."""
+INDEX = "index"  # the folder of the index in a project's private folder
+FINGERPRINT = "seen"  # the file that says what the documents looked like when they were indexed
 PARSED = "parsed.sqlite"
 ENGINES = ("local", "ray")
 CHUNK = 128  # texts embedded between two reports of progress
 WAIT = 120.0  # seconds to wait for another process that is indexing
 SERVER_ABOVE = 200_000
 
-Advance = Callable[[int, int], None]
-"""Called with the texts embedded so far and in all."""
+Advance = Callable[[int, int], None]  # called with the texts embedded so far and in all
 _LOG = logging.getLogger(__name__)
 
 
@@ -61,14 +58,10 @@ _LOG = logging.getLogger(__name__)
 class IndexSettings:
     """How an index is made and searched."""
 
-    qdrant_url: str = ""
-    """The server that searches vectors, too; empty: none."""
-    server_above: int = SERVER_ABOVE
-    """Passages past which the server searches words, too."""
-    keep_stop_words: bool = False
-    """Whether function words are searched."""
-    stem: bool = True
-    """Whether words are searched by their stems."""
+    qdrant_url: str = ""  # the server that searches vectors, too; empty: none
+    server_above: int = SERVER_ABOVE  # passages past which the server searches words, too
+    keep_stop_words: bool = False  # whether function words are searched
+    stem: bool = True  # whether words are searched by their stems
 
     @classmethod
     def from_project(cls, settings: Settings) -> IndexSettings:
@@ -81,26 +74,16 @@ class IndexSettings:
 class IndexReport:
     """What indexing did."""
 
-    index_digest: str
-    """A digest of passages, embedder, keyword settings and format together."""
-    corpus_digest: str
-    """A digest of the passages."""
-    documents: int
-    """Files that were read."""
-    passages: int
-    """Passages in the index."""
-    embedded: int
-    """Texts that were embedded now."""
-    reused: int
-    """Passages whose vectors came from the last index."""
-    unchanged: bool
-    """Whether the index was up to date."""
-    skipped: tuple[SkippedFile, ...] = ()
-    """Files that were not read."""
-    warnings: tuple[str, ...] = ()
-    """What is wrong with the files that were read."""
-    seconds: float = 0.0
-    """Time that it took."""
+    index_digest: str  # a digest of passages, embedder, keyword settings and format together
+    corpus_digest: str  # a digest of the passages
+    documents: int  # files that were read
+    passages: int  # passages in the index
+    embedded: int  # texts that were embedded now
+    reused: int  # passages whose vectors came from the last index
+    unchanged: bool  # whether the index was up to date
+    skipped: tuple[SkippedFile, ...] = ()  # files that were not read
+    warnings: tuple[str, ...] = ()  # what is wrong with the files that were read
+    seconds: float = 0.0  # time that it took
 
 
 def index_project(

@@ -13,10 +13,8 @@ from program.passage import Passage, embedding_text
 
 Method = Literal["convex", "rrf"]
 
-WEIGHT = 0.5
-"""The default share of the dense part; 1 is dense only, 0 is keyword only."""
-GRAPH = 0.6
-"""The default share of the graph part; 0 leaves it out."""
+WEIGHT = 0.5  # the default share of the dense part; 1 is dense only, 0 is keyword only
+GRAPH = 0.6  # the default share of the graph part; 0 leaves it out
 STRATEGIES: Mapping[str, tuple[float, float]] = {
     "auto": (WEIGHT, GRAPH),
     "vector": (1.0, 0.0),
@@ -26,8 +24,7 @@ STRATEGIES: Mapping[str, tuple[float, float]] = {
 }
 """By name: the share of the dense part in the text score, and the graph's share beside the text's."""
 RRF_K = 60
-RERANKED = 20
-"""Passages of a base that a cross-encoder reads, the best by the default fusion."""
+RERANKED = 20  # passages of a base that a cross-encoder reads, the best by the default fusion
 TEXT_METHODS = ("dense", "keyword", "both")
 
 

@@ -17,8 +17,7 @@ from program.passage import Passage, embedding_text
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Key = tuple[str, ...]
-"""An entity's name as it is compared: words in lower case, without accents or a possessive 's."""
+Key = tuple[str, ...]  # an entity's name as it is compared: words in lower case, without accents or a possessive 's
 NAME_SHARE = 0.3  # what a name that two passages share weighs, against one that names what the other is about
 MAX_SHARED = 30  # a name in more passages than this joins none of them
 MAX_LINKS = 64  # links kept of a passage, the strongest: a graph then grows no faster than its passages

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 BATCH = 256
 WORDS = "words"  # the collection's sparse vectors: a weight for each term of a text
 DECIMALS = 6  # the last bits of a product depend on how many rows are multiplied at once
-Hits = list[tuple[int, float]]
-"""Rows of an index with their scores, best first, the lower row first among equals."""
+Hits = list[tuple[int, float]]  # rows of an index with their scores, best first, the lower row first among equals
 
 
 class Selection:

@@ -27,8 +27,7 @@ from program.storage import DiskCache
 
 KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
 """The kinds that are folders of files, each with the `method` of its passages."""
-PARSER_VERSION = 4
-"""Raised when the same bytes give other passages."""
+PARSER_VERSION = 4  # raised when the same bytes give other passages
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _MAX_NAMED = 3  # files that were skipped, named where nothing was read
 

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
     from semantic_text_splitter import TextSplitter
 
-READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")
-"""Endings of the files that are read."""
-TOP = "top"
-"""The anchor of text above the first heading."""
+READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")  # endings of the files that are read
+TOP = "top"  # the anchor of text above the first heading
 DEEPEST = 3  # headings below ### stay in the text of their section
 TABLE = 8  # times a passage's size above which even a table is cut, between rows
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
@@ -46,8 +44,7 @@ class Document:
     passages: tuple[Passage, ...]
 
 
-Parsed = tuple[Document, list[Flaw]]
-"""A document, and what is wrong with its file, without the file's name."""
+Parsed = tuple[Document, list[Flaw]]  # a document, and what is wrong with its file, without the file's name
 
 
 @dataclass(frozen=True, slots=True)

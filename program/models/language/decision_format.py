@@ -17,10 +17,8 @@ from typing import Any
 from program.models.language.fence import DATA_RULE, fence_input
 from program.models.language.parsing import VERDICT_KEYS, UnreadableReply, get_value, normalise_name, read_objects
 
-DecisionState = Mapping[str, Any]
-"""What DSPy sends beside the questions: `instructions`, `inputs`, `demos`."""
-Questions = Mapping[str, Mapping[str, Any]]
-"""By output, what DSPy asks (`type`, `instructions`, `criteria`)."""
+DecisionState = Mapping[str, Any]  # what DSPy sends beside the questions: `instructions`, `inputs`, `demos`
+Questions = Mapping[str, Mapping[str, Any]]  # by output, what DSPy asks (`type`, `instructions`, `criteria`)
 
 EXAMPLES_SHOWN = 8  # demonstrations in a prompt
 EXAMPLE_CHARACTERS = 1200  # of each

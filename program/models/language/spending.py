@@ -42,38 +42,24 @@ class Cap(Protocol):
 class ModelSpending:
     """Requests, tokens and money of a question or a step at language models. Safe from many threads."""
 
-    deadline: float = float("inf")
-    """The time of `time.monotonic` after which no language model is asked."""
-    cap: Cap | None = None
-    """The hard limit that is asked before each request."""
-    calls: int = 0
-    """Requests sent, repeated and refused ones included."""
-    tokens_in: int = 0
-    """Tokens of the prompts."""
-    tokens_out: int = 0
-    """Tokens of the replies."""
-    usd: float = 0.0
-    """Price of the requests in US dollars."""
-    asked: int = 0
-    """Decisions made by the second model of a cascade."""
-    agreed: int = 0
-    """Decisions of the second model that equal those of the first."""
-    dear: int = 0
-    """Calls to second models, repeats left out."""
-    spared: int = 0
-    """Further calls to second models that would have been made if they were always asked."""
-    stood_in: int = 0
-    """Decisions asked of a language model and made by another model or by default."""
+    deadline: float = float("inf")  # the time of `time.monotonic` after which no language model is asked
+    cap: Cap | None = None  # the hard limit that is asked before each request
+    calls: int = 0  # requests sent, repeated and refused ones included
+    tokens_in: int = 0  # tokens of the prompts
+    tokens_out: int = 0  # tokens of the replies
+    usd: float = 0.0  # price of the requests in US dollars
+    asked: int = 0  # decisions made by the second model of a cascade
+    agreed: int = 0  # decisions of the second model that equal those of the first
+    dear: int = 0  # calls to second models, repeats left out
+    spared: int = 0  # further calls to second models that would have been made if they were always asked
+    stood_in: int = 0  # decisions asked of a language model and made by another model or by default
     instead: dict[str, str] = field(default_factory=dict)
     """The model that answered, by the name of the model that did not."""
     handed_over: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """Notes on stand-ins by (failed model, stand-in, what the stand-in did)."""
-    cut: bool = False
-    """True when the last text was cut off."""
-    notes: list[str] = field(default_factory=list)
-    """Remarks for the trace, each once."""
-    under_way: int = 0
-    """Requests sent and not booked yet."""
+    cut: bool = False  # true when the last text was cut off
+    notes: list[str] = field(default_factory=list)  # remarks for the trace, each once
+    under_way: int = 0  # requests sent and not booked yet
     _waiting: list[Future[None]] = field(default_factory=list, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 

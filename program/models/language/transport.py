@@ -42,12 +42,9 @@ class Reply:
     text: str
     tokens_in: int
     tokens_out: int
-    whole: bool = True
-    """False when the model was cut off."""
-    cached: int = 0
-    """Tokens in that were read from the provider's cache."""
-    kept: int = 0
-    """Tokens in that were written to the provider's cache."""
+    whole: bool = True  # false when the model was cut off
+    cached: int = 0  # tokens in that were read from the provider's cache
+    kept: int = 0  # tokens in that were written to the provider's cache
 
 
 @dataclass(eq=False, repr=False)
@@ -56,21 +53,16 @@ class CallFailed(ProviderError):
 
     what: str
     _: KW_ONLY
-    again: bool
-    """True when a repetition may help, after `wait` seconds."""
-    reached: bool
-    """True when the provider got the request and may charge its tokens."""
-    busy: bool = False
-    """True when the provider only asked for patience."""
+    again: bool  # true when a repetition may help, after `wait` seconds
+    reached: bool  # true when the provider got the request and may charge its tokens
+    busy: bool = False  # true when the provider only asked for patience
     wait: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
     cached: int = 0
     kept: int = 0
-    status: int = 0
-    """The provider's HTTP status, if any."""
-    cut: bool = False
-    """True when the reply's tokens were used up before its first word."""
+    status: int = 0  # the provider's HTTP status, if any
+    cut: bool = False  # true when the reply's tokens were used up before its first word
 
     def __post_init__(self) -> None:
         super().__init__(self.what, status=self.status)
