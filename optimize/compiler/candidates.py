@@ -179,10 +179,7 @@ def find_candidates(
 
 @dataclass(slots=True)
 class Screening:
-    """Labelled examples by which a predictor's candidates are judged.
-
-    `base` is the place of the demonstrations that others have to do better than.
-    """
+    """Labelled examples that judge a predictor's candidates; `base` is the place of the set to be beaten."""
 
     labelled: LabelledCases
     base: int = 0
@@ -261,10 +258,7 @@ def label_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> floa
 
 
 def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> CandidateSets:
-    """Return the sets of demonstrations of every predictor that reads them.
-
-    Whatever its labels say, an embedded decider without demonstrations is offered every labelled one.
-    """
+    """Return each predictor's sets; a new embedded decider is offered every label."""
     sets: dict[str, Sets] = {}
     for name, predictor in program.named_predictors():
         own = [to_json(one) for one in made if one.predictor == name]

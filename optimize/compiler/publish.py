@@ -195,10 +195,7 @@ class LineageNode:
 
 
 def build_lineage(name: str, root: Path | str | None = None) -> list[LineageNode]:
-    """Return the versions of `name` as trees, oldest root first.
-
-    A version whose parent is gone, of another name or ambiguous begins a tree; so does one that cannot be read.
-    """
+    """Return the versions of `name` as trees; one without a known parent begins one."""
     found = [one for one in list_versions(name, root) if one.version]
     above = {one.version: _find_parent(one, found) for one in found}
 

@@ -250,10 +250,7 @@ class RequestKeys:
 
 
 def fingerprint_predictor(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str:
-    """Return the digest of all that a predictor and its model are given.
-
-    An embedded model is told by the code, another by DSPy's version, which writes the prompt.
-    """
+    """Return the digest of all that a predictor and its model are given."""
     described = {
         name: [str(f.annotation), (f.json_schema_extra or {}).get("desc"), (f.json_schema_extra or {}).get("prefix")]
         for name, f in predictor.signature.fields.items()

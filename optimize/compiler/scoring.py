@@ -83,10 +83,7 @@ class Scores:
 
 
 class Scoring:
-    """Scores settings on the questions of several arms, in the order of the arms; remembers each score.
-
-    `broken` has the questions whose grading raised, and why; their scores are NaN.
-    """
+    """Settings scored on the questions of several arms, once each; `broken` says what could not be graded."""
 
     def __init__(self, arms: Sequence[Arm], weights: UtilitySettings) -> None:
         self.arms = arms
@@ -136,10 +133,7 @@ class Scoring:
 
 
 def split_topics(topics: Sequence[str], most: int = FOLDS) -> list[list[int]]:
-    """Return the places of questions in parts of about one size by topic.
-
-    For cross-fitting: each part is judged by a program whose demonstrations hold none of its topics.
-    """
+    """Return the places of questions in parts by topic, of about one size."""
     sizes = Counter(topics)
     parts: list[set[str]] = [set() for _ in range(min(most, len(sizes)))]
     for topic in sorted(sizes, key=lambda t: (-sizes[t], t)):
@@ -156,10 +150,7 @@ def group_topics(questions: Sequence[LabelledQuestion]) -> list[list[int]]:
 
 
 def gain_out_of_fold(table: Floats, topics: Sequence[str], held: Sequence[int], among: slice = slice(None)) -> Floats:
-    """Return each question's gain by the row that is best without its fold.
-
-    Folds are made of the topics of the questions at the places `held`; NaN elsewhere.
-    """
+    """Return each question's gain by the row best without its fold; NaN past `held`."""
     gains = np.full(len(topics), np.nan)
     for fold in split_topics([topics[n] for n in held]):
         mine = np.zeros(len(topics), bool)
@@ -176,10 +167,7 @@ def best_row(table: Floats) -> int:
 
 
 def survives(gains: Floats, topics: Sequence[str]) -> bool:
-    """Return True when the mean gain is at least its standard error.
-
-    NaN is left out; nothing survives on one topic alone.
-    """
+    """Return True for a mean gain of its standard error or more, on several topics."""
     known = np.isfinite(gains)
     groups = [topic for topic, there in zip(topics, known, strict=True) if there]
     if len(set(groups)) < 2:
@@ -271,10 +259,7 @@ def fit_threshold(probabilities: Sequence[float], labels: Sequence[bool]) -> flo
 
 
 def fit_weights(tables: Sequence[Mapping[str, float]], labels: Sequence[str]) -> dict[str, float]:
-    """Return weights in [1/4, 4] of the options with the most labels right.
-
-    One option at a time on a logarithmic grid, a few passes; of equally good weights the one nearest to 1.
-    """
+    """Return the options' weights in [1/4, 4] with most labels right, near 1."""
     if not tables:
         return {}
     options = list(tables[0])
@@ -347,10 +332,7 @@ def sweep_knobs(
 
 
 def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> tuple[list[float], Floats, bool]:
-    """Return the values of a knob that may win, their utilities below the setting's own, and whether any matters.
-
-    A value without gain on a preview of the questions is given up.
-    """
+    """Return a knob's values that gain on a preview, all utilities (its own first), whether any matters."""
     before = scoring(setting).utility
     preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
     promising, matters = [], False

@@ -107,10 +107,7 @@ def check_questions(
 def require_sound_labels(
     project: Project, questions: Sequence[LabelledQuestion], parts: Parts | None = None
 ) -> CheckReport:
-    """Return the check of the questions that a compile is to learn from.
-
-    Raises `DataError`, with the first findings, when labels contradict the knowledge or each other.
-    """
+    """Return the check of what is to be learnt. Raises `DataError` with first faults."""
     corpus = read_corpus(project)
     report = check_questions(questions, corpus.passages, corpus.tables, parts=parts)
     if report.passed:
@@ -142,10 +139,7 @@ LabelCounts = dict[str, dict[str, dict[str, int]]]
 
 
 def count_labels(questions: Sequence[LabelledQuestion]) -> LabelCounts:
-    """Count questions by label, value and split.
-
-    `total` is the last split, the commonest value the first.
-    """
+    """Count questions by label, value (commonest first) and split (`total` last)."""
     labels: dict[str, Callable[[LabelledQuestion], Sequence[str | None]]] = {
         **{"all": lambda q: ["questions"], "outcome": lambda q: [q.outcome], "route": lambda q: [q.route]},
         **{"strategy": lambda q: [q.strategy], "source": lambda q: q.sources or [None]},

@@ -35,10 +35,7 @@ class ProjectTables:
         return {f"{base.name}/{table.name}" for base in self._bases for table in base.schema.tables}
 
     def select_rows(self, sql: str) -> str:
-        """Return the rows of a SELECT, a line each, column names first.
-
-        Raises `KnowledgeError` when no base can, or it is anything but a SELECT.
-        """
+        """Return a SELECT's rows, a line each. Raises `KnowledgeError` for anything else."""
         problem = KnowledgeError("The project has no tables.", 'Add a knowledge base of kind "tables".')
         for base in self._bases:
             try:

@@ -32,10 +32,7 @@ _NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"
 
 
 class Library:
-    """Every source of a project by name. Safe from many threads and asyncio tasks.
-
-    It holds the index it was opened with; after `ragc index`, open another to see what changed.
-    """
+    """A project's sources by name, over the index it was opened with. Safe from many threads and tasks."""
 
     def __init__(
         self,
@@ -230,10 +227,7 @@ def open_bases(
 
 
 def open_sources(project: Project, embedder: Embedder) -> list[Source]:
-    """Return every source of a project that is no folder of files.
-
-    A web base without a provider or its key is none. Raises `KnowledgeError` for one that cannot be opened.
-    """
+    """Return the sources that are no folders of files. Raises `KnowledgeError`."""
     found = (_open_source(project, name, base, embedder) for name, base in project.settings.knowledge.items())
     return [source for source in found if source is not None]
 

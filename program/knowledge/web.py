@@ -158,10 +158,7 @@ class WebResult:
 
 
 class WebSearch(LiveSource):
-    """Web search through a provider; the pages found are fetched, cut and scored.
-
-    A page that cannot be fetched stands with the provider's words for it; only a provider that fails raises.
-    """
+    """Web search: pages found are fetched, cut and scored; one that cannot be stands with the provider's words."""
 
     def __init__(self, card: SourceCard, settings: WebSettings, embedder: Embedder) -> None:
         super().__init__(card, embedder)

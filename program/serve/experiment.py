@@ -160,10 +160,7 @@ class Experiment:
             self._write_row("outcome", request=key, values=values)
 
     def state(self) -> ExperimentState:
-        """Tell whether the experiment runs, read from disk at most once a second.
-
-        A state that cannot be read counts as halted.
-        """
+        """Tell whether it runs, looked up at most once a second; halted if unreadable."""
         now = time.monotonic()
         if now - self._read_at >= STATE_SECONDS:
             try:

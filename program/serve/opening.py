@@ -115,10 +115,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
-    """Open the project's sources, indexing first what changed.
-
-    Raises `KnowledgeError` when a base is absent, empty or unreadable.
-    """
+    """Open a project's sources, what changed indexed first. Raises `KnowledgeError`."""
     from program.knowledge.index.build import INDEX, update_index
     from program.knowledge.ingest.folder import list_bases
     from program.knowledge.library import open_bases, open_sources

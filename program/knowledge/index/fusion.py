@@ -138,10 +138,7 @@ class Reranker:
         self._lock = threading.Lock()
 
     def rerank(self, question: str, pool: Sequence[Passage]) -> list[Passage]:
-        """Return the pool in its order, the RERANKED best with a `rerank` part in [0, 1].
-
-        Raises `ModelError` when the model cannot be loaded.
-        """
+        """Return the pool, its RERANKED best with a `rerank` part. Raises `ModelError`."""
         best = [at for at, _ in rank_positions(pool, WEIGHT, RERANKED, graph=GRAPH)]
         if not best:
             return list(pool)

@@ -167,10 +167,7 @@ def _walk_links(graph: Graph, restart: Floats) -> Floats:
 
 
 def _measure_repetition(words: Sequence[Word], first: int, passages: int) -> Floats:
-    """Return how much of a question's words each passage shares with `first`.
-
-    The most that they give to any is 1; `first` itself repeats nothing.
-    """
+    """Return how much of a question's words each passage shares with `first`, at most 1; 0 for itself."""
     met, whole = np.zeros(passages, np.float32), np.zeros(passages, np.float32)
     for rows, impact in words:
         whole[rows] += impact

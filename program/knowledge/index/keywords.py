@@ -38,10 +38,7 @@ def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> 
 
 
 class Keywords:
-    """The scores of `rank_bm25.BM25Okapi` over a list of texts, to the bit.
-
-    Its statistics are multiplied out once into `impacts`, a matrix of texts by `terms`. Safe from many threads.
-    """
+    """The scores of `rank_bm25.BM25Okapi`, multiplied out once into `impacts` (texts by `terms`). Thread-safe."""
 
     def __init__(
         self, impacts: csc_array, terms: Iterable[str], keep_stop_words: bool = False, stem: bool = True

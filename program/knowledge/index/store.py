@@ -110,10 +110,7 @@ def name_generation(digest: str) -> str:
 
 
 def read_current(folder: Path) -> str:
-    """Return the name of the index that readers open, empty when there is none.
-
-    Raises `KnowledgeError` when `current.json` is damaged.
-    """
+    """Return the index that readers open, or nothing. Raises `KnowledgeError`."""
     try:
         return str(json.loads((folder / CURRENT).read_bytes())["generation"])
     except FileNotFoundError:
@@ -128,10 +125,7 @@ def set_current(folder: Path, name: str) -> None:
 
 
 def write_index(aside: Path, index: Index, lines: Sequence[str]) -> None:
-    """Write an index into the empty folder `aside`, the manifest of digests last.
-
-    `lines` are its passages as `to_lines` gives them.
-    """
+    """Write an index and its `to_lines` into the empty `aside`, the manifest last."""
     from safetensors.numpy import save_file
 
     with (aside / PASSAGES).open("w", encoding="utf-8", newline="\n") as file:

@@ -30,10 +30,7 @@ Hits = list[tuple[int, float]]  # rows of an index with their scores, best first
 
 
 class Selection:
-    """The rows of an index by base, date, authority and attributes.
-
-    The passages of a base stand together, so a base is a slice and its vectors are a view, not a copy.
-    """
+    """The rows of an index by base (a slice, as its passages stand together), date, authority and attributes."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self.bases = [p.source for p in passages]

@@ -77,10 +77,7 @@ class FolderContents:
 
 
 def list_bases(project: Project) -> list[BaseSpec]:
-    """Return the project's bases that are folders of files.
-
-    Raises `KnowledgeError` for a name that cannot be part of a passage's id.
-    """
+    """Return the bases that are folders. Raises `KnowledgeError` for an odd name."""
     found = []
     for name, base in project.settings.knowledge.items():
         if not isinstance(base, DocumentsSettings | WebSettings) or not base.path:
@@ -167,10 +164,7 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
 
 
 def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
-    """Return a digest of bases, settings, and every file's path, size and time.
-
-    No file is opened. A folder that is absent or closed is as an empty one.
-    """
+    """Return a digest of bases, settings and every file's path, size and time."""
     digest = hashlib.sha256(settings.encode())
     for base in bases:
         seen: list[object] = [base.name, base.kind, base.chunk_tokens, base.max_megabytes]

@@ -75,10 +75,7 @@ def split_front_matter(text: str) -> tuple[Metadata, str, int]:
 
 
 def read_fields(fields: Mapping[str, object], lines: Mapping[str, int] | None = None, dated: str = "as_of") -> Metadata:
-    """Return what a mapping of strings says; a bad value is a flaw.
-
-    `lines` has the line of each key; `dated` is the key under which the date was written.
-    """
+    """Return what fields say, flaws at their `lines`; `dated` is the date's own key."""
     written = _one_line(fields.get("as_of"))
     as_of = parse_day(written)
     level = _one_line(fields.get("authority")).lower()

@@ -69,10 +69,7 @@ class _Block:
 
 
 def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: float = MAX_MEGABYTES) -> Parsed:
-    """Return the document in a file's bytes, by the ending of `path`, and its flaws.
-
-    The passages, of about `limit` tokens, have no source and method yet. Raises `UnreadableFile`.
-    """
+    """Return a file's document, by the ending of `path`. Raises `UnreadableFile`."""
     suffix = Path(path).suffix.lower()
     try:
         if suffix == ".pdf":
@@ -266,10 +263,7 @@ def _heading_text(inline: Token) -> str:
 def _cut_section(
     slug: str, headings: Sequence[str], blocks: Sequence[_Block], first_line: int, limit: int
 ) -> Iterator[TextSection]:
-    """Yield one section, or several of about `limit` tokens: `slug`, `slug~2`.
-
-    A table stays whole, and with the sentence that introduces it; very long prose is cut between sentences.
-    """
+    """Yield a section in pieces of about `limit` tokens (`slug`, `slug~2`): tables whole, prose by sentences."""
     groups: list[list[_Block]] = []
     size = 0
     for unit in _group_blocks(blocks, limit):

@@ -43,10 +43,7 @@ _UNSURE = {"unsure", "unclear", "unknown", "undecided"}
 
 
 def build_decision_prompt(state: DecisionState, questions: Questions) -> list[dict[str, str]]:
-    """Return the messages that put the questions.
-
-    First come task, form and examples, then the inputs fenced as data.
-    """
+    """Return the messages: task, form and examples, then the inputs as data."""
     parts = [_describe_task(state, questions), DATA_RULE, _describe_form(questions)]
     if found := _choose_examples(state.get("demos") or (), questions):
         parts.append("Examples that people labelled:\n" + "\n".join(found))
@@ -62,10 +59,7 @@ def decision_schema(questions: Questions) -> dict[str, Any]:
 
 
 def strict_object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object in OpenAI's strict form.
-
-    Every property is required, no other allowed.
-    """
+    """Return an object's schema in OpenAI's strict form: all required, no other."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
@@ -119,10 +113,7 @@ def _choose_examples(demos: Sequence[Mapping[str, Any]], questions: Questions) -
 
 
 def format_example(demo: Mapping[str, Any], outputs: Collection[str]) -> str | None:
-    """Return the inputs of a demonstration as a prompt shows them.
-
-    None when they are too long for one.
-    """
+    """Return a demonstration's inputs as a prompt shows them; None when too long."""
     inputs = " ".join(fence_input(name, value) for name, value in demo.items() if name not in outputs)
     return inputs if len(inputs) <= EXAMPLE_CHARACTERS else None
 
@@ -277,10 +268,7 @@ def _verdicts_of(reading: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:
 
 
 def _find_verdict(name: str, said: Any) -> str | None:
-    """Return `yes`, `no` or `unsure`; None when the words say none of them plainly.
-
-    Only phrases that can be meant one way are taken; whatever else a model wrote, it is asked once more.
-    """
+    """Return `yes`, `no` or `unsure`; None for words that say none of them plainly."""
     text = _plain_phrase(said) if isinstance(said, str) else None
     if text is None or text in _UNSURE:
         return text and "unsure"

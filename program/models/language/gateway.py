@@ -120,20 +120,14 @@ class Endpoint:
         return self.terms.usd_in is not None or self.terms.usd_out is not None or is_priced(self.model)
 
     def price(self, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float:
-        """Return what a call costs in US dollars.
-
-        The project's own price counts, else LiteLLM's; 0 when neither is known.
-        """
+        """Return a call's US dollars by the project's price, else LiteLLM's, else 0."""
         usd_in, usd_out = self.terms.usd_in, self.terms.usd_out
         if usd_in is not None or usd_out is not None:
             return ((usd_in or 0.0) * tokens_in + (usd_out or 0.0) * tokens_out) / 1_000_000
         return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
 
     async def ask(self, call: Call, spent: ModelSpending) -> Reply:
-        """Return the reply, waited for no longer than the question can.
-
-        Raises `CallFailed`.
-        """
+        """Return the reply, within the question's time. Raises `CallFailed`."""
         if spent.seconds_left <= 0:
             raise late_failure(call)
         call, tries = limit_reply(call, spent), 0
@@ -151,10 +145,7 @@ class Endpoint:
             raise late_failure(call) from None
 
     async def stream(self, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
-        """Yield the pieces of the reply, then the whole `Reply`.
-
-        A request is repeated only while no piece has come. Raises `CallFailed`.
-        """
+        """Yield the pieces, then the `Reply`; repeat only while no piece has come."""
         call, begun, tries = limit_reply(call, spent), False, 0
         while True:
             tries += 1
@@ -247,10 +238,7 @@ class Gateway:
         return await asyncio.wrap_future(self._submit(endpoint.ask(call, spent)))
 
     async def stream(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
-        """Yield the pieces as they come, then the whole reply.
-
-        Leaving early calls the request off. Raises `CallFailed`.
-        """
+        """Yield the pieces, then the whole reply; leaving early calls the request off."""
         pieces: asyncio.Queue[Any] = asyncio.Queue()
         here = asyncio.get_running_loop()
 
@@ -313,10 +301,7 @@ class ProviderEngine:
         return _to_response(request, self.gateway.ask(self.endpoint, self.call(request), current_spending()))
 
     def stream(self, request: Request) -> Iterator[Any]:
-        """Yield the reply as events, all at once.
-
-        Only an event loop is given it piece by piece.
-        """
+        """Yield the reply as events, all at once: pieces are for an event loop."""
         yield from response_to_events(self.complete(request))
 
 

@@ -29,10 +29,7 @@ class Cap(Protocol):
         ...
 
     def before_call(self, usd: float = 0.0) -> None:
-        """Reserve a request that costs at most `usd`, waiting where need be.
-
-        Raises `BudgetStop` when it would pass the limit.
-        """
+        """Reserve a request of at most `usd`. Raises `BudgetStop` past the limit."""
 
     def after_call(self, expected: float, usd: float, sent: bool = True) -> None:
         """Replace what was reserved for a request by what it did cost."""
@@ -117,10 +114,7 @@ class ModelSpending:
             self.stood_in += decisions
 
     def hand_over(self, why: str, failed: str, other: Any, did: str) -> None:
-        """Note that `other` steps in for a failed model.
-
-        `did` is the verb for an embedded one.
-        """
+        """Note that `other` steps in for a failed model; an embedded one `did` it."""
         does = "was asked" if hasattr(other, "endpoint") else did
         note = f"{why}: {other.model} {does}"
         self.note(note)
@@ -129,20 +123,14 @@ class ModelSpending:
             self.handed_over.setdefault((failed, other.model, does), note)
 
     def answering(self, model: str) -> str:
-        """Return the name of a model, or its stand-in's where it failed.
-
-        A cascade is written `first > second`.
-        """
+        """Return the model or cascade (`first > second`) that answers, stand-ins put in."""
         names = model.split(" > ")
         for _ in self.instead:
             names = [self.instead.get(name, name) for name in names]
         return " > ".join(dict.fromkeys(names))
 
     def cascaded(self, agreed: Sequence[bool], dear: int, spared: int) -> None:
-        """Add the decisions and calls of a cascade's second model.
-
-        `spared` counts the calls that were avoided.
-        """
+        """Add decisions and calls of a cascade's second model; `spared` were avoided."""
         with self._lock:
             self.asked += len(agreed)
             self.agreed += sum(agreed)
@@ -154,19 +142,13 @@ _current: ContextVar[ModelSpending | None] = ContextVar("ragc_spending", default
 
 
 def current_spending() -> ModelSpending:
-    """Return the spending of the step under way.
-
-    Outside any step, it is a new one without limits.
-    """
+    """Return the spending of the step under way; outside any, one without limits."""
     return _current.get() or ModelSpending()
 
 
 @contextmanager
 def track_spending(deadline: float = float("inf"), cap: Cap | None = None) -> Iterator[ModelSpending]:
-    """Collect what is asked inside the block.
-
-    It may be asked by this thread, its tasks and `asyncio.to_thread`.
-    """
+    """Collect what this thread, its tasks and `asyncio.to_thread` ask in the block."""
     spent = ModelSpending(deadline, cap)
     token = _current.set(spent)
     try:
@@ -176,10 +158,7 @@ def track_spending(deadline: float = float("inf"), cap: Cap | None = None) -> It
 
 
 def deadline_after(seconds: float) -> float:
-    """Return when language models may be asked no more.
-
-    The question is to end within `seconds`.
-    """
+    """Return when models may be asked no more, for a question of `seconds`."""
     return time.monotonic() + seconds - min(RESERVED_SHARE * seconds, RESERVED_SECONDS)
 
 
@@ -193,10 +172,7 @@ class Paid:
 
 
 def limit_reply(call: Call, spent: ModelSpending) -> Call:
-    """Return the request, its reply limited in length where money is capped.
-
-    A length that is set stays.
-    """
+    """Return the request, limited in length where money is capped and no length set."""
     if spent.cap is None or not spent.cap.money or any(call.settings.get(name) for name in _LENGTHS):
         return call
     return replace(call, settings={**call.settings, _LENGTHS[0]: MAX_REPLY_TOKENS})
@@ -210,10 +186,7 @@ def count_used_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def estimate_prompt_tokens(parts: Iterable[object], tasks: int = 1) -> int:
-    """Return an upper estimate of a prompt's tokens.
-
-    It is one for every two bytes, with room for its form.
-    """
+    """Return an upper estimate of a prompt's tokens: one for every two bytes."""
     return (4000 * tasks + sum(len(str(part).encode("utf-8", "replace")) for part in parts)) // 2
 
 
