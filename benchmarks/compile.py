@@ -156,7 +156,7 @@ def staged(project: Project, name: str, trials: int | None) -> Iterator[Figure]:
     """The figures of one project, a compile for each of STEPS."""
     for step, parts in STEPS.items():
         done, seconds = clocked(lambda parts=parts: compile_project(project, trials=trials, stages=parts))
-        measure = done.evaluation.metrics()["utility"]
+        measure = done.after.metrics()["utility"]
         n, (low, high) = measure["n"], measure["ci"]
         yield figure(f"stages, {name}, {step}: utility on test", measure["value"], "reported", n)
         yield figure(f"stages, {name}, {step}: lower end of its interval", low, "reported", n)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,9 @@ class OperatingPoints:
     def seal(self) -> OperatingPoints:
         """Return the points without choices among candidates."""
         points = {name: without_choices(setting) for name, setting in self.points.items()}
-        frontier = [Candidate(without_choices(c.setting), c.utility, c.calls, c.usd) for c in self.frontier]
-        return OperatingPoints(points, frontier, self.survived, self.reached, self.oracle, self.named, self.stages)
+        return replace(
+            self, points=points, frontier=[replace(c, setting=without_choices(c.setting)) for c in self.frontier]
+        )
 
     def dump_frontier(self) -> list[dict[str, Any]]:
         """Return the frontier as JSON values."""

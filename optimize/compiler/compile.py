@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 from uuid import uuid4
 
@@ -246,34 +246,27 @@ def seal(
     session.begin_stage("sealing")
     spending, study, chosen = session.spending, search.study, points.points[BALANCED]
     publisher, trials, parts = Publisher(opened.project, opened.parts), len(search.trials()), opened.parts
-    told: dict[str, Any] = {
-        "parent": opened.origin or publisher.publish_uncompiled(opened.first, tested.before, tested.plain),
-        "plain": tested.plain,
-        "before": tested.before,
-        "trials": trials,
-        "calls": spending.calls,
-        "usd": spending.usd,
-        "seconds": spending.seconds,
-        "looks": tested.looks,
-        "doubts": opened.doubts,
-        "stopped_by": spending.tripped,
-        "survived": list(points.survived),
-        "stages": list(points.stages),
-        "broken": {
-            **search.scoring.broken,
-            **validation.dev.broken,
-            **dict.fromkeys(tested.after.failed, "in the test"),
-        },
-    }
-    against_parent = compare_grades(tested.before.grades, tested.after.grades)
-    against_plain = compare_grades(tested.plain.grades, tested.after.grades)
+    gain = compare_grades(tested.before.grades, tested.after.grades)
+    untold = dict.fromkeys(tested.after.failed, "in the test")
     report = CompileReport(
-        **told,
         name=opened.project.name,
-        verdict=judge_difference("utility", against_parent),
-        gain=against_parent,
-        over_plain=against_plain,
+        parent=opened.origin or publisher.publish_uncompiled(opened.first, tested.before, tested.plain),
+        verdict=judge_difference("utility", gain),
+        gain=gain,
+        over_plain=compare_grades(tested.plain.grades, tested.after.grades),
+        plain=tested.plain,
+        before=tested.before,
         after=tested.after,
+        trials=trials,
+        calls=spending.calls,
+        usd=spending.usd,
+        seconds=spending.seconds,
+        looks=tested.looks,
+        doubts=opened.doubts,
+        stopped_by=spending.tripped,
+        survived=list(points.survived),
+        stages=list(points.stages),
+        broken={**search.scoring.broken, **validation.dev.broken, **untold},
         points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
         frontier=points.seal().dump_frontier(),
         oracle=points.oracle,
@@ -290,20 +283,16 @@ def seal(
         tested.after,
         tested.plain,
         points.seal(),
-        parent=told["parent"],
+        parent=report.parent,
         optimizer=optimizer,
         cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
         report=render_compile_page(report),
     )
     study.note(FINISHED, reference)
     return Compiled(
-        **told,
+        **{one.name: getattr(report, one.name) for one in fields(report)},
         reference=reference,
-        evaluation=tested.after,
-        against_parent=against_parent,
-        against_plain=against_plain,
         study=study.name,
-        points=points.named,
         stood_in=session.record.stand_ins,
         asked={
             "settings": (trials, max(trials, study.notes[TRIALS] + len(search.firsts))),

@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 import dspy
-from dspy.lm15 import Message, Request, Response, TextPart, Usage
+from dspy.lm15 import Request, Response, TextPart
 from pydantic import TypeAdapter
 
 from optimize.compiler.candidates import CandidateSets, find_candidates
@@ -45,8 +45,9 @@ from program.knowledge.project import Project
 from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
-from program.models.language.gateway import ProviderEngine, ProviderLM
+from program.models.language.gateway import ProviderEngine, ProviderLM, to_response
 from program.models.language.spending import track_spending
+from program.models.language.transport import Reply
 from program.serve.artifact import ROLES, require_keys
 from program.serve.opening import load, open_program
 
@@ -294,17 +295,7 @@ class _Recorded:
         digest = digest_json(["propose", call.model, call.messages, call.settings])
         found = self._record.read([digest]).get(digest) or self._ask(request, digest)
         text, whole = found.value
-        return Response(
-            id=None,
-            model=request.model,
-            message=Message.assistant([TextPart(text)]),
-            finish_reason="stop" if whole else "length",
-            usage=Usage(
-                input_tokens=found.tokens_in,
-                output_tokens=found.tokens_out,
-                total_tokens=found.tokens_in + found.tokens_out,
-            ),
-        )
+        return to_response(request, Reply(text, found.tokens_in, found.tokens_out, whole))
 
     def _ask(self, request: Request, digest: bytes) -> Entry:
         began = time.perf_counter()

@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -17,13 +17,12 @@ from typing import Any
 
 import orjson
 
-from optimize.compiler.choice import BALANCED, Candidate, OperatingPoints
+from optimize.compiler.choice import BALANCED, OperatingPoints
 from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.record import source_digest
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import ROUTE, LabelledCases, Routing, label_cases, observe_routing
 from optimize.compiler.study import Caps, Spending
-from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import Grade
 from optimize.evaluation.stats import PairedResult, paired_test
@@ -31,6 +30,7 @@ from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from optimize.registry.versions import Listed, list_versions, note_test_use, read_manifests
+from optimize.report.page import CompileReport
 from program.errors import BudgetStop, IntegrityError, VersionError
 from program.knowledge.project import Project
 from program.loop.decisions import is_undecided
@@ -45,38 +45,15 @@ PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "
 """Packages whose versions a manifest names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A finished compile."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled(CompileReport):
+    """A finished compile: what its page tells, and where it is."""
 
     reference: str  # the new version
-    parent: str  # the version it was compiled from
-    evaluation: Evaluation  # the new version on test
-    plain: Evaluation  # plain RAG on test
-    before: Evaluation  # the parent on test
-    against_parent: PairedResult  # utility over the parent, paired and clustered by topic
-    against_plain: PairedResult  # utility over plain RAG, paired and clustered by topic
-    trials: int  # settings tried
-    seconds: float  # seconds of the study, all resumptions together
-    calls: int  # model calls of the study
-    usd: float  # US dollars of the study
     study: str  # name of the study
-    stopped_by: str  # the cap that cut search, choice or test short, or empty
-    looks: int  # how often this test split was looked at
-    doubts: Sequence[str]  # shortcuts in the labels
-    points: Mapping[str, Candidate]  # each operating point with what it comes to on train (out of fold) and dev
-    survived: Collection[str]  # the points whose gain survived the folds
-    stages: Sequence[Mapping[str, Any]]
-    """Utility and calls on train and dev of the best setting of each stage of the search, and of the one chosen."""
-    broken: Mapping[str, str]  # questions that could not be graded, and why
     stood_in: int  # answers of a stand-in, for models that could not be reached or read
     asked: Mapping[str, tuple[int, int]]
     """Settings tried and questions asked of each split, and how many of each it would be without a cap."""
-
-    @property
-    def verdict(self) -> str:
-        """better, worse or no_detectable_difference: utility over the parent."""
-        return judge_difference("utility", self.against_parent)
 
     @property
     def improved(self) -> bool:

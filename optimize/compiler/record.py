@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import date
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,16 +14,15 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
-import program as program_package
+import program
 from optimize.compiler.study import PATIENCE, Caps, Ledger, Spent, database_error, try_again
 from program.errors import RecordError
-from program.knowledge.library import Library
 from program.loop.decisions import to_jsonable, to_prompt_inputs
-from program.loop.evidence import Pool
 from program.loop.rag import AgenticRAG
 from program.loop.state import Find, Request
 from program.models.catalog import LOCAL
 from program.passage import Passage
+from program.storage import digest_code
 
 TABLE_PREFIX = "ragc_"  # prefix of the tables' names in a database that may hold other things
 _PASSING = ("locked", "busy", "unable to open")
@@ -272,16 +268,14 @@ def digest_json(content: Any) -> bytes:
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
-@lru_cache(maxsize=1)
 def source_digest() -> str:
     """Return the digest of the code of `program`, by file name and content."""
-    return _digest_code(Path(inspect.getfile(program_package)).parent)
+    return digest_code(Path(program.__file__).parent)
 
 
-@lru_cache(maxsize=1)
 def compiler_digest() -> str:
     """Return the digest of the code of `program` and `optimize`."""
-    return source_digest() + _digest_code(Path(__file__).parents[1])
+    return source_digest() + digest_code(Path(__file__).parents[1])
 
 
 def _parse_url(url: str) -> sa.URL:
@@ -301,39 +295,6 @@ def _hashable_input(value: Any) -> Hashable:
     return value  # type: ignore[no-any-return]
 
 
-def _digest_code(root: Path) -> str:
-    found = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"sha256:{found.hexdigest()}"
-
-
 def _set_pragmas(connection: Any, _: Any) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-
-
-class PoolPacking:
-    """Pools of candidates as the store keeps them: of an indexed passage its id, scores and way, of another all."""
-
-    def __init__(self, library: Library) -> None:
-        self._indexed = {passage.id: passage for passage in library.passages()}
-
-    def pack(self, pool: Sequence[Passage]) -> list[Any]:
-        """Return a pool as JSON values."""
-        return [self._pack_passage(passage) for passage in pool]
-
-    def unpack(self, value: Sequence[Any]) -> Pool:
-        """Return the pool of JSON values."""
-        return Pool(
-            Passage(**{**one, "as_of": one["as_of"] and date.fromisoformat(one["as_of"])})
-            if isinstance(one, dict)
-            else self._indexed[one[0]].rescored(*one[1:])
-            for one in value
-        )
-
-    def _pack_passage(self, passage: Passage) -> Any:
-        known = self._indexed.get(passage.id)
-        if known is not None and known.text == passage.text:
-            return [passage.id, passage.score, passage.method, dict(passage.scores), passage.reason]
-        return {one.name: getattr(passage, one.name) for one in fields(passage)}

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import dspy
 
-from optimize.compiler.record import Entry, PoolPacking, Record, RequestKeys
+from optimize.compiler.record import Entry, Record, RequestKeys
 from optimize.compiler.study import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
@@ -81,8 +81,7 @@ class Replay:
         self.record = record
         self._vouches = vouches and program.vouches
         self._keys = RequestKeys(program)
-        self._packing = PoolPacking(program.runtime.library)
-        self._performer = Performer(program, record, spending or Spending(), self._packing)
+        self._performer = Performer(program, record, spending or Spending())
         self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
         self._tiers: dict[tuple[str, bool], tuple[Any, ...]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
@@ -226,7 +225,9 @@ class Replay:
             if entry is None:
                 lacking.append(key)
             elif isinstance(call.request, Find):
-                self.record.kept[key] = replace(entry, value=self._packing.unpack(entry.value))
+                self.record.kept[key] = replace(
+                    entry, value=Pool(self.program.runtime.library.unpack_pool(entry.value))
+                )
             else:
                 self.record.kept[key] = entry
         performed = self._performer.perform_calls([(wanted[key], digests[key]) for key in lacking])
@@ -253,9 +254,8 @@ class Arm:
 class Performer:
     """Performs the calls that a record lacks, counted and capped; a failed one is tried again, then told."""
 
-    def __init__(self, program: AgenticRAG, record: Record, spending: Spending, packing: PoolPacking) -> None:
+    def __init__(self, program: AgenticRAG, record: Record, spending: Spending) -> None:
         self._program = program
-        self._packing = packing
         self._record = record
         self._spending = spending
 
@@ -300,7 +300,9 @@ class Performer:
         for (call, digest), entry in zip(calls, found, strict=True):
             if digest is not None and isinstance(entry, Entry):
                 is_pool = isinstance(call.request, Find)
-                new[digest] = replace(entry, value=self._packing.pack(entry.value)) if is_pool else entry
+                new[digest] = (
+                    replace(entry, value=self._program.runtime.library.pack_pool(entry.value)) if is_pool else entry
+                )
         self._record.write(new)
         return list(found)
 

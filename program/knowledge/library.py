@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -23,7 +24,7 @@ from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
-from program.storage import DiskCache
+from program.storage import DiskCache, digest_code
 
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
@@ -182,34 +183,35 @@ class Library:
         source = self.sources[name]
         reranker = self.reranker if isinstance(source, Documents) else None
         asked = (query, name, depth, filters, graph, digest, self.embedder.digest, reranker.name if reranker else "")
-        key = repr((_digest_code(), *asked)) if self._cache else ""
+        key = repr((digest_code(Path(__file__).parents[1]), *asked)) if self._cache else ""
         kept = self._cache.get([key]) if self._cache else {}
-        try:
-            return tuple(map(self._decode_passage, orjson.loads(kept[key])))
-        except (ValueError, TypeError, KeyError, AttributeError):  # not kept, or damaged
-            pass
+        with suppress(ValueError, TypeError, KeyError):  # not kept, or damaged
+            return tuple(self.unpack_pool(orjson.loads(kept[key])))
         if isinstance(source, Documents):
             pool = source.candidates(query, depth, filters, graph=graph)
         else:
             pool = source.candidates(query, depth, filters)
         pool = reranker.rerank(query, pool) if reranker else pool
         if self._cache:
-            self._cache.put({key: orjson.dumps([self._encode_passage(p) for p in pool])})
+            self._cache.put({key: orjson.dumps(self.pack_pool(pool))})
         return tuple(pool)
 
-    def _encode_passage(self, passage: Passage) -> Any:
-        """Return a passage's id and scores where the index has it, else all."""
-        scores = {name: float(score) for name, score in passage.scores.items()}
-        if self.index and passage.id in self.index.rows:
-            return [passage.id, float(passage.score), passage.method, scores, passage.reason]
-        return passage.rescored(float(passage.score), passage.method, scores)
+    def pack_pool(self, pool: Sequence[Passage]) -> list[Any]:
+        """Return of an indexed passage its id, scores and way, of another all."""
+        rows = self.index.rows if self.index else {}
+        packed: list[Any] = []
+        for one in pool:
+            scores = {name: float(score) for name, score in one.scores.items()}
+            rescored = one.rescored(float(one.score), one.method, scores)
+            packed.append([one.id, rescored.score, one.method, scores, one.reason] if one.id in rows else rescored)
+        return packed
 
-    def _decode_passage(self, entry: Any) -> Passage:
-        if isinstance(entry, list):
-            index: Any = self.index  # None, which has no rows, makes the entry a damaged one
-            passage: Passage = index.passages[index.rows[entry[0]]]
-            return passage.rescored(*entry[1:])
-        return decode_passage(entry)
+    def unpack_pool(self, packed: Sequence[Any]) -> list[Passage]:
+        """Return the pool that was packed and written as JSON."""
+        rows, known = (self.index.rows, self.index.passages) if self.index else ({}, ())
+        return [
+            known[rows[one[0]]].rescored(*one[1:]) if isinstance(one, list) else decode_passage(one) for one in packed
+        ]
 
 
 def open_bases(
@@ -266,12 +268,3 @@ def _open_package(card: SourceCard, base: PackageSettings, embedder: Embedder) -
             "Its maker can run it through program.knowledge.testing.SourceConformance.",
         )
     return source
-
-
-@lru_cache(maxsize=1)
-def _digest_code() -> str:
-    """Return a digest of the package's code, whose results a file may keep."""
-    found = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()

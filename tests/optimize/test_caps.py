@@ -129,7 +129,7 @@ def test_a_cap_that_is_reached_in_the_test_is_told(paid_shop, monkeypatch):
 
     done = compile_(paid_shop, max_seconds=SECONDS, watch=pass_)
     assert (done.stopped_by, done.trials > 6) == ("seconds", True)
-    assert not done.evaluation.grades
+    assert not done.after.grades
 
 
 def test_nothing_is_paid_for_where_no_version_could_be_sealed(paid_shop, model):

@@ -65,39 +65,30 @@ class EndpointTerms:
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """Opens after `after` failures in a row; `seconds` later one request is let through, whose success closes it."""
+    """Opens after `after` failures in a row; then one request is let through every `seconds`, until one succeeds."""
 
     after: int
     seconds: float
     failures: int = 0
-    opened: float | None = None
-    trying: bool = False
+    next_try: float = 0.0
 
     def allows_request(self) -> bool:
-        """Tell whether a request may be sent now.
-
-        While open, one may be sent every `seconds`.
-        """
-        if self.opened is None:
+        """Tell whether a request may be sent now; while open, one every `seconds`."""
+        now = time.monotonic()
+        if self.failures < self.after:
             return True
-        if self.trying or time.monotonic() - self.opened < self.seconds:
-            return False
-        self.trying = True
-        return True
+        allowed = now >= self.next_try
+        self.next_try = now + self.seconds if allowed else self.next_try
+        return allowed
 
-    def note_success(self) -> None:
-        """Close."""
-        self.failures, self.opened, self.trying = 0, None, False
-
-    def note_failure(self) -> None:
-        """Count a failure, and open when there are enough in a row."""
-        self.failures += 1
-        if self.trying or (self.opened is None and self.failures >= self.after):
-            self.opened, self.trying = time.monotonic(), False
-
-    def note_cancellation(self) -> None:
-        """Let another request try in the place of one that was called off."""
-        self.trying = False
+    def note_result(self, failed: bool | None) -> None:
+        """Count a failure, close after a success; None is a request called off."""
+        if failed is None:
+            self.next_try = 0.0  # another may try in its place
+        elif failed:
+            self.failures, self.next_try = self.failures + 1, time.monotonic() + self.seconds
+        else:
+            self.failures = 0
 
 
 @dataclass(slots=True)
@@ -177,29 +168,19 @@ class Endpoint:
         async with reserve_cost(call, spent, self.price) as paid, self.slots:
             if not self.breaker.allows_request():
                 raise CallFailed(f"{self.model} is left alone for a while", again=False, reached=False)
-            spent.begin_request()
-            try:
-                yield paid
-            except BaseException as error:
-                failure = error if isinstance(error, CallFailed) else cancelled_failure(call)
-                self._inform_breaker(failure)
-                if failure.reached:
-                    self._book(spent, paid, failure)
-                raise
-            else:
-                self.breaker.note_success()
+            with spent.count_under_way():
+                try:
+                    yield paid
+                except BaseException as error:
+                    failure = error if isinstance(error, CallFailed) else cancelled_failure(call)
+                    failed = False if failure.cut else True if failure.again and not failure.busy else None
+                    self.breaker.note_result(failed)
+                    if failure.reached:
+                        self._book(spent, paid, failure)
+                    raise
                 assert paid.reply is not None
+                self.breaker.note_result(False)
                 self._book(spent, paid, paid.reply)
-            finally:
-                spent.end_request()
-
-    def _inform_breaker(self, failure: CallFailed) -> None:
-        if failure.cut:
-            self.breaker.note_success()
-        elif failure.again and not failure.busy:
-            self.breaker.note_failure()
-        else:
-            self.breaker.note_cancellation()
 
     def _book(self, spent: ModelSpending, paid: Paid, used: Reply | CallFailed) -> None:
         paid.usd, paid.sent = self.price(used.tokens_in, used.tokens_out, used.cached, used.kept), True
@@ -298,7 +279,7 @@ class ProviderEngine:
 
     def complete(self, request: Request) -> Response:
         """Return the reply. Raises `CallFailed`."""
-        return _to_response(request, self.gateway.ask(self.endpoint, self.call(request), current_spending()))
+        return to_response(request, self.gateway.ask(self.endpoint, self.call(request), current_spending()))
 
     def stream(self, request: Request) -> Iterator[Any]:
         """Yield the reply as events, all at once: pieces are for an event loop."""
@@ -310,7 +291,7 @@ class AsyncProviderEngine(ProviderEngine):
 
     async def complete(self, request: Request) -> Response:
         """Return the reply. Raises `CallFailed`."""
-        return _to_response(request, await self.gateway.aask(self.endpoint, self.call(request), current_spending()))
+        return to_response(request, await self.gateway.aask(self.endpoint, self.call(request), current_spending()))
 
     async def stream(self, request: Request) -> AsyncIterator[Any]:  # type: ignore[override]
         """Yield events as the words come. Raises `CallFailed`."""
@@ -322,7 +303,8 @@ class AsyncProviderEngine(ProviderEngine):
                 yield StreamDeltaEvent(TextDelta(text=piece, part_index=0))
 
 
-def _to_response(request: Request, reply: Reply) -> Response:
+def to_response(request: Request, reply: Reply) -> Response:
+    """Return a reply in DSPy's words, and note whether it was cut off."""
     message = Message.assistant([TextPart(reply.text)])
     return Response(id=None, model=request.model, message=message, **_end_reply(reply))
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -16,6 +16,7 @@ from program.models.language.transport import Call, Reply, count_messages
 
 RESERVED_SHARE, RESERVED_SECONDS = 0.1, 1.0  # of a question's time, at most, kept to answer without a language model
 _WAITERS = ThreadPoolExecutor(8, "ragc-caps")  # that wait at a cap; LiteLLM works in others
+POLL = 0.005  # seconds between two looks whether a request is booked
 MAX_REPLY_TOKENS = 4096  # when money is capped and the request sets no length
 _LENGTHS = ("max_tokens", "max_completion_tokens")
 
@@ -57,7 +58,6 @@ class ModelSpending:
     cut: bool = False  # true when the last text was cut off
     notes: list[str] = field(default_factory=list)  # remarks for the trace, each once
     under_way: int = 0  # requests sent and not booked yet
-    _waiting: list[Future[None]] = field(default_factory=list, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -78,29 +78,22 @@ class ModelSpending:
             self.tokens_out += tokens_out
             self.usd += usd
 
-    def begin_request(self) -> None:
-        """Count a request as under way."""
+    @contextmanager
+    def count_under_way(self) -> Iterator[None]:
+        """Count a request as under way until it is booked."""
         with self._lock:
             self.under_way += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.under_way -= 1
 
-    def end_request(self) -> None:
-        """Count a request as booked, and wake those who wait for the last one."""
-        with self._lock:
-            self.under_way -= 1
-            waiting, self._waiting = ([], self._waiting) if self.under_way else (self._waiting, [])
-        for future in waiting:
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
-
-    def settled(self) -> Future[None]:
-        """Return a future that is done as soon as no request is under way."""
-        done: Future[None] = Future()
-        with self._lock:
-            if self.under_way:
-                self._waiting.append(done)
-                return done
-        done.set_result(None)
-        return done
+    async def settle(self, seconds: float) -> None:
+        """Wait, so long at most, until no request is under way."""
+        until = time.monotonic() + seconds
+        while self.under_way and time.monotonic() < until:
+            await asyncio.sleep(POLL)
 
     def note(self, text: str) -> None:
         """Add a remark for the trace."""
