@@ -31,7 +31,7 @@ from program.loop.rag import AgenticRAG
 
 SHARES = (0.15, 0.4, 1.0)  # parts of the questions after which a trial may be given up
 PRUNED_BELOW = 0.1  # p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up
-FEWEST = 3  # questions from which a setting may be given up
+FEWEST = 2  # questions from which a setting may be given up
 IN_FULL = 4  # of the first settings so many are scored on every question: others are compared with them
 GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
 IMPORTANT_FROM = 20  # complete trials under which nothing is said of importances
