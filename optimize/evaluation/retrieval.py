@@ -92,7 +92,7 @@ def open_beir(project: Project, corpus: Path, progress: Advance | None = None) -
     bases = [BaseSpec(BASE, path=corpus)]
     embedder = shared_embedder(project.settings.models.embed)
     build_index(bases, place, embedder, progress, IndexSettings.from_project(project.settings))
-    return open_bases(project, bases, place)
+    return open_bases(project, bases, place, embedder)
 
 
 def rank_questions(

@@ -148,22 +148,20 @@ def _suggest_questions(found: Shortcut, traits: Sequence[str], has: Sequence[boo
     name = f"{found.label} {found.value}"
     if found.feature == TOGETHER:
         return f"Mix lengths, question marks, first words and digits alike with {name} and without it."
-    inside = [trait for trait, one in zip(traits, has, strict=True) if one]
-    outside = [trait for trait, one in zip(traits, has, strict=True) if not one]
     if found.feature == "length":
-        a, b = (median(map(int, part)) for part in (inside, outside))
-        more, less = ("short", "long") if a < b else ("long", "short")
-        medians = f"the median has {a:g} words with it, {b:g} without"
-        return f"Add {less} questions with {name}, and {more} ones without it ({medians})."
+        middle = median(map(int, traits))
+        traits = [f"over {middle:g}" if int(words) > middle else f"at most {middle:g}" for words in traits]
+    inside, outside = ([trait for trait, one in zip(traits, has, strict=True) if one == side] for side in (True, False))
     shares = {trait: (inside.count(trait) / len(inside), outside.count(trait) / len(outside)) for trait in set(traits)}
     telling = max(sorted(shares), key=lambda trait: abs(shares[trait][0] - shares[trait][1]))
-    of_inside, of_outside = shares[telling]
     what = {
+        "length": f"questions of {telling} words",
         "question mark": f"questions {telling} a question mark",
         "digit": f"questions {telling} a digit",
         "first word": f"questions that begin with {telling!r}",
         "topic": f"questions of the topic {telling!r}",
     }[found.feature]
-    have, others = ("lack", "have") if of_inside > of_outside else ("have", "lack")
-    are_such = f"of those that have it {100 * of_inside:.0f} % are such, of the others {100 * of_outside:.0f} %"
+    have, others = ("lack", "have") if shares[telling][0] > shares[telling][1] else ("have", "lack")
+    of_inside, of_outside = (f"{100 * share:.0f} %" for share in shares[telling])
+    are_such = f"of those that have it {of_inside} are such, of the others {of_outside}"
     return f"Add {what} that {have} {name}, and other questions that {others} it ({are_such})."

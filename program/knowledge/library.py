@@ -16,12 +16,12 @@ import orjson
 from program.errors import KnowledgeError
 from program.knowledge.documents import DEPTH, Documents, HybridSearch
 from program.knowledge.index.build import IndexSettings, open_index
-from program.knowledge.index.fusion import GRAPH, RRF_K, WEIGHT, Method, Reranker, fuse
+from program.knowledge.index.fusion import GRAPH, WEIGHT, Reranker, fuse
 from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import ArrayVectors
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.project import Project
-from program.models.embedded.encoder import Embedder, shared_embedder
+from program.models.embedded.encoder import Embedder
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
 from program.storage import DiskCache, digest_code
@@ -158,8 +158,6 @@ class Library:
         k: int = 8,
         weight: float = WEIGHT,
         *,
-        method: Method = "convex",
-        rrf_k: int = RRF_K,
         graph: float = GRAPH,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
@@ -167,7 +165,7 @@ class Library:
     ) -> list[Passage]:
         """Return the best `k` passages of the named sources under one fusion, best first."""
         pooled = self.candidates(query, sources, max(k, depth), filters, graph > 0, failed=failed)
-        return fuse(pooled, weight, k, method, rrf_k, graph)
+        return fuse(pooled, weight, k, graph)
 
     def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         """Return a source's candidates, kept ones where its content cannot change."""
@@ -215,17 +213,11 @@ class Library:
 
 
 def open_bases(
-    project: Project,
-    bases: Sequence[BaseSpec],
-    folder: Path,
-    embedder: Embedder | None = None,
-    extra: Sequence[Source] = (),
+    project: Project, bases: Sequence[BaseSpec], folder: Path, embedder: Embedder, extra: Sequence[Source] = ()
 ) -> Library:
     """Return the library of bases indexed in `folder`, under a project's settings."""
-    models = project.settings.models
-    reranker = Reranker(models.rerank) if models.rerank else None
-    found = embedder or shared_embedder(models.embed)
-    return Library.open(bases, folder, found, extra, IndexSettings.from_project(project.settings), reranker)
+    reranker = Reranker(name) if (name := project.settings.models.rerank) else None
+    return Library.open(bases, folder, embedder, extra, IndexSettings.from_project(project.settings), reranker)
 
 
 def open_sources(project: Project, embedder: Embedder) -> list[Source]:

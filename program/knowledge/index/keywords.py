@@ -54,14 +54,7 @@ class Keywords:
     @classmethod
     def from_texts(cls, texts: Iterable[str], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
         """Index these texts, numbered as in the sequence."""
-        return cls.from_words((split_words(t, keep_stop_words, stem) for t in texts), keep_stop_words, stem)
-
-    @classmethod
-    def from_words(
-        cls, documents: Iterable[Sequence[str]], keep_stop_words: bool = False, stem: bool = True
-    ) -> Keywords:
-        """Index texts that are already split into terms."""
-        weights, idf = _weigh_terms(documents)
+        weights, idf = _weigh_terms(split_words(text, keep_stop_words, stem) for text in texts)
         weights.data *= np.array(list(idf.values()))[weights.indices]
         return cls(weights.tocsc(), idf, keep_stop_words, stem)
 
@@ -70,14 +63,10 @@ class Keywords:
         return split_words(text, self.keep_stop_words, self.stem)
 
     def scores(self, query: str) -> NDArray[np.float64]:
-        """Return every text's score, shape (texts,)."""
-        return self.score_terms(self.split_text(query))
-
-    def score_terms(self, query: Sequence[str]) -> NDArray[np.float64]:
-        """Return every text's score for terms; one counts as often as it stands there."""
+        """Return every text's score, shape (texts,); a term counts as often as the query holds it."""
         matrix: Any = self.impacts
         total = np.zeros(matrix.shape[0], np.float64)
-        for column in (self.terms[term] for term in query if term in self.terms):
+        for column in (self.terms[term] for term in self.split_text(query) if term in self.terms):
             part = slice(matrix.indptr[column], matrix.indptr[column + 1])
             total[matrix.indices[part]] += matrix.data[part]
         return total
