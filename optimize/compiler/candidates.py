@@ -166,7 +166,8 @@ def find_candidates(
     with contextlib.suppress(BudgetStop):
         for done, name in enumerate(found.sets):
             progress(done, len(found.sets))
-            texts = _written_instructions(first, base, name)
+            written, now = (one.predictor(name).signature.instructions for one in (first, base))
+            texts = [written] if written != now and reads_instructions(base, name) else []
             screening = Screening(label_cases(arms, demonstrations, name), len(_offered_anyway(found, name)))
             if propose is not None and reads_instructions(base, name):
                 failures = screening.find_failures() or collect_failures(runs, name)
@@ -353,10 +354,3 @@ def _screen_offer(
         tuple(texts[place - 1] for place in screening.let_in(INSTRUCTIONS, len(texts))),
         anyway + tuple(kinds[place - 1] for place in screening.let_in(DEMONSTRATIONS, len(kinds))),
     )
-
-
-def _written_instructions(first: AgenticRAG, base: AgenticRAG, name: str) -> list[str]:
-    """Return the instruction in the code where the version compiled from has another and a model reads it."""
-    text = first.predictor(name).signature.instructions
-    new = text != base.predictor(name).signature.instructions and reads_instructions(base, name)
-    return [text] if new else []

@@ -158,11 +158,7 @@ def choose_points(
         survived,
         float(every[0, known].mean()),
         float(every[:, known].max(axis=0).mean()),
-        {
-            name: candidates[setting_key(setting)]
-            for name, setting in points.items()
-            if setting_key(setting) in candidates
-        },
+        {name: candidates[key] for name, setting in points.items() if (key := setting_key(setting)) in candidates},
         chooser.compare_stages({**stages, "chosen": balanced}),
     )
 

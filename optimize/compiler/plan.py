@@ -23,18 +23,7 @@ from optimize.compiler.record import Entry, Record, compiler_digest, digest_json
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import group_topics, observe_routing, split_topics
 from optimize.compiler.search import Session
-from optimize.compiler.study import (
-    CANDIDATES_SHARE,
-    CAPS,
-    CHOICE_SHARE,
-    FIRST_SHARE,
-    PLANNED,
-    TRIALS,
-    Caps,
-    Spending,
-    Study,
-    create_study,
-)
+from optimize.compiler.study import Caps, Note, Share, Spending, Study, create_study
 from optimize.labelled.check import find_empty_split, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
@@ -139,13 +128,15 @@ def begin_study(session: Session, opened: Opened, begun: Study | None, trials: i
     identity = opened.describe_conditions()
     if begun is not None:
         begun.expect(identity)
-        begun.note(TRIALS, trials or begun.notes[TRIALS])
-        begun.note(CAPS, asdict(session.caps))
+        begun.note(Note.TRIALS, trials or begun.notes[Note.TRIALS])
+        begun.note(Note.CAPS, asdict(session.caps))
         session.live.study = begun.name
         return begun
     with hold_lock(opened.project.artifacts, opened.project.name):
         pass  # nothing is paid for where no version could be sealed
-    study = create_study(opened.project, identity, {TRIALS: trials or DEFAULT_TRIALS, CAPS: asdict(session.caps)})
+    study = create_study(
+        opened.project, identity, {Note.TRIALS: trials or DEFAULT_TRIALS, Note.CAPS: asdict(session.caps)}
+    )
     session.live.study = study.name
     if session.record.store is not None:
         session.spending.join_study(session.record.store, study.key, leads=True)
@@ -158,11 +149,11 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     The first settings are the program as it is, with the labelled demonstrations, with the router's thresholds fitted
     to its labels, and the published designs of `PRESETS` on top of that.
     """
-    if study.notes.get(PLANNED):
+    if study.notes.get(Note.PLANNED):
         return load_plan(session, opened, study)
     session.begin_stage("choosing candidates")
     arms = make_arms(session, opened)
-    session.limit(CANDIDATES_SHARE)
+    session.limit(Share.CANDIDATES)
     model = opened.base.runtime.models.propose
     candidates = find_candidates(
         first=opened.first,
@@ -174,7 +165,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
         else None,
         progress=session.advance,
     )
-    session.limit(CHOICE_SHARE)
+    session.limit(Share.CHOICE)
     session.begin_stage("fitting thresholds")
     as_it_is = read_setting(arms[0].replay.program)
     begun = {**as_it_is, **candidates.begun_choices}
@@ -183,12 +174,12 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     designs = [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]
     firsts = [as_it_is, begun, fitted, *designs]
     if session.caps != Caps():
-        session.limit(FIRST_SHARE)
+        session.limit(Share.FIRST)
         arms = limit_to_reach(arms, firsts)
     asked = [question.id for arm in arms for question in arm.questions]
     digest = digest_json(["plan", study.key])
     session.record.write({digest: Entry({"candidates": candidates.dump(), "questions": asked, "firsts": firsts})})
-    study.note(PLANNED, digest.hex())
+    study.note(Note.PLANNED, digest.hex())
     return SearchPlan(candidates, arms, firsts)
 
 
@@ -236,7 +227,7 @@ def make_arms(session: Session, opened: Opened) -> list[Arm]:
 
 def load_plan(session: Session, opened: Opened, study: Study) -> SearchPlan:
     """Return the plan noted. Raises `StudyError` when it is not there any more."""
-    digest = bytes.fromhex(study.notes[PLANNED])
+    digest = bytes.fromhex(study.notes[Note.PLANNED])
     noted = session.record.read([digest]).get(digest)
     if noted is None:
         raise StudyError(

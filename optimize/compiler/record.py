@@ -52,14 +52,13 @@ class Store(Ledger):
     """
 
     def __init__(self, place: Path | str) -> None:
-        if isinstance(place, Path):
+        if here := isinstance(place, Path):
             place.parent.mkdir(parents=True, exist_ok=True)
-            self._name, prefix, url = str(place), "", sa.URL.create("sqlite", database=str(place))
-            options: dict[str, Any] = {"connect_args": {"timeout": PATIENCE}}
-        else:
-            self._name, prefix, url, options = "", TABLE_PREFIX, _parse_url(place), {"pool_pre_ping": True}
-            self._name = url.render_as_string(hide_password=True)
+        prefix = "" if here else TABLE_PREFIX
+        options: dict[str, Any] = {"connect_args": {"timeout": PATIENCE}} if here else {"pool_pre_ping": True}
         try:
+            url = sa.URL.create("sqlite", database=str(place)) if here else sa.make_url(str(place))
+            self._name = str(place) if here else url.render_as_string(hide_password=True)
             self._engine = sa.create_engine(url, pool_size=_CONNECTIONS, **options)
         except (ImportError, ValueError, ArgumentError) as error:
             raise database_error(error) from error
@@ -92,14 +91,8 @@ class Store(Ledger):
     def write_entries(self, entries: Mapping[bytes, Entry]) -> None:
         """Add entries, all or none; entries that are there already stay."""
         rows = [
-            {
-                "key": key,
-                "value": orjson.dumps(one.value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY),
-                "seconds": one.seconds,
-                "tokens_in": one.tokens_in,
-                "tokens_out": one.tokens_out,
-                "usd": one.usd,
-            }
+            {name: getattr(one, name) for name in ("seconds", "tokens_in", "tokens_out", "usd")}
+            | {"key": key, "value": orjson.dumps(one.value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY)}
             for key, one in sorted(entries.items())  # the same order for all, so that none waits for another
         ]
         self._run(lambda connection: connection.execute(self._insert_new(self._evidence), rows))
@@ -276,13 +269,6 @@ def source_digest() -> str:
 def compiler_digest() -> str:
     """Return the digest of the code of `program` and `optimize`."""
     return source_digest() + digest_code(Path(__file__).parents[1])
-
-
-def _parse_url(url: str) -> sa.URL:
-    try:
-        return sa.make_url(url)
-    except ArgumentError as error:
-        raise database_error(error) from error
 
 
 def _hashable_input(value: Any) -> Hashable:

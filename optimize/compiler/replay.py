@@ -157,7 +157,8 @@ class Replay:
     def _look_up(self, request: Request, said: list[Entry]) -> tuple[Hashable, PendingCall] | None:
         """Add what the record holds to the replies of a request; return the call whose reply is lacking."""
         models = self._models_for(request)
-        while len(said) < len(models) and not (said and self._is_settled(request, said[-1].value)):
+        doubt = self.program.doubt_of(request.predictor) if isinstance(request, Ask) else 0.0
+        while len(said) < len(models) and not (said and is_settled(said[-1].value, doubt)):
             key = self._keys.memory_key(request, models[len(said)])
             entry = self.record.kept.get(key)
             if entry is None:
@@ -172,9 +173,6 @@ class Replay:
         if key not in self._tiers:
             self._tiers[key] = clients_of(self.program, self.program.predictor(request.predictor), request.inputs)
         return self._tiers[key]
-
-    def _is_settled(self, request: Request, said: Any) -> bool:
-        return isinstance(request, Find) or is_settled(said, self.program.doubt_of(request.predictor))
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
         replies = []

@@ -8,6 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import get_args
 
+import numpy as np
+from scipy.sparse import csr_array
+
 from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion, Outcome, Unread
 from optimize.labelled.facts import STOP, normalise_text
 from optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, ProjectTables, read_corpus
@@ -224,9 +227,6 @@ def _find_repeats(pairs: Iterable[Pair]) -> Iterator[DataFinding]:
 
 def _find_near_duplicates(questions: Sequence[LabelledQuestion]) -> list[Pair]:
     """Return pairs of questions by the letters of the words they share, counted by a sparse product."""
-    import numpy as np
-    from scipy.sparse import csr_array
-
     texts = [normalise_text(q.question).replace(f" {STOP} ", " ").split() for q in questions]
     rows = [n for n, words in enumerate(texts) if len(words) >= LEAST_WORDS]
     if len(rows) < 2:

@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from optimize.labelled.dataset import LabelledQuestion
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 WARN_ABOVE = 0.75  # the AUC above which a shortcut is worth a warning
 LEAST = 10  # the fewest questions with a label, and without it, for which an AUC is told: with fewer it is chance
@@ -102,8 +101,6 @@ def _find_in_split(split: str, questions: Sequence[LabelledQuestion]) -> Iterato
 
 def _number_traits(name: str, traits: Sequence[str]) -> list[int]:
     """Return traits as category numbers: lengths by quantile, rare ones as one."""
-    import numpy as np
-
     if name == "length":
         lengths = np.array([int(trait) for trait in traits])
         edges = np.unique(np.quantile(lengths, np.linspace(0, 1, _BINS + 1)[1:-1]))
@@ -115,9 +112,6 @@ def _number_traits(name: str, traits: Sequence[str]) -> list[int]:
 
 def _measure_aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> dict[str, float]:
     """Return the AUC of each feature's out-of-fold log-odds, and of their sum."""
-    import numpy as np
-    from scipy.stats import rankdata
-
     y = np.array(has)
     odds = {name: _predict_log_odds(np.array(column), y) for name, column in columns.items()}
     odds[TOGETHER] = np.sum([odds[name] for name in _SURFACE], axis=0)
@@ -128,8 +122,6 @@ def _measure_aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> 
 
 def _predict_log_odds(column: NDArray[np.int64], y: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return log-odds of the label by category, from the other folds, smoothed."""
-    import numpy as np
-
     shuffled = np.random.default_rng(0).permutation(len(y))
     fold = np.empty(len(y), dtype=int)
     for side in (True, False):  # stratified: each fold has its share of either side

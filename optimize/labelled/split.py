@@ -97,7 +97,10 @@ def _group_questions(
 
 def _place_groups(groups: Sequence[_Group], seed: int) -> list[int]:
     """Return the index in SPLITS of each group: of several divisions the one nearest to SHARES."""
-    features = [Counter(f for q in group.questions for f in _list_features(q)) for group in groups]
+    features = [
+        Counter(f for q in group.questions for f in ("all", q.outcome, *(f"tag {tag}" for tag in q.tags)) if f)
+        for group in groups
+    ]
     names = ["all", *sorted({name for counted in features for name in counted} - {"all"})]
     counts = np.array([[counted[name] for name in names] for counted in features], float).reshape(-1, len(names))
     weights = 1.0 / np.maximum(counts.sum(axis=0), 1.0)
@@ -128,11 +131,6 @@ def _place_groups(groups: Sequence[_Group], seed: int) -> list[int]:
 
     turns = min(_TURNS, 1 + _PLACED // max(len(groups), 1))
     return min((divide(turn) for turn in range(turns)), key=lambda found: found[0])[1]
-
-
-def _list_features(question: LabelledQuestion) -> list[str]:
-    outcome = [f"outcome {question.outcome}"] if question.outcome else []
-    return ["all", *outcome, *(f"tag {tag}" for tag in question.tags)]
 
 
 def write_splits(path: Path, where: Mapping[str, str]) -> int:

@@ -21,6 +21,7 @@ from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import ArrayVectors
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.project import Project
+from program.knowledge.web import JsonApi, WebSearch, has_provider
 from program.models.embedded.encoder import Embedder
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
@@ -233,12 +234,8 @@ def _open_source(project: Project, name: str, base: KnowledgeSettings, embedder:
 
         return TableSource(name, card, project.place(base), embedder)
     if isinstance(base, HttpSettings):
-        from program.knowledge.web import JsonApi
-
         return JsonApi(card, base, embedder)
     if isinstance(base, WebSettings):
-        from program.knowledge.web import WebSearch, has_provider
-
         return WebSearch(card, base, embedder) if has_provider(base) else None
     return _open_package(card, base, embedder) if isinstance(base, PackageSettings) else None
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 from dspy.adapters.types.decision import decision_type
+from safetensors.numpy import load_file, save
 
 from program.errors import IntegrityError, ModelError, VersionError
 from program.knowledge.project import Project
@@ -42,8 +43,6 @@ def export_files(program: AgenticRAG) -> dict[str, bytes]:
     files = {STATE: orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
     export = getattr(program.runtime.models.decide, "export_heads", None)
     if export and (heads := export(program.requests.kept(dict(program.named_predictors())))):
-        from safetensors.numpy import save
-
         files[HEADS] = save(heads)
     return files
 
@@ -64,8 +63,6 @@ def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = N
     heads = manifest.folder / HEADS
     adopt = getattr(program.runtime.models.decide, "import_heads", None)
     if heads.is_file() and adopt is not None:
-        from safetensors.numpy import load_file
-
         adopt(load_file(heads))
     points: Mapping[str, Mapping[str, float]] = manifest.section("points")
     if (named := point or DEFAULT_POINT) not in points:

@@ -14,13 +14,14 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index import store
-from program.knowledge.index.fanout import embed_over_ray
+from program.knowledge.index.fanout import Fan, embed_over_ray
 from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords, QdrantKeywords, weigh_texts
 from program.knowledge.index.store import MEND, Index
@@ -38,11 +39,6 @@ from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, embedding_text, keyword_text
 from program.settings import Settings
 from program.storage import DiskCache, write_whole
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from program.knowledge.index.fanout import Fan
 
 INDEX = "index"  # the folder of the index in a project's private folder
 FINGERPRINT = "seen"  # the file that says what the documents looked like when they were indexed
@@ -222,8 +218,6 @@ def _fingerprint_project(project: Project, bases: Sequence[BaseSpec]) -> str:
 @contextmanager
 def _lock_folder(place: Path) -> Iterator[None]:
     """Hold the lock of an index's folder. Raises `KnowledgeError` when it is taken, or cannot be written to."""
-    from filelock import FileLock, Timeout
-
     try:
         place.mkdir(parents=True, exist_ok=True)
         with FileLock(place / "lock", timeout=WAIT):

@@ -8,16 +8,15 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import snowballstemmer
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array
 
 from program.knowledge.index.vectors import Hits, QdrantVectors, Selection, best_rows
 from program.passage import NO_FILTERS, Filters
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from scipy.sparse import csc_array
 
 # A number with its points and commas is one word (4.50, 3.8), so is a word with its apostrophe.
 WORD = re.compile(r"\d+(?:[.,]\d+)+|\w+(?:'\w+)*")
@@ -131,8 +130,6 @@ def weigh_texts(keywords: Keywords, texts: Iterable[str]) -> Any:
 
 def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, float]]:
     """Return each term's weight before its IDF (CSR, texts by terms), and its IDF."""
-    from scipy.sparse import csr_array
-
     counts = [Counter(words) for words in documents]
     number = {term: at for at, term in enumerate(dict.fromkeys(term for row in counts for term in row))}
     if not number:
@@ -148,17 +145,10 @@ def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, flo
     return csr_array((weights, terms, starts), shape=(len(counts), len(number))), dict(zip(number, idf, strict=True))
 
 
-_stemming = threading.Lock()
+_STEMMER, _stemming = snowballstemmer.stemmer("english"), threading.Lock()
 
 
 @lru_cache(maxsize=20_000)
 def _stem_word(word: str) -> str:
     with _stemming:  # the stemmer keeps its place in the word on itself
-        return str(_load_stemmer().stemWord(word))
-
-
-@lru_cache(maxsize=1)
-def _load_stemmer() -> Any:
-    import snowballstemmer
-
-    return snowballstemmer.stemmer("english")
+        return str(_STEMMER.stemWord(word))

@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from program.errors import KnowledgeError
 from program.passage import NO_FILTERS, Filters, Passage
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from qdrant_client import QdrantClient, models
 
-    Floats = NDArray[np.float32]
+Floats = NDArray[np.float32]
 
 BATCH = 256
 WORDS = "words"  # the collection's sparse vectors: a weight for each term of a text

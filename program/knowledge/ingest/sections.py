@@ -12,7 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from semantic_text_splitter import TextSplitter
 
 from program.knowledge.ingest.convert import MarkdownPage, UnreadableFile, convert_docx, convert_html, read_pdf
 from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_matter
@@ -20,15 +23,11 @@ from program.knowledge.ingest.records import read_rows
 from program.passage import Flaw, Passage
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
 
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-    from markdown_it.token import Token
-    from semantic_text_splitter import TextSplitter
-
 READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")  # endings of the files that are read
 TOP = "top"  # the anchor of text above the first heading
 DEEPEST = 3  # headings below ### stay in the text of their section
 TABLE = 8  # times a passage's size above which even a table is cut, between rows
+_MARKDOWN = MarkdownIt("commonmark").enable("table")
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
 _TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff]|[a-zA-Z\u00c0-\u024f]{1,7}|\w{1,3}|[^\w\s]")
 
@@ -95,7 +94,7 @@ def split_markdown(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) ->
     text.
     """
     lines = text.split("\n")
-    tokens = _markdown_parser().parse(text)
+    tokens = _MARKDOWN.parse(text)
     taken: dict[str, int] = {}
     headings, main, slug, above_all = [""] * DEEPEST, "", TOP, True
     found: list[TextSection] = []
@@ -317,13 +316,4 @@ def _cut_table(table: _Block, limit: int) -> Iterator[_Block]:
 
 @lru_cache(maxsize=16)
 def _text_splitter(limit: int) -> TextSplitter:
-    from semantic_text_splitter import TextSplitter
-
     return TextSplitter.from_callback(count_tokens, limit)
-
-
-@lru_cache(maxsize=1)
-def _markdown_parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    return MarkdownIt("commonmark").enable("table")

@@ -18,19 +18,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import dspy
+from dspy import lm15
 from dspy.clients.lm15_boundary import request_kwargs
-from dspy.lm15 import (
-    Message,
-    Request,
-    Response,
-    StreamDeltaEvent,
-    StreamEndEvent,
-    StreamStartEvent,
-    TextDelta,
-    TextPart,
-    Usage,
-    response_to_events,
-)
 
 from program.models.language.spending import ModelSpending, Paid, current_spending, limit_reply, reserve_cost
 from program.models.language.transport import (
@@ -272,46 +261,46 @@ class ProviderEngine:
         self.endpoint = endpoint
         self.gateway = shared_gateway()
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: lm15.Request) -> Call:
         """Return the request in LiteLLM's words."""
         settings = request_kwargs(request, "chat")
         return Call(self.endpoint.model, settings.pop("messages"), settings, self.endpoint.api_base)
 
-    def complete(self, request: Request) -> Response:
+    def complete(self, request: lm15.Request) -> lm15.Response:
         """Return the reply. Raises `CallFailed`."""
         return to_response(request, self.gateway.ask(self.endpoint, self.call(request), current_spending()))
 
-    def stream(self, request: Request) -> Iterator[Any]:
+    def stream(self, request: lm15.Request) -> Iterator[Any]:
         """Yield the reply as events, all at once: pieces are for an event loop."""
-        yield from response_to_events(self.complete(request))
+        yield from lm15.response_to_events(self.complete(request))
 
 
 class AsyncProviderEngine(ProviderEngine):
     """The same engine, awaited and streaming."""
 
-    async def complete(self, request: Request) -> Response:
+    async def complete(self, request: lm15.Request) -> lm15.Response:
         """Return the reply. Raises `CallFailed`."""
         return to_response(request, await self.gateway.aask(self.endpoint, self.call(request), current_spending()))
 
-    async def stream(self, request: Request) -> AsyncIterator[Any]:  # type: ignore[override]
+    async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:  # type: ignore[override]
         """Yield events as the words come. Raises `CallFailed`."""
-        yield StreamStartEvent(id=None, model=request.model)
+        yield lm15.StreamStartEvent(id=None, model=request.model)
         async for piece in self.gateway.stream(self.endpoint, self.call(request), current_spending()):
             if isinstance(piece, Reply):
-                yield StreamEndEvent(**_end_reply(piece))
+                yield lm15.StreamEndEvent(**_end_reply(piece))
             else:
-                yield StreamDeltaEvent(TextDelta(text=piece, part_index=0))
+                yield lm15.StreamDeltaEvent(lm15.TextDelta(text=piece, part_index=0))
 
 
-def to_response(request: Request, reply: Reply) -> Response:
+def to_response(request: lm15.Request, reply: Reply) -> lm15.Response:
     """Return a reply in DSPy's words, and note whether it was cut off."""
-    message = Message.assistant([TextPart(reply.text)])
-    return Response(id=None, model=request.model, message=message, **_end_reply(reply))
+    message = lm15.Message.assistant([lm15.TextPart(reply.text)])
+    return lm15.Response(id=None, model=request.model, message=message, **_end_reply(reply))
 
 
 def _end_reply(reply: Reply) -> dict[str, Any]:
     """Note whether a reply was cut off, and return how it ended in DSPy's words."""
     current_spending().cut = not reply.whole
     total = reply.tokens_in + reply.tokens_out
-    usage = Usage(input_tokens=reply.tokens_in, output_tokens=reply.tokens_out, total_tokens=total)
+    usage = lm15.Usage(input_tokens=reply.tokens_in, output_tokens=reply.tokens_out, total_tokens=total)
     return {"finish_reason": "stop" if reply.whole else "length", "usage": usage}
