@@ -42,7 +42,7 @@ from optimize.compiler.publish import Compiled
 from optimize.compiler.record import Record
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Session
-from optimize.compiler.study import CHOICE_SHARE, Caps, Spending
+from optimize.compiler.study import Caps, Share, Spending
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set
 from optimize.labelled.split import split_questions
@@ -156,7 +156,7 @@ def staged(project: Project, name: str, trials: int | None) -> Iterator[Figure]:
     """The figures of one project, a compile for each of STEPS."""
     for step, parts in STEPS.items():
         done, seconds = clocked(lambda parts=parts: compile_project(project, trials=trials, stages=parts))
-        measure = done.evaluation.metrics()["utility"]
+        measure = done.after.metrics()["utility"]
         n, (low, high) = measure["n"], measure["ci"]
         yield figure(f"stages, {name}, {step}: utility on test", measure["value"], "reported", n)
         yield figure(f"stages, {name}, {step}: lower end of its interval", low, "reported", n)
@@ -236,7 +236,7 @@ def against(folder: Path, quick: bool, seeds: int, name: str, share: float) -> I
         runs = [peers_run(name, project.folder, seed, quick, hashes) for hashes in range(1 if quick else RUNS)]
         theirs.append([utility for utility, _ in runs])
         calls = float(np.mean([calls for _, calls in runs]))
-        for way, cap in zip(gaps, (None, int(share * calls / CHOICE_SHARE)), strict=True):
+        for way, cap in zip(gaps, (None, int(share * calls / Share.CHOICE)), strict=True):
             project = make_project(folder / f"{seed} {way}", 8 if quick else 16, seed)
             utility, asked = our_run(project, seed, quick, cap)
             gaps[way].append(utility - float(np.mean(theirs[-1])))

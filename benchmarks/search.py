@@ -117,12 +117,12 @@ def keyword(passages: int, quick: bool) -> list[Figure]:
 
     documents = zipf_texts(passages, 4)
     asked = zipf_texts(5 if quick else 30, 5, 8)
-    ours, peer = Keywords.from_words(documents), BM25Okapi(documents)
+    ours, peer = Keywords.from_texts(map(" ".join, documents), True, False), BM25Okapi(documents)
     mine, theirs, worst = [], [], 0.0
     for query in asked:
         theirs.append(timed(lambda q=query: peer.get_scores(q)))
-        mine.append(timed(lambda q=query: ours.score_terms(q)))
-        worst = max(worst, float(np.abs(ours.score_terms(query) - peer.get_scores(query)).max()))
+        mine.append(timed(lambda q=" ".join(query): ours.scores(q)))
+        worst = max(worst, float(np.abs(ours.scores(" ".join(query)) - peer.get_scores(query)).max()))
     ratio = float(np.median(theirs) / np.median(mine))
     name = f"keyword at {passages:,} passages"
     found = [

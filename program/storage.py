@@ -8,6 +8,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 ASIDE = ".tmp-"  # how the name of a file that is being written begins
@@ -91,6 +92,15 @@ def _count_bytes(db: sqlite3.Connection) -> int:
 
 def _digest_key(key: str) -> bytes:
     return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+@lru_cache
+def digest_code(root: Path) -> str:
+    """Return the digest of a folder's Python files, by name and content."""
+    found = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"sha256:{found.hexdigest()}"
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -160,14 +160,14 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "version": done.reference,
         "parent": done.parent,
         "verdict": done.verdict,
-        "gain": _gain(done.against_parent),
-        "gain_over_plain": _gain(done.against_plain),
+        "gain": _gain(done.gain),
+        "gain_over_plain": _gain(done.over_plain),
         "points": {
-            name: {"utility": round(p.utility, 6), "calls": round(p.calls, 6), "survived_folds": name in done.survived}
-            for name, p in done.points.items()
+            name: {**{k: round(v, 6) for k, v in one.items()}, "survived_folds": name in done.survived}
+            for name, one in done.points.items()
         },
         "stages": list(done.stages),
-        "metrics": done.evaluation.metrics(),
+        "metrics": done.after.metrics(),
         "plain": done.plain.metrics(),
         "before": done.before.metrics(),
         **{"trials": done.trials, "seconds": round(done.seconds, 1), "calls": done.calls, "usd": round(done.usd, 6)},
@@ -199,18 +199,18 @@ def _table(done: Compiled, project: Project) -> None:
     from optimize.evaluation.metrics import PROPORTIONS
     from program.settings import artifacts_root
 
-    columns = [e.metrics() for e in (done.plain, done.before, done.evaluation)]
+    columns = [e.metrics() for e in (done.plain, done.before, done.after)]
     rows = []
     for name in SHOWN:
         if name not in columns[-1]:
             continue
         show = format_percent if name in PROPORTIONS else format_number
         rows.append([name, *(show(column.get(name)) for column in columns), str(columns[-1][name]["n"])])
-    on = count_noun(len(done.evaluation.grades), "test question")
+    on = count_noun(len(done.after.grades), "test question")
     title = f"{done.reference} on {on}: percent or mean [95 % interval by topic]"
     print_table(title, ["metric", "plain RAG", "parent", "compiled", "n"], rows)
-    parent, plain = _over(done.against_parent, done.parent), _over(done.against_plain, "plain RAG")
-    points = [f"{name} {one.utility:.3f} at {one.calls:.2f} calls" for name, one in done.points.items()]
+    parent, plain = _over(done.gain, done.parent), _over(done.over_plain, "plain RAG")
+    points = [f"{name} {one['utility']:.3f} at {one['calls']:.2f} calls" for name, one in done.points.items()]
     kept = shlex.quote(os.path.relpath(project.artifacts))
     elsewhere = "" if project.artifacts == artifacts_root() else f" --artifacts {kept}"
     typer.echo(
@@ -229,9 +229,9 @@ def _table(done: Compiled, project: Project) -> None:
         )
     for doubt in done.doubts:
         typer.echo(f"The labels hold {doubt}", err=True)
-    if not done.against_parent.enough_topics:
+    if not done.gain.enough_topics:
         typer.echo(
-            f"Topics tested on: {done.against_parent.topics}, too few for any verdict. Label questions of more topics"
+            f"Topics tested on: {done.gain.topics}, too few for any verdict. Label questions of more topics"
             f" (ragc data check {shlex.quote(str(project.folder))}), and compile again.",
             err=True,
         )

@@ -41,17 +41,12 @@ from program.loop.rag import AgenticRAG
 from program.loop.state import Ask
 from program.models.language.decision_format import EXAMPLES_SHOWN, format_example
 
-FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)
-"""Sizes of the sets for language models."""
-WORTH_ADDING = 1.25
-"""Times as many demonstrations as are labelled from which the program's own are a set beside."""
-PROMPT_CHARACTERS = 12_000
-"""Characters of the demonstrations of a text at most."""
+FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
+WORTH_ADDING = 1.25  # times as many demonstrations as are labelled from which the program's own are a set beside
+PROMPT_CHARACTERS = 12_000  # characters of the demonstrations of a text at most
 AS_IT_IS, LABELLED = "as it is", "labelled"
-FEWEST = 8
-"""Labelled examples under which nothing is said of a candidate."""
-SURE = 1e-3
-"""Probabilities are kept this far from 0 and 1."""
+FEWEST = 8  # labelled examples under which nothing is said of a candidate
+SURE = 1e-3  # probabilities are kept this far from 0 and 1
 MOST_LET_IN = 3
 
 Sets = dict[str, list[Demonstration]]
@@ -171,7 +166,8 @@ def find_candidates(
     with contextlib.suppress(BudgetStop):
         for done, name in enumerate(found.sets):
             progress(done, len(found.sets))
-            texts = _written_instructions(first, base, name)
+            written, now = (one.predictor(name).signature.instructions for one in (first, base))
+            texts = [written] if written != now and reads_instructions(base, name) else []
             screening = Screening(label_cases(arms, demonstrations, name), len(_offered_anyway(found, name)))
             if propose is not None and reads_instructions(base, name):
                 failures = screening.find_failures() or collect_failures(runs, name)
@@ -184,10 +180,7 @@ def find_candidates(
 
 @dataclass(slots=True)
 class Screening:
-    """Labelled examples by which a predictor's candidates are judged.
-
-    `base` is the place of the demonstrations that others have to do better than.
-    """
+    """Labelled examples that judge a predictor's candidates; `base` is the place of the set to be beaten."""
 
     labelled: LabelledCases
     base: int = 0
@@ -266,10 +259,7 @@ def label_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> floa
 
 
 def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> CandidateSets:
-    """Return the sets of demonstrations of every predictor that reads them.
-
-    Whatever its labels say, an embedded decider without demonstrations is offered every labelled one.
-    """
+    """Return each predictor's sets; a new embedded decider is offered every label."""
     sets: dict[str, Sets] = {}
     for name, predictor in program.named_predictors():
         own = [to_json(one) for one in made if one.predictor == name]
@@ -364,10 +354,3 @@ def _screen_offer(
         tuple(texts[place - 1] for place in screening.let_in(INSTRUCTIONS, len(texts))),
         anyway + tuple(kinds[place - 1] for place in screening.let_in(DEMONSTRATIONS, len(kinds))),
     )
-
-
-def _written_instructions(first: AgenticRAG, base: AgenticRAG, name: str) -> list[str]:
-    """Return the instruction in the code where the version compiled from has another and a model reads it."""
-    text = first.predictor(name).signature.instructions
-    new = text != base.predictor(name).signature.instructions and reads_instructions(base, name)
-    return [text] if new else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,12 @@ from optimize.compiler.scoring import Floats, Scores, Scoring, best_row, gain_ou
 from program.errors import BudgetStop
 from program.loop.policy import Setting, is_candidate
 
-DEAR = 0.15
-"""Utility that a model call costs at `economy`, or twice the project's own price where that is more."""
+DEAR = 0.15  # utility that a model call costs at `economy`, or twice the project's own price where that is more
 STEEPER, STEEPEST = 1.5, 20.0
 """Factor by which that price is raised until a setting of fewer calls is the best, and the price where that ends."""
 BALANCED = "balanced"
 LEAST_TOPICS = 2
-REVERTED = 12
-"""Settings tried at most to simplify one."""
+REVERTED = 12  # settings tried at most to simplify one
 EQUAL = 1e-9
 
 
@@ -43,26 +41,21 @@ class Candidate:
 class OperatingPoints:
     """The settings chosen."""
 
-    points: Mapping[str, Setting]
-    """The setting of each named point."""
-    frontier: Sequence[Candidate] = ()
-    """Settings that no other beats, scored on train (out of fold) and dev."""
-    survived: Collection[str] = ()
-    """The points whose gain over "as it is" survived the folds."""
-    reached: float = 0.0
-    """Utility of `balanced` on train and dev."""
-    oracle: float = 0.0
-    """Utility of the best finalist for each question: what choosing by question could add."""
-    named: Mapping[str, Candidate] = field(default_factory=dict)
-    """Each point with what it comes to on train and dev."""
+    points: Mapping[str, Setting]  # the setting of each named point
+    frontier: Sequence[Candidate] = ()  # settings that no other beats, scored on train (out of fold) and dev
+    survived: Collection[str] = ()  # the points whose gain over "as it is" survived the folds
+    reached: float = 0.0  # utility of `balanced` on train and dev
+    oracle: float = 0.0  # utility of the best finalist for each question: what choosing by question could add
+    named: Mapping[str, Candidate] = field(default_factory=dict)  # each point with what it comes to on train and dev
     stages: Sequence[Mapping[str, Any]] = ()
     """Utility and calls on train and dev of the best setting of each stage of the search, and of `balanced`."""
 
     def seal(self) -> OperatingPoints:
         """Return the points without choices among candidates."""
         points = {name: without_choices(setting) for name, setting in self.points.items()}
-        frontier = [Candidate(without_choices(c.setting), c.utility, c.calls, c.usd) for c in self.frontier]
-        return OperatingPoints(points, frontier, self.survived, self.reached, self.oracle, self.named, self.stages)
+        return replace(
+            self, points=points, frontier=[replace(c, setting=without_choices(c.setting)) for c in self.frontier]
+        )
 
     def dump_frontier(self) -> list[dict[str, Any]]:
         """Return the frontier as JSON values."""
@@ -165,11 +158,7 @@ def choose_points(
         survived,
         float(every[0, known].mean()),
         float(every[:, known].max(axis=0).mean()),
-        {
-            name: candidates[setting_key(setting)]
-            for name, setting in points.items()
-            if setting_key(setting) in candidates
-        },
+        {name: candidates[key] for name, setting in points.items() if (key := setting_key(setting)) in candidates},
         chooser.compare_stages({**stages, "chosen": balanced}),
     )
 

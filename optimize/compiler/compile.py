@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 from uuid import uuid4
 
@@ -29,21 +29,7 @@ from optimize.compiler.record import Record
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
-from optimize.compiler.study import (
-    CAPS,
-    CHOICE_SHARE,
-    FINISHED,
-    IDENTITY,
-    PLANNED,
-    SEARCH_SHARE,
-    SWEEP_SHARE,
-    SWEPT,
-    TRIALS,
-    Caps,
-    Spending,
-    Study,
-    open_study,
-)
+from optimize.compiler.study import Caps, Note, Share, Spending, Study, open_study
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
 from optimize.report.page import CompileReport, render_compile_page
@@ -54,10 +40,8 @@ from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
 from program.serve.reference import resolve
 
-FINALISTS = 5
-"""Settings scored on dev."""
-STAGES = (SWEEP, STUDY)
-"""Stages of the search past the first settings, which a benchmark may leave out."""
+FINALISTS = 5  # settings scored on dev
+STAGES = (SWEEP, STUDY)  # stages of the search past the first settings, which a benchmark may leave out
 RECORD = "record.sqlite"
 
 
@@ -102,11 +86,11 @@ def compile_project(
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
     begun = _resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
     if begun is not None:
-        seed, origin = begun.notes[IDENTITY]["seed"], begun.notes[IDENTITY]["from"]
-        caps = caps.fill_from(begun.notes[CAPS])
+        seed, origin = begun.notes[Note.IDENTITY]["seed"], begun.notes[Note.IDENTITY]["from"]
+        caps = caps.fill_from(begun.notes[Note.CAPS])
     record = Record(project.settings.study.storage or project.private / RECORD)
     session = Session(record, Spending(), caps, Live(), watch)
-    session.limit(CHOICE_SHARE)
+    session.limit(Share.CHOICE)
     with closing(record):
         try:
             opened = open_compile(session, project, seed or 0, origin, begun)
@@ -133,15 +117,15 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
     conditions.
     """
     current = open_study(project, study)
-    notes = current.notes[IDENTITY]
+    notes = current.notes[Note.IDENTITY]
     record = Record(project.settings.study.storage or project.private / RECORD)
-    session = Session(record, Spending(), Caps(**current.notes[CAPS]), Live(study=current.name), watch)
-    session.limit(SEARCH_SHARE)
+    session = Session(record, Spending(), Caps(**current.notes[Note.CAPS]), Live(study=current.name), watch)
+    session.limit(Share.SEARCH)
     with closing(record), suppress(BudgetStop):
         opened = open_compile(session, project, notes["seed"], notes["from"], current, leads=False)
         current.expect(opened.describe_conditions())
         session.begin_stage("waiting for the compile")
-        current.wait_for(PLANNED, lambda: session.advance(0, 0))
+        current.wait_for(Note.PLANNED, lambda: session.advance(0, 0))
         plan = load_plan(session, opened, current)
         worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
         weights = project.settings.utility
@@ -149,9 +133,9 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
         session.begin_stage("searching")
         with suppress(BudgetStop):
             search.run(len(plan.firsts), session)
-            swept = current.wait_for(SWEPT, lambda: session.advance(session.live.done, 0))
+            swept = current.wait_for(Note.SWEPT, lambda: session.advance(session.live.done, 0))
             search.follow_sweeps(swept)
-            search.run(current.notes[TRIALS] + len(search.firsts), session)
+            search.run(current.notes[Note.TRIALS] + len(search.firsts), session)
         return search.count_own()
     return 0
 
@@ -164,7 +148,7 @@ def search_settings(
     A cap ends all of it; with nothing tried yet the share of the choice is used. Raises `BudgetStop` when even that
     does not reach to the first setting.
     """
-    session.limit(SEARCH_SHARE)
+    session.limit(Share.SEARCH)
     session.spending.tripped = ""
     weights = opened.project.settings.utility
     search = Search(study, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed)
@@ -172,19 +156,19 @@ def search_settings(
     with suppress(BudgetStop):
         search.run(len(plan.firsts), session)
         if SWEEP in stages:
-            if SWEPT not in study.notes:
+            if Note.SWEPT not in study.notes:
                 session.begin_stage("sweeping one knob at a time")
-                session.limit(SWEEP_SHARE)
+                session.limit(Share.SWEEP)
                 start = search.rank_trials()[0].setting
-                study.note(SWEPT, asdict(sweep_knobs(search.scoring, search.space, start, session.advance)))
-                session.limit(SEARCH_SHARE)
-            search.follow_sweeps(study.notes[SWEPT])
+                study.note(Note.SWEPT, asdict(sweep_knobs(search.scoring, search.space, start, session.advance)))
+                session.limit(Share.SEARCH)
+            search.follow_sweeps(study.notes[Note.SWEPT])
         session.begin_stage("searching")
         search.run(len(search.firsts), session)
         if STUDY in stages:
-            search.run(study.notes[TRIALS] + len(search.firsts), session)
+            search.run(study.notes[Note.TRIALS] + len(search.firsts), session)
     if not search.rank_trials():
-        session.limit(CHOICE_SHARE)
+        session.limit(Share.CHOICE)
         search.run(1, session)
     return search
 
@@ -194,7 +178,7 @@ def choose(
 ) -> OperatingPoints:
     """Return the setting of each operating point, chosen among the finalists."""
     session.begin_stage("choosing on dev")
-    session.limit(CHOICE_SHARE)
+    session.limit(Share.CHOICE)
     _, begun, fitted, *designs = (setting for _, setting in search.firsts[: len(plan.firsts)])
     plain = designs[list(PRESETS).index("plain")]
     finalists: list[Setting] = []
@@ -248,34 +232,27 @@ def seal(
     session.begin_stage("sealing")
     spending, study, chosen = session.spending, search.study, points.points[BALANCED]
     publisher, trials, parts = Publisher(opened.project, opened.parts), len(search.trials()), opened.parts
-    told: dict[str, Any] = {
-        "parent": opened.origin or publisher.publish_uncompiled(opened.first, tested.before, tested.plain),
-        "plain": tested.plain,
-        "before": tested.before,
-        "trials": trials,
-        "calls": spending.calls,
-        "usd": spending.usd,
-        "seconds": spending.seconds,
-        "looks": tested.looks,
-        "doubts": opened.doubts,
-        "stopped_by": spending.tripped,
-        "survived": list(points.survived),
-        "stages": list(points.stages),
-        "broken": {
-            **search.scoring.broken,
-            **validation.dev.broken,
-            **dict.fromkeys(tested.after.failed, "in the test"),
-        },
-    }
-    against_parent = compare_grades(tested.before.grades, tested.after.grades)
-    against_plain = compare_grades(tested.plain.grades, tested.after.grades)
+    gain = compare_grades(tested.before.grades, tested.after.grades)
+    untold = dict.fromkeys(tested.after.failed, "in the test")
     report = CompileReport(
-        **told,
         name=opened.project.name,
-        verdict=judge_difference("utility", against_parent),
-        gain=against_parent,
-        over_plain=against_plain,
+        parent=opened.origin or publisher.publish_uncompiled(opened.first, tested.before, tested.plain),
+        verdict=judge_difference("utility", gain),
+        gain=gain,
+        over_plain=compare_grades(tested.plain.grades, tested.after.grades),
+        plain=tested.plain,
+        before=tested.before,
         after=tested.after,
+        trials=trials,
+        calls=spending.calls,
+        usd=spending.usd,
+        seconds=spending.seconds,
+        looks=tested.looks,
+        doubts=opened.doubts,
+        stopped_by=spending.tripped,
+        survived=list(points.survived),
+        stages=list(points.stages),
+        broken={**search.scoring.broken, **validation.dev.broken, **untold},
         points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
         frontier=points.seal().dump_frontier(),
         oracle=points.oracle,
@@ -292,23 +269,19 @@ def seal(
         tested.after,
         tested.plain,
         points.seal(),
-        parent=told["parent"],
+        parent=report.parent,
         optimizer=optimizer,
         cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
         report=render_compile_page(report),
     )
-    study.note(FINISHED, reference)
+    study.note(Note.FINISHED, reference)
     return Compiled(
-        **told,
+        **{one.name: getattr(report, one.name) for one in fields(report)},
         reference=reference,
-        evaluation=tested.after,
-        against_parent=against_parent,
-        against_plain=against_plain,
         study=study.name,
-        points=points.named,
         stood_in=session.record.stand_ins,
         asked={
-            "settings": (trials, max(trials, study.notes[TRIALS] + len(search.firsts))),
+            "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),
             "train": (len(search.scoring.questions), min(len(parts["train"]), SEARCHED)),
             "dev": (len(validation.dev.questions), len(parts["dev"])),
             "test": (len(tested.after.grades), len(parts["test"])),
@@ -338,7 +311,7 @@ def _resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Stu
     if begun.finished:
         raise StudyError(f"The study {begun.name} is finished: {begun.finished}.", "Start anew: ragc compile PROJECT")
     for option, value in given.items():
-        noted = begun.notes[IDENTITY][option]
+        noted = begun.notes[Note.IDENTITY][option]
         if value is not None and value != noted:
             was = f"with --{option} {noted}" if noted != "" else f"without --{option}"
             raise StudyError(
@@ -354,7 +327,7 @@ def _explain_too_little(stop: BudgetStop, session: Session, project: Project) ->
     named = f"ragc compile {shlex.quote(str(project.folder))}"
     again = f"go on with a higher cap: {named} --resume" if session.live.study else f"give more: {named}"
     return BudgetError(
-        f"The cap on {stop.tripped}, of which {1 - CHOICE_SHARE:.0%} are kept for the test, was reached before the"
+        f"The cap on {stop.tripped}, of which {1 - Share.CHOICE:.0%} are kept for the test, was reached before the"
         f" first setting could be tried; {spending.calls} calls, ${spending.usd:.2f} and {spending.seconds:.0f} s were"
         " spent in all.",
         f"What was paid for is kept; {again} --max-{stop.tripped} N",

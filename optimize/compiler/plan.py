@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 import dspy
-from dspy.lm15 import Message, Request, Response, TextPart, Usage
+from dspy.lm15 import Request, Response, TextPart
 from pydantic import TypeAdapter
 
 from optimize.compiler.candidates import CandidateSets, find_candidates
@@ -23,18 +23,7 @@ from optimize.compiler.record import Entry, Record, compiler_digest, digest_json
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import group_topics, observe_routing, split_topics
 from optimize.compiler.search import Session
-from optimize.compiler.study import (
-    CANDIDATES_SHARE,
-    CAPS,
-    CHOICE_SHARE,
-    FIRST_SHARE,
-    PLANNED,
-    TRIALS,
-    Caps,
-    Spending,
-    Study,
-    create_study,
-)
+from optimize.compiler.study import Caps, Note, Share, Spending, Study, create_study
 from optimize.labelled.check import find_empty_split, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
@@ -45,17 +34,15 @@ from program.knowledge.project import Project
 from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
-from program.models.language.gateway import ProviderEngine, ProviderLM
+from program.models.language.gateway import ProviderEngine, ProviderLM, to_response
 from program.models.language.spending import track_spending
+from program.models.language.transport import Reply
 from program.serve.artifact import ROLES, require_keys
 from program.serve.opening import load, open_program
 
-SEARCHED = 120
-"""Questions of train on which settings are tried at most; a compile's time grows with them."""
-LEAST_TOPICS = 2
-"""Topics kept under any cap: with fewer no fold can be left out."""
-DEFAULT_TRIALS = 60
-"""Settings that a search proposes by default."""
+SEARCHED = 120  # questions of train on which settings are tried at most; a compile's time grows with them
+LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
+DEFAULT_TRIALS = 60  # settings that a search proposes by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +52,11 @@ class Opened:
     project: Project
     parts: Mapping[str, Sequence[LabelledQuestion]]
     seed: int
-    origin: str
-    """The version compiled from, or empty."""
-    first: AgenticRAG
-    """The program before any compile."""
-    parent: AgenticRAG
-    """The version compiled from, or `first`."""
-    base: AgenticRAG
-    """`first` with all that `parent` learned."""
-    doubts: Sequence[str] = ()
-    """Shortcuts in the labels."""
+    origin: str  # the version compiled from, or empty
+    first: AgenticRAG  # the program before any compile
+    parent: AgenticRAG  # the version compiled from, or `first`
+    base: AgenticRAG  # `first` with all that `parent` learned
+    doubts: Sequence[str] = ()  # shortcuts in the labels
 
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
@@ -146,13 +128,15 @@ def begin_study(session: Session, opened: Opened, begun: Study | None, trials: i
     identity = opened.describe_conditions()
     if begun is not None:
         begun.expect(identity)
-        begun.note(TRIALS, trials or begun.notes[TRIALS])
-        begun.note(CAPS, asdict(session.caps))
+        begun.note(Note.TRIALS, trials or begun.notes[Note.TRIALS])
+        begun.note(Note.CAPS, asdict(session.caps))
         session.live.study = begun.name
         return begun
     with hold_lock(opened.project.artifacts, opened.project.name):
         pass  # nothing is paid for where no version could be sealed
-    study = create_study(opened.project, identity, {TRIALS: trials or DEFAULT_TRIALS, CAPS: asdict(session.caps)})
+    study = create_study(
+        opened.project, identity, {Note.TRIALS: trials or DEFAULT_TRIALS, Note.CAPS: asdict(session.caps)}
+    )
     session.live.study = study.name
     if session.record.store is not None:
         session.spending.join_study(session.record.store, study.key, leads=True)
@@ -165,11 +149,11 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     The first settings are the program as it is, with the labelled demonstrations, with the router's thresholds fitted
     to its labels, and the published designs of `PRESETS` on top of that.
     """
-    if study.notes.get(PLANNED):
+    if study.notes.get(Note.PLANNED):
         return load_plan(session, opened, study)
     session.begin_stage("choosing candidates")
     arms = make_arms(session, opened)
-    session.limit(CANDIDATES_SHARE)
+    session.limit(Share.CANDIDATES)
     model = opened.base.runtime.models.propose
     candidates = find_candidates(
         first=opened.first,
@@ -181,7 +165,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
         else None,
         progress=session.advance,
     )
-    session.limit(CHOICE_SHARE)
+    session.limit(Share.CHOICE)
     session.begin_stage("fitting thresholds")
     as_it_is = read_setting(arms[0].replay.program)
     begun = {**as_it_is, **candidates.begun_choices}
@@ -190,12 +174,12 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     designs = [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]
     firsts = [as_it_is, begun, fitted, *designs]
     if session.caps != Caps():
-        session.limit(FIRST_SHARE)
+        session.limit(Share.FIRST)
         arms = limit_to_reach(arms, firsts)
     asked = [question.id for arm in arms for question in arm.questions]
     digest = digest_json(["plan", study.key])
     session.record.write({digest: Entry({"candidates": candidates.dump(), "questions": asked, "firsts": firsts})})
-    study.note(PLANNED, digest.hex())
+    study.note(Note.PLANNED, digest.hex())
     return SearchPlan(candidates, arms, firsts)
 
 
@@ -243,7 +227,7 @@ def make_arms(session: Session, opened: Opened) -> list[Arm]:
 
 def load_plan(session: Session, opened: Opened, study: Study) -> SearchPlan:
     """Return the plan noted. Raises `StudyError` when it is not there any more."""
-    digest = bytes.fromhex(study.notes[PLANNED])
+    digest = bytes.fromhex(study.notes[Note.PLANNED])
     noted = session.record.read([digest]).get(digest)
     if noted is None:
         raise StudyError(
@@ -260,10 +244,8 @@ def load_plan(session: Session, opened: Opened, study: Study) -> SearchPlan:
     return SearchPlan(candidates, arms, noted.value["firsts"])
 
 
-LONGEST = 6000
-"""Characters of an instruction at most."""
-SHOWN, CHARACTERS = 5, 3000
-"""Failures in a reflection at most, and characters of each of their fields."""
+LONGEST = 6000  # characters of an instruction at most
+SHOWN, CHARACTERS = 5, 3000  # failures in a reflection at most, and characters of each of their fields
 
 _log = logging.getLogger(__name__)
 
@@ -304,17 +286,7 @@ class _Recorded:
         digest = digest_json(["propose", call.model, call.messages, call.settings])
         found = self._record.read([digest]).get(digest) or self._ask(request, digest)
         text, whole = found.value
-        return Response(
-            id=None,
-            model=request.model,
-            message=Message.assistant([TextPart(text)]),
-            finish_reason="stop" if whole else "length",
-            usage=Usage(
-                input_tokens=found.tokens_in,
-                output_tokens=found.tokens_out,
-                total_tokens=found.tokens_in + found.tokens_out,
-            ),
-        )
+        return to_response(request, Reply(text, found.tokens_in, found.tokens_out, whole))
 
     def _ask(self, request: Request, digest: bytes) -> Entry:
         began = time.perf_counter()

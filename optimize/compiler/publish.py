@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -17,13 +17,12 @@ from typing import Any
 
 import orjson
 
-from optimize.compiler.choice import BALANCED, Candidate, OperatingPoints
+from optimize.compiler.choice import BALANCED, OperatingPoints
 from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.record import source_digest
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import ROUTE, LabelledCases, Routing, label_cases, observe_routing
 from optimize.compiler.study import Caps, Spending
-from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import Grade
 from optimize.evaluation.stats import PairedResult, paired_test
@@ -31,6 +30,7 @@ from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import question_digest
 from optimize.registry import versions as registry
 from optimize.registry.versions import Listed, list_versions, note_test_use, read_manifests
+from optimize.report.page import CompileReport
 from program.errors import BudgetStop, IntegrityError, VersionError
 from program.knowledge.project import Project
 from program.loop.decisions import is_undecided
@@ -45,57 +45,15 @@ PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "
 """Packages whose versions a manifest names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A finished compile."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled(CompileReport):
+    """A finished compile: what its page tells, and where it is."""
 
-    reference: str
-    """The new version."""
-    parent: str
-    """The version it was compiled from."""
-    evaluation: Evaluation
-    """The new version on test."""
-    plain: Evaluation
-    """Plain RAG on test."""
-    before: Evaluation
-    """The parent on test."""
-    against_parent: PairedResult
-    """Utility over the parent, paired and clustered by topic."""
-    against_plain: PairedResult
-    """Utility over plain RAG, paired and clustered by topic."""
-    trials: int
-    """Settings tried."""
-    seconds: float
-    """Seconds of the study, all resumptions together."""
-    calls: int
-    """Model calls of the study."""
-    usd: float
-    """US dollars of the study."""
-    study: str
-    """Name of the study."""
-    stopped_by: str
-    """The cap that cut search, choice or test short, or empty."""
-    looks: int
-    """How often this test split was looked at."""
-    doubts: Sequence[str]
-    """Shortcuts in the labels."""
-    points: Mapping[str, Candidate]
-    """Each operating point with what it comes to on train (out of fold) and dev."""
-    survived: Collection[str]
-    """The points whose gain survived the folds."""
-    stages: Sequence[Mapping[str, Any]]
-    """Utility and calls on train and dev of the best setting of each stage of the search, and of the one chosen."""
-    broken: Mapping[str, str]
-    """Questions that could not be graded, and why."""
-    stood_in: int
-    """Answers of a stand-in, for models that could not be reached or read."""
+    reference: str  # the new version
+    study: str  # name of the study
+    stood_in: int  # answers of a stand-in, for models that could not be reached or read
     asked: Mapping[str, tuple[int, int]]
     """Settings tried and questions asked of each split, and how many of each it would be without a cap."""
-
-    @property
-    def verdict(self) -> str:
-        """better, worse or no_detectable_difference: utility over the parent."""
-        return judge_difference("utility", self.against_parent)
 
     @property
     def improved(self) -> bool:
@@ -208,19 +166,13 @@ class Publisher:
 class LineageNode:
     """A version with those compiled from it, oldest first."""
 
-    listed: Listed
-    """The version."""
-    children: tuple[LineageNode, ...]
-    """The versions compiled from it."""
-    lost: str = ""
-    """A parent that is not there any more."""
+    listed: Listed  # the version
+    children: tuple[LineageNode, ...]  # the versions compiled from it
+    lost: str = ""  # a parent that is not there any more
 
 
 def build_lineage(name: str, root: Path | str | None = None) -> list[LineageNode]:
-    """Return the versions of `name` as trees, oldest root first.
-
-    A version whose parent is gone, of another name or ambiguous begins a tree; so does one that cannot be read.
-    """
+    """Return the versions of `name` as trees; one without a known parent begins one."""
     found = [one for one in list_versions(name, root) if one.version]
     above = {one.version: _find_parent(one, found) for one in found}
 
@@ -288,14 +240,10 @@ def _ask_git(folder: Path, *arguments: str) -> str:
 class Calibration:
     """A decision on labelled cases of topics it was not shown, for the report."""
 
-    parameter: str
-    """Name of the decision's threshold."""
-    cut: bool
-    """False for a choice among options: `chances` are then of the likeliest option."""
-    chances: list[float]
-    """Probabilities in [0, 1]."""
-    truths: list[bool]
-    """Whether it was so; of a choice, whether the likeliest option was the label."""
+    parameter: str  # name of the decision's threshold
+    cut: bool  # false for a choice among options: `chances` are then of the likeliest option
+    chances: list[float]  # probabilities in [0, 1]
+    truths: list[bool]  # whether it was so; of a choice, whether the likeliest option was the label
 
 
 def calibrate_decisions(

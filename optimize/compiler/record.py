@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import date
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,19 +14,17 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
-import program as program_package
+import program
 from optimize.compiler.study import PATIENCE, Caps, Ledger, Spent, database_error, try_again
 from program.errors import RecordError
-from program.knowledge.library import Library
 from program.loop.decisions import to_jsonable, to_prompt_inputs
-from program.loop.evidence import Pool
 from program.loop.rag import AgenticRAG
 from program.loop.state import Find, Request
 from program.models.catalog import LOCAL
 from program.passage import Passage
+from program.storage import digest_code
 
-TABLE_PREFIX = "ragc_"
-"""Prefix of the tables' names in a database that may hold other things."""
+TABLE_PREFIX = "ragc_"  # prefix of the tables' names in a database that may hold other things
 _PASSING = ("locked", "busy", "unable to open")
 _DAMAGED = ("not a database", "malformed")
 _CONNECTIONS = 32
@@ -46,8 +41,7 @@ class Entry:
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float = 0.0
-    stand_in: bool = False
-    """True for the reply of another model than the one asked; such a reply is not kept on disk."""
+    stand_in: bool = False  # true for the reply of another model than the one asked; such a reply is not kept on disk
 
 
 class Store(Ledger):
@@ -58,14 +52,13 @@ class Store(Ledger):
     """
 
     def __init__(self, place: Path | str) -> None:
-        if isinstance(place, Path):
+        if here := isinstance(place, Path):
             place.parent.mkdir(parents=True, exist_ok=True)
-            self._name, prefix, url = str(place), "", sa.URL.create("sqlite", database=str(place))
-            options: dict[str, Any] = {"connect_args": {"timeout": PATIENCE}}
-        else:
-            self._name, prefix, url, options = "", TABLE_PREFIX, _parse_url(place), {"pool_pre_ping": True}
-            self._name = url.render_as_string(hide_password=True)
+        prefix = "" if here else TABLE_PREFIX
+        options: dict[str, Any] = {"connect_args": {"timeout": PATIENCE}} if here else {"pool_pre_ping": True}
         try:
+            url = sa.URL.create("sqlite", database=str(place)) if here else sa.make_url(str(place))
+            self._name = str(place) if here else url.render_as_string(hide_password=True)
             self._engine = sa.create_engine(url, pool_size=_CONNECTIONS, **options)
         except (ImportError, ValueError, ArgumentError) as error:
             raise database_error(error) from error
@@ -98,14 +91,8 @@ class Store(Ledger):
     def write_entries(self, entries: Mapping[bytes, Entry]) -> None:
         """Add entries, all or none; entries that are there already stay."""
         rows = [
-            {
-                "key": key,
-                "value": orjson.dumps(one.value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY),
-                "seconds": one.seconds,
-                "tokens_in": one.tokens_in,
-                "tokens_out": one.tokens_out,
-                "usd": one.usd,
-            }
+            {name: getattr(one, name) for name in ("seconds", "tokens_in", "tokens_out", "usd")}
+            | {"key": key, "value": orjson.dumps(one.value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY)}
             for key, one in sorted(entries.items())  # the same order for all, so that none waits for another
         ]
         self._run(lambda connection: connection.execute(self._insert_new(self._evidence), rows))
@@ -252,10 +239,7 @@ class RequestKeys:
 
 
 def fingerprint_predictor(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str:
-    """Return the digest of all that a predictor and its model are given.
-
-    An embedded model is told by the code, another by DSPy's version, which writes the prompt.
-    """
+    """Return the digest of all that a predictor and its model are given."""
     described = {
         name: [str(f.annotation), (f.json_schema_extra or {}).get("desc"), (f.json_schema_extra or {}).get("prefix")]
         for name, f in predictor.signature.fields.items()
@@ -277,23 +261,14 @@ def digest_json(content: Any) -> bytes:
     return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
-@lru_cache(maxsize=1)
 def source_digest() -> str:
     """Return the digest of the code of `program`, by file name and content."""
-    return _digest_code(Path(inspect.getfile(program_package)).parent)
+    return digest_code(Path(program.__file__).parent)
 
 
-@lru_cache(maxsize=1)
 def compiler_digest() -> str:
     """Return the digest of the code of `program` and `optimize`."""
-    return source_digest() + _digest_code(Path(__file__).parents[1])
-
-
-def _parse_url(url: str) -> sa.URL:
-    try:
-        return sa.make_url(url)
-    except ArgumentError as error:
-        raise database_error(error) from error
+    return source_digest() + digest_code(Path(__file__).parents[1])
 
 
 def _hashable_input(value: Any) -> Hashable:
@@ -306,39 +281,6 @@ def _hashable_input(value: Any) -> Hashable:
     return value  # type: ignore[no-any-return]
 
 
-def _digest_code(root: Path) -> str:
-    found = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"sha256:{found.hexdigest()}"
-
-
 def _set_pragmas(connection: Any, _: Any) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-
-
-class PoolPacking:
-    """Pools of candidates as the store keeps them: of an indexed passage its id, scores and way, of another all."""
-
-    def __init__(self, library: Library) -> None:
-        self._indexed = {passage.id: passage for passage in library.passages()}
-
-    def pack(self, pool: Sequence[Passage]) -> list[Any]:
-        """Return a pool as JSON values."""
-        return [self._pack_passage(passage) for passage in pool]
-
-    def unpack(self, value: Sequence[Any]) -> Pool:
-        """Return the pool of JSON values."""
-        return Pool(
-            Passage(**{**one, "as_of": one["as_of"] and date.fromisoformat(one["as_of"])})
-            if isinstance(one, dict)
-            else self._indexed[one[0]].rescored(*one[1:])
-            for one in value
-        )
-
-    def _pack_passage(self, passage: Passage) -> Any:
-        known = self._indexed.get(passage.id)
-        if known is not None and known.text == passage.text:
-            return [passage.id, passage.score, passage.method, dict(passage.scores), passage.reason]
-        return {one.name: getattr(passage, one.name) for one in fields(passage)}

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import dspy
 
-from optimize.compiler.record import Entry, PoolPacking, Record, RequestKeys
+from optimize.compiler.record import Entry, Record, RequestKeys
 from optimize.compiler.study import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
@@ -40,10 +40,8 @@ from program.models.language.spending import (
 from program.models.language.transport import CallFailed
 
 ATTEMPTS = 4
-PARALLEL_CALLS = 8
-"""Calls under way at once to a model that is not of this process."""
-REFUSING = (400, 413, 422)
-"""HTTP statuses by which a provider refuses this very prompt."""
+PARALLEL_CALLS = 8  # calls under way at once to a model that is not of this process
+REFUSING = (400, 413, 422)  # HTTP statuses by which a provider refuses this very prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +81,7 @@ class Replay:
         self.record = record
         self._vouches = vouches and program.vouches
         self._keys = RequestKeys(program)
-        self._packing = PoolPacking(program.runtime.library)
-        self._performer = Performer(program, record, spending or Spending(), self._packing)
+        self._performer = Performer(program, record, spending or Spending())
         self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
         self._tiers: dict[tuple[str, bool], tuple[Any, ...]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
@@ -161,7 +158,8 @@ class Replay:
     def _look_up(self, request: Request, said: list[Entry]) -> tuple[Hashable, PendingCall] | None:
         """Add what the record holds to the replies of a request; return the call whose reply is lacking."""
         models = self._models_for(request)
-        while len(said) < len(models) and not (said and self._is_settled(request, said[-1].value)):
+        doubt = self.program.doubt_of(request.predictor) if isinstance(request, Ask) else 0.0
+        while len(said) < len(models) and not (said and is_settled(said[-1].value, doubt)):
             key = self._keys.memory_key(request, models[len(said)])
             entry = self.record.kept.get(key)
             if entry is None:
@@ -176,9 +174,6 @@ class Replay:
         if key not in self._tiers:
             self._tiers[key] = clients_of(self.program, self.program.predictor(request.predictor), request.inputs)
         return self._tiers[key]
-
-    def _is_settled(self, request: Request, said: Any) -> bool:
-        return isinstance(request, Find) or is_settled(said, self.program.doubt_of(request.predictor))
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
         replies = []
@@ -229,7 +224,9 @@ class Replay:
             if entry is None:
                 lacking.append(key)
             elif isinstance(call.request, Find):
-                self.record.kept[key] = replace(entry, value=self._packing.unpack(entry.value))
+                self.record.kept[key] = replace(
+                    entry, value=Pool(self.program.runtime.library.unpack_pool(entry.value))
+                )
             else:
                 self.record.kept[key] = entry
         performed = self._performer.perform_calls([(wanted[key], digests[key]) for key in lacking])
@@ -256,9 +253,8 @@ class Arm:
 class Performer:
     """Performs the calls that a record lacks, counted and capped; a failed one is tried again, then told."""
 
-    def __init__(self, program: AgenticRAG, record: Record, spending: Spending, packing: PoolPacking) -> None:
+    def __init__(self, program: AgenticRAG, record: Record, spending: Spending) -> None:
         self._program = program
-        self._packing = packing
         self._record = record
         self._spending = spending
 
@@ -303,7 +299,9 @@ class Performer:
         for (call, digest), entry in zip(calls, found, strict=True):
             if digest is not None and isinstance(entry, Entry):
                 is_pool = isinstance(call.request, Find)
-                new[digest] = replace(entry, value=self._packing.pack(entry.value)) if is_pool else entry
+                new[digest] = (
+                    replace(entry, value=self._program.runtime.library.pack_pool(entry.value)) if is_pool else entry
+                )
         self._record.write(new)
         return list(found)
 

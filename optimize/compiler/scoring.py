@@ -29,8 +29,7 @@ from program.loop.state import Ask, Find
 from program.settings import UtilitySettings
 from program.signatures import BASE_PREFIX
 
-ROUTING_CREDIT = 0.1
-"""Worth of a question routed right in a search, so that ties fall to the better router."""
+ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
 
 Floats = NDArray[np.float64]
@@ -84,10 +83,7 @@ class Scores:
 
 
 class Scoring:
-    """Scores settings on the questions of several arms, in the order of the arms; remembers each score.
-
-    `broken` has the questions whose grading raised, and why; their scores are NaN.
-    """
+    """Settings scored on the questions of several arms, once each; `broken` says what could not be graded."""
 
     def __init__(self, arms: Sequence[Arm], weights: UtilitySettings) -> None:
         self.arms = arms
@@ -137,10 +133,7 @@ class Scoring:
 
 
 def split_topics(topics: Sequence[str], most: int = FOLDS) -> list[list[int]]:
-    """Return the places of questions in parts of about one size by topic.
-
-    For cross-fitting: each part is judged by a program whose demonstrations hold none of its topics.
-    """
+    """Return the places of questions in parts by topic, of about one size."""
     sizes = Counter(topics)
     parts: list[set[str]] = [set() for _ in range(min(most, len(sizes)))]
     for topic in sorted(sizes, key=lambda t: (-sizes[t], t)):
@@ -157,10 +150,7 @@ def group_topics(questions: Sequence[LabelledQuestion]) -> list[list[int]]:
 
 
 def gain_out_of_fold(table: Floats, topics: Sequence[str], held: Sequence[int], among: slice = slice(None)) -> Floats:
-    """Return each question's gain by the row that is best without its fold.
-
-    Folds are made of the topics of the questions at the places `held`; NaN elsewhere.
-    """
+    """Return each question's gain by the row best without its fold; NaN past `held`."""
     gains = np.full(len(topics), np.nan)
     for fold in split_topics([topics[n] for n in held]):
         mine = np.zeros(len(topics), bool)
@@ -177,10 +167,7 @@ def best_row(table: Floats) -> int:
 
 
 def survives(gains: Floats, topics: Sequence[str]) -> bool:
-    """Return True when the mean gain is at least its standard error.
-
-    NaN is left out; nothing survives on one topic alone.
-    """
+    """Return True for a mean gain of its standard error or more, on several topics."""
     known = np.isfinite(gains)
     groups = [topic for topic, there in zip(topics, known, strict=True) if there]
     if len(set(groups)) < 2:
@@ -190,14 +177,10 @@ def survives(gains: Floats, topics: Sequence[str]) -> bool:
 
 
 ROUTE = "classifier.route"
-PAID = 24
-"""Labelled examples put to a language model at most."""
-GRID, PASSES = 17, 3
-"""Weights tried for an option, and passes over all options."""
-SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
-"""Places in the range of a threshold at which it is swept."""
-COUNTED = 5
-"""Values of a count, or of a knob with steps, that are swept at most."""
+PAID = 24  # labelled examples put to a language model at most
+GRID, PASSES = 17, 3  # weights tried for an option, and passes over all options
+SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # places in the range of a threshold at which it is swept
+COUNTED = 5  # values of a count, or of a knob with steps, that are swept at most
 PREVIEW, FEW = 3, 60
 """Every so manieth question is tried first, where there are more than FEW; without gain there a value is given up."""
 
@@ -206,14 +189,10 @@ PREVIEW, FEW = 3, 60
 class Routing:
     """The router's decisions on labelled questions, and their labels."""
 
-    chances: Mapping[str, list[float]]
-    """Probabilities of each yes-or-no output."""
-    truths: Mapping[str, list[bool]]
-    """Labels of each yes-or-no output."""
-    tables: list[dict[str, float]]
-    """Probabilities of the routes, one table a question."""
-    routes: list[str]
-    """Labelled routes."""
+    chances: Mapping[str, list[float]]  # probabilities of each yes-or-no output
+    truths: Mapping[str, list[bool]]  # labels of each yes-or-no output
+    tables: list[dict[str, float]]  # probabilities of the routes, one table a question
+    routes: list[str]  # labelled routes
 
     def fit(self, names: Mapping[str, float]) -> Setting:
         """Return thresholds and weights, each fitted alone to its labels."""
@@ -226,12 +205,9 @@ class Routing:
 class Sweeps:
     """Knobs fitted one at a time."""
 
-    setting: Setting
-    """The start with every value that won."""
-    gains: Mapping[str, float]
-    """Out-of-fold gain in utility of each knob that was moved."""
-    effective: tuple[str, ...]
-    """Knobs of which some value changed some question's score."""
+    setting: Setting  # the start with every value that won
+    gains: Mapping[str, float]  # out-of-fold gain in utility of each knob that was moved
+    effective: tuple[str, ...]  # knobs of which some value changed some question's score
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +259,7 @@ def fit_threshold(probabilities: Sequence[float], labels: Sequence[bool]) -> flo
 
 
 def fit_weights(tables: Sequence[Mapping[str, float]], labels: Sequence[str]) -> dict[str, float]:
-    """Return weights in [1/4, 4] of the options with the most labels right.
-
-    One option at a time on a logarithmic grid, a few passes; of equally good weights the one nearest to 1.
-    """
+    """Return the options' weights in [1/4, 4] with most labels right, near 1."""
     if not tables:
         return {}
     options = list(tables[0])
@@ -359,10 +332,7 @@ def sweep_knobs(
 
 
 def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> tuple[list[float], Floats, bool]:
-    """Return the values of a knob that may win, their utilities below the setting's own, and whether any matters.
-
-    A value without gain on a preview of the questions is given up.
-    """
+    """Return a knob's values that gain on a preview, all utilities (its own first), whether any matters."""
     before = scoring(setting).utility
     preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
     promising, matters = [], False

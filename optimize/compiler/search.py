@@ -12,7 +12,6 @@ import logging
 import os
 import socket
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +19,8 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState
+from scipy.stats import wilcoxon
 
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
@@ -30,18 +29,13 @@ from optimize.compiler.study import KEPT_EVERY, OBJECTIVES, Caps, Spending, Stud
 from program.loop.policy import Dimension, Setting, find_dimensions
 from program.loop.rag import AgenticRAG
 
-SHARES = (0.15, 0.4, 1.0)
-"""Parts of the questions after which a trial may be given up."""
-PRUNED_BELOW = 0.1
-"""p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up."""
-IN_FULL = 4
-"""Of the first settings so many are scored on every question: others are compared with them."""
-GRAIN = 20
-"""Parts of a range: proposals are rounded, as settings a hair apart would open branches of their own."""
-IMPORTANT_FROM = 20
-"""Complete trials under which nothing is said of importances."""
-FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"
-"""What brought a setting about."""
+SHARES = (0.15, 0.4, 1.0)  # parts of the questions after which a trial may be given up
+PRUNED_BELOW = 0.1  # p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up
+FEWEST = 2  # questions from which a setting may be given up
+IN_FULL = 4  # of the first settings so many are scored on every question: others are compared with them
+GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
+IMPORTANT_FROM = 20  # complete trials under which nothing is said of importances
+FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"  # what brought a setting about
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +47,9 @@ class Trial:
     worth: float
     calls: float
     usd: float
-    origin: str
-    """FIRST, SWEEP or STUDY."""
-    first: int | None = None
-    """Place among the settings the search begins with."""
-    pruned: bool = False
-    """True when it was given up on a part of the questions, of which its figures are then."""
+    origin: str  # FIRST, SWEEP or STUDY
+    first: int | None = None  # place among the settings the search begins with
+    pruned: bool = False  # true when it was given up on a part of the questions, of which its figures are then
 
     @classmethod
     def of(cls, frozen: FrozenTrial) -> Trial:
@@ -74,20 +65,13 @@ class Trial:
 class Live:
     """Progress of a compile, for whoever watches it."""
 
-    stage: str = ""
-    """Name of the stage."""
-    study: str = ""
-    """Name of the study, once there is one."""
-    done: int = 0
-    """Steps of the stage that are done."""
-    of: int = 0
-    """Steps of the stage in all; 0 where that is not known."""
-    baseline: float | None = None
-    """Utility, with routing credit, of the program as it was."""
-    best: float | None = None
-    """The highest so far."""
-    calls: int = 0
-    """Model calls so far."""
+    stage: str = ""  # name of the stage
+    study: str = ""  # name of the study, once there is one
+    done: int = 0  # steps of the stage that are done
+    of: int = 0  # steps of the stage in all; 0 where that is not known
+    baseline: float | None = None  # utility, with routing credit, of the program as it was
+    best: float | None = None  # the highest so far
+    calls: int = 0  # model calls so far
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -166,9 +150,6 @@ class Search:
         self._name = f"{socket.gethostname()}:{os.getpid()}:{worker}"
         self._memory: optuna.Study | None = None
         self._remembered = 0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            self._pruner = optuna.pruners.WilcoxonPruner(p_threshold=PRUNED_BELOW)
         self._order = np.random.default_rng(seed).permutation(len(scoring.questions)).tolist()
         optuna.logging.set_verbosity(logging.ERROR)
 
@@ -282,22 +263,16 @@ class Search:
     def _is_hopeless(self, scores: Scores, best: Trial, seen: Sequence[int]) -> bool:
         """Return True when a setting is worse than the best on these questions and costs no fewer calls."""
         before = self.scoring(best.setting).take(seen)
-        if scores.mean_calls < before.mean_calls:
+        lost = before.utility - scores.utility
+        lost = lost[np.isfinite(lost)]
+        if scores.mean_calls < before.mean_calls or len(lost) < FEWEST or lost.mean() <= 0:
             return False
-        study = optuna.create_study(direction="maximize")
-        study.add_trial(optuna.create_trial(value=best.worth, intermediate_values=_by_question(before, seen)))
-        running = optuna.create_trial(state=TrialState.RUNNING, intermediate_values=_by_question(scores, seen))
-        return bool(self._pruner.prune(study, running))
+        return bool(wilcoxon(lost, alternative="greater", zero_method="zsplit").pvalue < PRUNED_BELOW)
 
 
 def plain_params(params: Mapping[str, Any]) -> Setting:
     """Return Optuna's parameters as a setting."""
     return {name: value if isinstance(value, int) else float(value) for name, value in params.items()}
-
-
-def _by_question(scores: Scores, places: Sequence[int]) -> dict[int, float]:
-    pairs = zip(places, scores.utility.tolist(), strict=True)
-    return {place: utility for place, utility in pairs if np.isfinite(utility)}
 
 
 def _make_distribution(d: Dimension) -> BaseDistribution:

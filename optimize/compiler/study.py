@@ -26,11 +26,20 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from program.errors import BudgetStop, RecordError, SettingsError, StudyError
 from program.knowledge.project import Project
 
-CANDIDATES_SHARE, FIRST_SHARE, SWEEP_SHARE, SEARCH_SHARE, CHOICE_SHARE = 0.1, 0.25, 0.33, 0.45, 0.75
-"""Shares of each cap that may be gone after a stage: candidates found, first settings tried, sweeps, search, choice."""
 PATIENCE, RETRY_EVERY = 60.0, 0.5  # seconds for which a database that is locked or away is tried again, and how often
-KEPT_EVERY = 0.5
-"""Seconds between two times that free calls and seconds are booked."""
+KEPT_EVERY = 0.5  # seconds between two times that free calls and seconds are booked
+
+
+class Share:
+    """Shares of each cap that may be gone after a stage."""
+
+    CANDIDATES, FIRST, SWEEP, SEARCH, CHOICE = 0.1, 0.25, 0.33, 0.45, 0.75
+
+
+class Note:
+    """Notes of a study: conditions, the version sealed, caps, settings wanted, what is searched, knobs swept."""
+
+    IDENTITY, FINISHED, CAPS, TRIALS, PLANNED, SWEPT = "identity", "finished", "caps", "trials", "planned", "swept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +143,8 @@ class Spending:
             seconds = own - self._booked_seconds if self._leads else 0.0
             self._ledger.book_spending(self._study, self._unbooked, 0.0, seconds)
             self._unbooked, self._booked_seconds = 0, own
-            self._read_total()
+            total = self._ledger.read_spending(self._study)
+            self.calls, self.usd = total.calls, total.usd
 
     def check(self) -> None:
         """Raise `BudgetStop` when the time is up."""
@@ -173,10 +183,6 @@ class Spending:
                 self._ledger.book_spending(self._study, 0 if sent else -1, usd - expected)
             self._changed.notify_all()
 
-    def _read_total(self) -> None:
-        total = self._ledger.read_spending(self._study)
-        self.calls, self.usd = total.calls, total.usd
-
     def _stop_at(self, cap: str) -> BudgetStop:
         self.tripped = cap
         return BudgetStop(cap)
@@ -184,12 +190,8 @@ class Spending:
 
 OBJECTIVES = {"utility": "maximize", "model calls a question": "minimize"}
 SUFFIX = ".journal"
-IDENTITY, FINISHED, CAPS, TRIALS, PLANNED, SWEPT = "identity", "finished", "caps", "trials", "planned", "swept"
-"""Notes of a study: its conditions, the version sealed, caps, settings wanted, what is searched, knobs swept."""
-LOCK_SECONDS = 5
-"""Seconds after which the lock of a process that was killed is taken from it."""
-WAIT, PAUSE = 1800.0, 0.1
-"""Seconds for which a worker waits for a note of the compile, and between two looks."""
+LOCK_SECONDS = 5  # seconds after which the lock of a process that was killed is taken from it
+WAIT, PAUSE = 1800.0, 0.1  # seconds for which a worker waits for a note of the compile, and between two looks
 _NUMBER = re.compile(r"-(\d+)$")
 
 T = TypeVar("T")
@@ -216,7 +218,7 @@ class Study:
     @property
     def finished(self) -> str:
         """The version sealed from this study, or empty."""
-        return str(self.notes.get(FINISHED, ""))
+        return str(self.notes.get(Note.FINISHED, ""))
 
     def note(self, key: str, value: Any) -> None:
         """Note a JSON value of the study as a whole."""
@@ -249,7 +251,7 @@ class Study:
 
     def expect(self, identity: Mapping[str, Any]) -> None:
         """Raise `StudyError` when the study was made under other conditions."""
-        found = _find_differences("", self.notes.get(IDENTITY, {}), json.loads(json.dumps(identity)))
+        found = _find_differences("", self.notes.get(Note.IDENTITY, {}), json.loads(json.dumps(identity)))
         if found:
             shown = "; ".join(found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
             raise StudyError(
@@ -274,7 +276,7 @@ def create_study(project: Project, identity: Mapping[str, Any], notes: Mapping[s
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             _run_patiently(partial(study.optuna.set_metric_names, [*OBJECTIVES]))
-        for key, value in {"id": uuid4().hex[:8], **notes, IDENTITY: dict(identity)}.items():
+        for key, value in {"id": uuid4().hex[:8], **notes, Note.IDENTITY: dict(identity)}.items():
             study.note(key, value)
         return study
 
@@ -288,7 +290,7 @@ def open_study(project: Project, name: str = "") -> Study:
     for wanted in [name] if name else reversed(known):
         with contextlib.suppress(KeyError):  # killed before its first line was whole
             study = Study(wanted, _open_storage(project, wanted))
-            if IDENTITY in study.notes:
+            if Note.IDENTITY in study.notes:
                 return study
     if not known:
         raise StudyError(f"{project.name} has no study to go on with.", "Start one: ragc compile PROJECT")

@@ -14,11 +14,12 @@ from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import DataError
-from program.knowledge.index.build import Advance, index_bases
+from program.knowledge.index.build import Advance, IndexSettings, build_index
 from program.knowledge.index.fusion import STRATEGIES
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library, open_bases
 from program.knowledge.project import Project
+from program.models.embedded.encoder import shared_embedder
 
 BASE = "corpus"
 DEPTHS = (2, 5, 8, 10)
@@ -89,8 +90,9 @@ def open_beir(project: Project, corpus: Path, progress: Advance | None = None) -
     """
     place = project.private / "beir" / hashlib.sha256(str(corpus.resolve()).encode()).hexdigest()[:16]
     bases = [BaseSpec(BASE, path=corpus)]
-    index_bases(project, bases, place, progress)
-    return open_bases(project, bases, place)
+    embedder = shared_embedder(project.settings.models.embed)
+    build_index(bases, place, embedder, progress, IndexSettings.from_project(project.settings))
+    return open_bases(project, bases, place, embedder)
 
 
 def rank_questions(

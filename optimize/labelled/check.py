@@ -8,6 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import get_args
 
+import numpy as np
+from scipy.sparse import csr_array
+
 from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion, Outcome, Unread
 from optimize.labelled.facts import STOP, normalise_text
 from optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, ProjectTables, read_corpus
@@ -32,27 +35,21 @@ _ROWS = 256  # questions compared at a time, so that memory stays small
 class DataFinding:
     """One thing wrong, and how to mend it."""
 
-    id: str
-    """The id of the question; empty where it is no single one's."""
-    line: int
-    """The line in the file, from 1; 0 where it is no single line's."""
-    what: str
-    mend: str
-    file: str = ""
-    """The document, `<base>/<file>`; empty for the labelled questions."""
+    id: str  # the id of the question; empty where it is no single one's
+    line: int  # the line in the file, from 1; 0 where it is no single line's
+    what: str  # what is wrong
+    mend: str  # how to mend it
+    file: str = ""  # the document, `<base>/<file>`; empty for the labelled questions
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """What a check found; with no errors the questions are fit for use."""
 
-    questions: int
-    errors: list[DataFinding] = field(default_factory=list)
-    """What would make a score wrong."""
-    warnings: list[DataFinding] = field(default_factory=list)
-    """What would weaken a score."""
-    shortcuts: list[Shortcut] = field(default_factory=list)
-    """What each feature alone predicts, the strongest first."""
+    questions: int  # the number of questions that were read
+    errors: list[DataFinding] = field(default_factory=list)  # what would make a score wrong
+    warnings: list[DataFinding] = field(default_factory=list)  # what would weaken a score
+    shortcuts: list[Shortcut] = field(default_factory=list)  # what each feature alone predicts, the strongest first
 
     @property
     def passed(self) -> bool:
@@ -113,10 +110,7 @@ def check_questions(
 def require_sound_labels(
     project: Project, questions: Sequence[LabelledQuestion], parts: Parts | None = None
 ) -> CheckReport:
-    """Return the check of the questions that a compile is to learn from.
-
-    Raises `DataError`, with the first findings, when labels contradict the knowledge or each other.
-    """
+    """Return the check of what is to be learnt. Raises `DataError` with first faults."""
     corpus = read_corpus(project)
     report = check_questions(questions, corpus.passages, corpus.tables, parts=parts)
     if report.passed:
@@ -148,10 +142,7 @@ LabelCounts = dict[str, dict[str, dict[str, int]]]
 
 
 def count_labels(questions: Sequence[LabelledQuestion]) -> LabelCounts:
-    """Count questions by label, value and split.
-
-    `total` is the last split, the commonest value the first.
-    """
+    """Count questions by label, value (commonest first) and split (`total` last)."""
     labels: dict[str, Callable[[LabelledQuestion], Sequence[str | None]]] = {
         **{"all": lambda q: ["questions"], "outcome": lambda q: [q.outcome], "route": lambda q: [q.route]},
         **{"strategy": lambda q: [q.strategy], "source": lambda q: q.sources or [None]},
@@ -236,9 +227,6 @@ def _find_repeats(pairs: Iterable[Pair]) -> Iterator[DataFinding]:
 
 def _find_near_duplicates(questions: Sequence[LabelledQuestion]) -> list[Pair]:
     """Return pairs of questions by the letters of the words they share, counted by a sparse product."""
-    import numpy as np
-    from scipy.sparse import csr_array
-
     texts = [normalise_text(q.question).replace(f" {STOP} ", " ").split() for q in questions]
     rows = [n for n, words in enumerate(texts) if len(words) >= LEAST_WORDS]
     if len(rows) < 2:

@@ -25,8 +25,7 @@ Split = Literal["train", "dev", "test"]
 
 LABELS = ("outcome", "route", "sources", "strategy", "sub_queries", "evidence", "facts", "not_facts", "answer")
 """The keys that a metric can be computed from; a question has at least one of them."""
-MIN_UNITS = 6
-"""The fewest topics that a sign-flip test can speak on: with five, p is never below 2 / 2**5 = .0625."""
+MIN_UNITS = 6  # the fewest topics that a sign-flip test can speak on: with five, p is never below 2 / 2**5 = .0625
 _BLANK, _NO_LABEL = "blank", "no label"
 
 
@@ -37,8 +36,7 @@ def _refuse_blank(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_refuse_blank)]
-Fact = Text | tuple[Text, ...]
-"""One spelling of a fact, or several of which any one will do."""
+Fact = Text | tuple[Text, ...]  # one spelling of a fact, or several of which any one will do
 
 
 class LabelledQuestion(BaseModel):
@@ -46,38 +44,23 @@ class LabelledQuestion(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: Text
-    """A name that no other question of the file has."""
-    question: Text
-    """The question as a user would ask it."""
-    topic: str = ""
-    """A name shared by questions on the same documents; no topic is in two splits."""
-    outcome: Outcome | None = None
-    """How a program should respond."""
-    route: Route | None = None
-    """How many look-ups the question takes: none, one or several."""
+    id: Text  # a name that no other question of the file has
+    question: Text  # the question as a user would ask it
+    topic: str = ""  # a name shared by questions on the same documents; no topic is in two splits
+    outcome: Outcome | None = None  # how a program should respond
+    route: Route | None = None  # how many look-ups the question takes: none, one or several
     sources: tuple[Text, ...] = ()
     """The knowledge bases that the answer needs; those of the evidence where a file gives none."""
-    strategy: Strategy | None = None
-    """The way of searching that finds the evidence."""
-    sub_queries: tuple[Text, ...] = ()
-    """The two to four look-ups of a complex question."""
-    evidence: tuple[Text, ...] = ()
-    """The ids of all passages and tables that the answer needs."""
-    facts: tuple[Fact, ...] = ()
-    """What a correct answer states."""
-    not_facts: tuple[Text, ...] = ()
-    """What a correct answer does not state."""
-    answer: str = ""
-    """A reference answer."""
-    as_of: date | None = None
-    """The day on which the labels are right."""
-    tags: tuple[Text, ...] = ()
-    """Kinds of question, for figures by kind."""
-    split: Split | None = None
-    """The part of the questions that this one belongs to."""
-    sql: str = ""
-    """A SELECT whose result states the facts of a question on tables."""
+    strategy: Strategy | None = None  # the way of searching that finds the evidence
+    sub_queries: tuple[Text, ...] = ()  # the two to four look-ups of a complex question
+    evidence: tuple[Text, ...] = ()  # the ids of all passages and tables that the answer needs
+    facts: tuple[Fact, ...] = ()  # what a correct answer states
+    not_facts: tuple[Text, ...] = ()  # what a correct answer does not state
+    answer: str = ""  # a reference answer
+    as_of: date | None = None  # the day on which the labels are right
+    tags: tuple[Text, ...] = ()  # kinds of question, for figures by kind
+    split: Split | None = None  # the part of the questions that this one belongs to
+    sql: str = ""  # a SELECT whose result states the facts of a question on tables
     line: int = Field(default=0, exclude=True, repr=False)
     """The line of the file, from 1; 0 for a question from no file."""
 

@@ -7,10 +7,8 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-STOP = "."
-"""The token for the end of a sentence, a table cell or a list item; no fact reaches across it."""
-_IN_WORDS = "#"
-"""The mark before the digits of a number that was written in words, where that matters."""
+STOP = "."  # the token for the end of a sentence, a table cell or a list item; no fact reaches across it
+_IN_WORDS = "#"  # the mark before the digits of a number that was written in words, where that matters
 
 _BELOW_TWENTY = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
     seventeen eighteen nineteen"""
@@ -182,8 +180,7 @@ def _join_tokens(scanned: list[tuple[str, str]], in_words: str = "") -> list[str
     return out
 
 
-Numeral = tuple[int, int] | None
-"""A value, and the place where its words end."""
+Numeral = tuple[int, int] | None  # a value, and the place where its words end
 
 
 def _read_numeral(scanned: Sequence[tuple[str, str]], at: int) -> Numeral:

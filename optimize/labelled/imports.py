@@ -34,13 +34,12 @@ _MARKS = {
 class ImportReport:
     """What an import wrote."""
 
-    format: str
-    base: str
-    questions: int = 0
-    passages: int = 0
-    unchecked: int = 0
-    """Answers that no passage states, so that no fact was made of them."""
-    files: list[str] = field(default_factory=list)
+    format: str  # the layout of the set
+    base: str  # the knowledge base that was made
+    questions: int = 0  # questions added
+    passages: int = 0  # passages written
+    unchecked: int = 0  # answers that no passage states, so that no fact was made of them
+    files: list[str] = field(default_factory=list)  # the files that were written
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,7 @@ class ProjectTables:
         return {f"{base.name}/{table.name}" for base in self._bases for table in base.schema.tables}
 
     def select_rows(self, sql: str) -> str:
-        """Return the rows of a SELECT, a line each, column names first.
-
-        Raises `KnowledgeError` when no base can, or it is anything but a SELECT.
-        """
+        """Return a SELECT's rows, a line each. Raises `KnowledgeError` for anything else."""
         problem = KnowledgeError("The project has no tables.", 'Add a knowledge base of kind "tables".')
         for base in self._bases:
             try:
@@ -62,10 +59,9 @@ def _format_rows(rows: Sequence[Sequence[Any]]) -> str:
 class Corpus:
     """The knowledge of a project as it lies on disk, without an index."""
 
-    passages: dict[str, Passage]
-    tables: ProjectTables
-    flaws: tuple[Flaw, ...] = ()
-    """What is wrong with the files."""
+    passages: dict[str, Passage]  # the passages by id
+    tables: ProjectTables  # the tables of all bases
+    flaws: tuple[Flaw, ...] = ()  # what is wrong with the files
 
 
 def read_corpus(project: Project) -> Corpus:
@@ -158,8 +154,7 @@ class Knowledge:
         return set.intersection(*held) if held else set()
 
 
-Complaint = tuple[str, str]
-"""What is wrong, and how to mend it."""
+Complaint = tuple[str, str]  # what is wrong, and how to mend it
 
 
 def _check_evidence_exists(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:

@@ -11,18 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from optimize.labelled.dataset import LabelledQuestion
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-WARN_ABOVE = 0.75
-"""The AUC above which a shortcut is worth a warning."""
-LEAST = 10
-"""The fewest questions with a label, and without it, for which an AUC is told: with fewer it is chance."""
+WARN_ABOVE = 0.75  # the AUC above which a shortcut is worth a warning
+LEAST = 10  # the fewest questions with a label, and without it, for which an AUC is told: with fewer it is chance
 TOGETHER = "together"
 _FOLDS = 5
 _BINS = 8
@@ -33,21 +30,15 @@ _COMMON = 3  # a first word or a topic of fewer questions is one of the rare one
 class Shortcut:
     """How well one feature predicts one label of a split."""
 
-    split: str
-    """`train`, `dev` or `test`."""
-    label: str
-    """`outcome`, `route`, `strategy` or `source`."""
-    value: str
+    split: str  # `train`, `dev` or `test`
+    label: str  # `outcome`, `route`, `strategy` or `source`
+    value: str  # the value of the label
     feature: str
     """`length`, `question mark`, `first word`, `digit`, `topic`, or `together`: the first four in one model."""
-    auc: float
-    """Area under the ROC curve of cross-validated predictions; 0.5 is what the majority gets."""
-    n: int
-    """Questions of the split that carry the label at all."""
-    positives: int
-    """Those of them that have the value."""
-    mend: str = ""
-    """Which questions would break the shortcut; empty where it is not worth a warning."""
+    auc: float  # area under the ROC curve of cross-validated predictions; 0.5 is what the majority gets
+    n: int  # questions of the split that carry the label at all
+    positives: int  # those of them that have the value
+    mend: str = ""  # which questions would break the shortcut; empty where it is not worth a warning
 
     @property
     def warns(self) -> bool:
@@ -110,8 +101,6 @@ def _find_in_split(split: str, questions: Sequence[LabelledQuestion]) -> Iterato
 
 def _number_traits(name: str, traits: Sequence[str]) -> list[int]:
     """Return traits as category numbers: lengths by quantile, rare ones as one."""
-    import numpy as np
-
     if name == "length":
         lengths = np.array([int(trait) for trait in traits])
         edges = np.unique(np.quantile(lengths, np.linspace(0, 1, _BINS + 1)[1:-1]))
@@ -123,9 +112,6 @@ def _number_traits(name: str, traits: Sequence[str]) -> list[int]:
 
 def _measure_aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> dict[str, float]:
     """Return the AUC of each feature's out-of-fold log-odds, and of their sum."""
-    import numpy as np
-    from scipy.stats import rankdata
-
     y = np.array(has)
     odds = {name: _predict_log_odds(np.array(column), y) for name, column in columns.items()}
     odds[TOGETHER] = np.sum([odds[name] for name in _SURFACE], axis=0)
@@ -136,8 +122,6 @@ def _measure_aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> 
 
 def _predict_log_odds(column: NDArray[np.int64], y: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return log-odds of the label by category, from the other folds, smoothed."""
-    import numpy as np
-
     shuffled = np.random.default_rng(0).permutation(len(y))
     fold = np.empty(len(y), dtype=int)
     for side in (True, False):  # stratified: each fold has its share of either side
@@ -156,22 +140,20 @@ def _suggest_questions(found: Shortcut, traits: Sequence[str], has: Sequence[boo
     name = f"{found.label} {found.value}"
     if found.feature == TOGETHER:
         return f"Mix lengths, question marks, first words and digits alike with {name} and without it."
-    inside = [trait for trait, one in zip(traits, has, strict=True) if one]
-    outside = [trait for trait, one in zip(traits, has, strict=True) if not one]
     if found.feature == "length":
-        a, b = (median(map(int, part)) for part in (inside, outside))
-        more, less = ("short", "long") if a < b else ("long", "short")
-        medians = f"the median has {a:g} words with it, {b:g} without"
-        return f"Add {less} questions with {name}, and {more} ones without it ({medians})."
+        middle = median(map(int, traits))
+        traits = [f"over {middle:g}" if int(words) > middle else f"at most {middle:g}" for words in traits]
+    inside, outside = ([trait for trait, one in zip(traits, has, strict=True) if one == side] for side in (True, False))
     shares = {trait: (inside.count(trait) / len(inside), outside.count(trait) / len(outside)) for trait in set(traits)}
     telling = max(sorted(shares), key=lambda trait: abs(shares[trait][0] - shares[trait][1]))
-    of_inside, of_outside = shares[telling]
     what = {
+        "length": f"questions of {telling} words",
         "question mark": f"questions {telling} a question mark",
         "digit": f"questions {telling} a digit",
         "first word": f"questions that begin with {telling!r}",
         "topic": f"questions of the topic {telling!r}",
     }[found.feature]
-    have, others = ("lack", "have") if of_inside > of_outside else ("have", "lack")
-    are_such = f"of those that have it {100 * of_inside:.0f} % are such, of the others {100 * of_outside:.0f} %"
+    have, others = ("lack", "have") if shares[telling][0] > shares[telling][1] else ("have", "lack")
+    of_inside, of_outside = (f"{100 * share:.0f} %" for share in shares[telling])
+    are_such = f"of those that have it {of_inside} are such, of the others {of_outside}"
     return f"Add {what} that {have} {name}, and other questions that {others} it ({are_such})."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from program.knowledge.index.fusion import STRATEGIES, TEXT_METHODS, WEIGHT, fuse, rank_positions
 from program.knowledge.index.graph_search import GraphScores, score_passages
@@ -15,11 +15,7 @@ from program.knowledge.index.vectors import best_rows
 from program.models.embedded.encoder import Embedder
 from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-DEPTH = 60
-"""How many passages each of dense and keyword search brings to the pool; the graph brings half as many."""
+DEPTH = 60  # how many passages each of dense and keyword search brings to the pool; the graph brings half as many
 MAX_WALKS = 32  # questions whose walk is kept: the bases of a project are searched one after the other for each
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,29 +16,26 @@ import orjson
 from program.errors import KnowledgeError
 from program.knowledge.documents import DEPTH, Documents, HybridSearch
 from program.knowledge.index.build import IndexSettings, open_index
-from program.knowledge.index.fusion import GRAPH, RRF_K, WEIGHT, Method, Reranker, fuse
+from program.knowledge.index.fusion import GRAPH, WEIGHT, Reranker, fuse
 from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import ArrayVectors
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.project import Project
-from program.models.embedded.encoder import Embedder, shared_embedder
+from program.knowledge.web import JsonApi, WebSearch, has_provider
+from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import shared_reader
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
-from program.storage import DiskCache
+from program.storage import DiskCache, digest_code
 
-ReportFailure = Callable[[str, KnowledgeError], None]
-"""Called with the name of a source that was left out, and why."""
+ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
 MAX_BYTES = 200_000_000  # of the file of candidate lists; one takes 10 to 20 kB
 _NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"
 
 
 class Library:
-    """Every source of a project by name. Safe from many threads and asyncio tasks.
-
-    It holds the index it was opened with; after `ragc index`, open another to see what changed.
-    """
+    """A project's sources by name, over the index it was opened with. Safe from many threads and tasks."""
 
     def __init__(
         self,
@@ -162,8 +160,6 @@ class Library:
         k: int = 8,
         weight: float = WEIGHT,
         *,
-        method: Method = "convex",
-        rrf_k: int = RRF_K,
         graph: float = GRAPH,
         depth: int = DEPTH,
         filters: Filters = NO_FILTERS,
@@ -171,7 +167,7 @@ class Library:
     ) -> list[Passage]:
         """Return the best `k` passages of the named sources under one fusion, best first."""
         pooled = self.candidates(query, sources, max(k, depth), filters, graph > 0, failed=failed)
-        return fuse(pooled, weight, k, method, rrf_k, graph)
+        return fuse(pooled, weight, k, graph)
 
     def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         """Return a source's candidates, kept ones where its content cannot change."""
@@ -187,55 +183,48 @@ class Library:
         source = self.sources[name]
         reranker = self.reranker if isinstance(source, Documents) else None
         asked = (query, name, depth, filters, graph, digest, self.embedder.digest, reranker.name if reranker else "")
-        key = repr((_digest_code(), *asked)) if self._cache else ""
+        key = repr((digest_code(Path(__file__).parents[1]), *asked)) if self._cache else ""
         kept = self._cache.get([key]) if self._cache else {}
-        try:
-            return tuple(map(self._decode_passage, orjson.loads(kept[key])))
-        except (ValueError, TypeError, KeyError, AttributeError):  # not kept, or damaged
-            pass
+        with suppress(ValueError, TypeError, KeyError):  # not kept, or damaged
+            return tuple(self.unpack_pool(orjson.loads(kept[key])))
         if isinstance(source, Documents):
             pool = source.candidates(query, depth, filters, graph=graph)
         else:
             pool = source.candidates(query, depth, filters)
         pool = reranker.rerank(query, pool) if reranker else pool
         if self._cache:
-            self._cache.put({key: orjson.dumps([self._encode_passage(p) for p in pool])})
+            self._cache.put({key: orjson.dumps(self.pack_pool(pool))})
         return tuple(pool)
 
-    def _encode_passage(self, passage: Passage) -> Any:
-        """Return a passage's id and scores where the index has it, else all."""
-        scores = {name: float(score) for name, score in passage.scores.items()}
-        if self.index and passage.id in self.index.rows:
-            return [passage.id, float(passage.score), passage.method, scores, passage.reason]
-        return passage.rescored(float(passage.score), passage.method, scores)
+    def pack_pool(self, pool: Sequence[Passage]) -> list[Any]:
+        """Return of an indexed passage its id, scores and way, of another all."""
+        rows = self.index.rows if self.index else {}
+        packed: list[Any] = []
+        for one in pool:
+            scores = {name: float(score) for name, score in one.scores.items()}
+            rescored = one.rescored(float(one.score), one.method, scores)
+            packed.append([one.id, rescored.score, one.method, scores, one.reason] if one.id in rows else rescored)
+        return packed
 
-    def _decode_passage(self, entry: Any) -> Passage:
-        if isinstance(entry, list):
-            index: Any = self.index  # None, which has no rows, makes the entry a damaged one
-            passage: Passage = index.passages[index.rows[entry[0]]]
-            return passage.rescored(*entry[1:])
-        return decode_passage(entry)
+    def unpack_pool(self, packed: Sequence[Any]) -> list[Passage]:
+        """Return the pool that was packed and written as JSON."""
+        rows, known = (self.index.rows, self.index.passages) if self.index else ({}, ())
+        return [
+            known[rows[one[0]]].rescored(*one[1:]) if isinstance(one, list) else decode_passage(one) for one in packed
+        ]
 
 
 def open_bases(
-    project: Project,
-    bases: Sequence[BaseSpec],
-    folder: Path,
-    embedder: Embedder | None = None,
-    extra: Sequence[Source] = (),
+    project: Project, bases: Sequence[BaseSpec], folder: Path, embedder: Embedder, extra: Sequence[Source] = ()
 ) -> Library:
     """Return the library of bases indexed in `folder`, under a project's settings."""
     models = project.settings.models
     reranker = Reranker(models.rerank, shared_reader(models.reader)) if models.rerank else None
-    found = embedder or shared_embedder(models.embed)
-    return Library.open(bases, folder, found, extra, IndexSettings.from_project(project.settings), reranker)
+    return Library.open(bases, folder, embedder, extra, IndexSettings.from_project(project.settings), reranker)
 
 
 def open_sources(project: Project, embedder: Embedder) -> list[Source]:
-    """Return every source of a project that is no folder of files.
-
-    A web base without a provider or its key is none. Raises `KnowledgeError` for one that cannot be opened.
-    """
+    """Return the sources that are no folders of files. Raises `KnowledgeError`."""
     found = (_open_source(project, name, base, embedder) for name, base in project.settings.knowledge.items())
     return [source for source in found if source is not None]
 
@@ -247,12 +236,8 @@ def _open_source(project: Project, name: str, base: KnowledgeSettings, embedder:
 
         return TableSource(name, card, project.place(base), embedder)
     if isinstance(base, HttpSettings):
-        from program.knowledge.web import JsonApi
-
         return JsonApi(card, base, embedder)
     if isinstance(base, WebSettings):
-        from program.knowledge.web import WebSearch, has_provider
-
         return WebSearch(card, base, embedder) if has_provider(base) else None
     return _open_package(card, base, embedder) if isinstance(base, PackageSettings) else None
 
@@ -274,12 +259,3 @@ def _open_package(card: SourceCard, base: PackageSettings, embedder: Embedder) -
             "Its maker can run it through program.knowledge.testing.SourceConformance.",
         )
     return source
-
-
-@lru_cache(maxsize=1)
-def _digest_code() -> str:
-    """Return a digest of the package's code, whose results a file may keep."""
-    found = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()

@@ -28,8 +28,7 @@ from program.models.embedded.encoder import Embedder
 from program.passage import AUTHORITY, NO_FILTERS, Filters, Passage, SourceCard, drop_repeats, embedding_text
 from program.settings import HttpSettings, WebSettings
 
-MAX_ITEMS = 50
-"""The most items taken of one reply, and what `{k}` stands for in the url of a JSON API."""
+MAX_ITEMS = 50  # the most items taken of one reply, and what `{k}` stands for in the url of a JSON API
 PER_PAGE = 3  # passages taken of one page
 _ABSENT = object()
 
@@ -159,10 +158,7 @@ class WebResult:
 
 
 class WebSearch(LiveSource):
-    """Web search through a provider; the pages found are fetched, cut and scored.
-
-    A page that cannot be fetched stands with the provider's words for it; only a provider that fails raises.
-    """
+    """Web search: pages found are fetched, cut and scored; one that cannot be stands with the provider's words."""
 
     def __init__(self, card: SourceCard, settings: WebSettings, embedder: Embedder) -> None:
         super().__init__(card, embedder)

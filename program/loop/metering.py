@@ -203,8 +203,7 @@ class Driver:
             try:
                 yield spent
             finally:
-                if spent.under_way:
-                    await asyncio.wait({asyncio.wrap_future(spent.settled())}, timeout=CALLED_OFF)
+                await spent.settle(CALLED_OFF)
 
     def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: ModelSpending) -> Reply:
         """Return the decision that the last client's evidence stands for, kept as a step."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 from dspy.adapters.types.decision import decision_type
+from safetensors.numpy import load_file, save
 
 from program.errors import IntegrityError, ModelError, VersionError
 from program.knowledge.project import Project
@@ -41,8 +42,6 @@ def export_files(program: AgenticRAG) -> dict[str, bytes]:
             part.update(lm=None, traces=[], train=[])
     files = {STATE: orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
     if heads := program.runtime.models.embedded.export_heads(program.requests.kept(dict(program.named_predictors()))):
-        from safetensors.numpy import save
-
         files[HEADS] = save(heads)
     return files
 
@@ -62,8 +61,6 @@ def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = N
     program.load_state(state)
     heads = manifest.folder / HEADS
     if heads.is_file():
-        from safetensors.numpy import load_file
-
         program.runtime.models.embedded.import_heads(load_file(heads))
     points: Mapping[str, Mapping[str, float]] = manifest.section("points")
     if (named := point or DEFAULT_POINT) not in points:

@@ -77,14 +77,10 @@ class LoggedProgram:
 class AssignedArm:
     """The arm that one unit gets."""
 
-    name: str
-    """The letter of the arm."""
-    version: str
-    """The version that answers."""
-    why: str
-    """Why it is that one: "assigned", "not included", or how the experiment ended; only the first is logged."""
-    program: LoggedProgram
-    """The program to ask: `program(q)`, `await program.aask(q)`, `program.stream(q)`."""
+    name: str  # the letter of the arm
+    version: str  # the version that answers
+    why: str  # why it is that one: "assigned", "not included", or how the experiment ended; only the first is logged
+    program: LoggedProgram  # the program to ask: `program(q)`, `await program.aask(q)`, `program.stream(q)`
 
     @property
     def request_id(self) -> str:
@@ -164,10 +160,7 @@ class Experiment:
             self._write_row("outcome", request=key, values=values)
 
     def state(self) -> ExperimentState:
-        """Tell whether the experiment runs, read from disk at most once a second.
-
-        A state that cannot be read counts as halted.
-        """
+        """Tell whether it runs, looked up at most once a second; halted if unreadable."""
         now = time.monotonic()
         if now - self._read_at >= STATE_SECONDS:
             try:

@@ -55,11 +55,9 @@ class ArmDesign:
     """One arm of an experiment."""
 
     name: str
-    version: str
-    """The version in full, `support@v7-3fa9c1d2`."""
+    version: str  # the version in full, `support@v7-3fa9c1d2`
     digest: str
-    weight: float
-    """The arm's share of units, relative to the other arms'."""
+    weight: float  # the arm's share of units, relative to the other arms'
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +91,14 @@ class Design:
     """What was decided before the first user came; never changed after."""
 
     id: str
-    arms: tuple[ArmDesign, ...]
-    """The arms, the control first."""
-    primary: str
-    """The outcome that the verdict is on."""
+    arms: tuple[ArmDesign, ...]  # the arms, the control first
+    primary: str  # the outcome that the verdict is on
     guards: tuple[MetricGuard, ...]
-    include: float
-    """The share of units that take part, in (0, 1]."""
-    max_units: int
-    """The number of units at which the experiment is given up."""
-    alpha: float
-    """The accepted chance of a false verdict, over any number of looks."""
-    created_at: str
-    """The time of the start, UTC, ISO 8601."""
-    seal: str = ""
-    """The digest of all of it."""
+    include: float  # the share of units that take part, in (0, 1]
+    max_units: int  # the number of units at which the experiment is given up
+    alpha: float  # the accepted chance of a false verdict, over any number of looks
+    created_at: str  # the time of the start, UTC, ISO 8601
+    seal: str = ""  # the digest of all of it
 
     @property
     def control(self) -> ArmDesign:
@@ -166,8 +157,7 @@ class ExperimentState:
 
     status: Status = "running"
     reason: str = ""
-    at: float = 0.0
-    """The time of its end, in seconds since 1970."""
+    at: float = 0.0  # the time of its end, in seconds since 1970
 
     @property
     def running(self) -> bool:

@@ -29,14 +29,11 @@ Advance = Callable[[int, int], None]
 class LoadOptions(TypedDict, total=False):
     """Options of `load`."""
 
-    point: str | None
-    """An operating point: `quality`, `balanced` (the default) or `economy`."""
+    point: str | None  # an operating point: `quality`, `balanced` (the default) or `economy`
     artifacts: str | Path | None
     """The folder of versions; default: the environment's `RAGC_ARTIFACTS`, then `./artifacts`."""
-    project: str | Path | None
-    """The project folder, when it is not where it was at compile time."""
-    progress: Advance | None
-    """Called with the number of files indexed so far, and of all."""
+    project: str | Path | None  # the project folder, when it is not where it was at compile time
+    progress: Advance | None  # called with the number of files indexed so far, and of all
 
 
 @overload
@@ -118,10 +115,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
-    """Open the project's sources, indexing first what changed.
-
-    Raises `KnowledgeError` when a base is absent, empty or unreadable.
-    """
+    """Open a project's sources, what changed indexed first. Raises `KnowledgeError`."""
     from program.knowledge.index.build import INDEX, update_index
     from program.knowledge.ingest.folder import list_bases
     from program.knowledge.library import open_bases, open_sources

@@ -28,8 +28,7 @@ class Reference:
     """A reference taken apart."""
 
     name: str
-    selector: str = LATEST
-    """`latest`, `v7`, `v7-3fa9c1d2`, `sha256:...` or an alias."""
+    selector: str = LATEST  # `latest`, `v7`, `v7-3fa9c1d2`, `sha256:...` or an alias
 
     def __str__(self) -> str:
         return f"{self.name}@{self.selector}"
@@ -40,11 +39,9 @@ class VersionFolder:
     """A version on disk."""
 
     path: Path
-    digest: str
-    """The digest of its manifest."""
+    digest: str  # the digest of its manifest
     name: str = ""
-    version: str = ""
-    """The name of the folder, `v7-3fa9c1d2`; empty outside the artifacts folder."""
+    version: str = ""  # the name of the folder, `v7-3fa9c1d2`; empty outside the artifacts folder
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}" if self.version else str(self.path)

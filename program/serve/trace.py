@@ -18,8 +18,7 @@ from program.answer import Answer, Outcome, Step
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
-UNRETRIEVED = "unretrieved"
-"""The note in the path of an answer that was given without a look-up."""
+UNRETRIEVED = "unretrieved"  # the note in the path of an answer that was given without a look-up
 NANOSECONDS = 1_000_000_000
 _LOG = logging.getLogger("ragc.trace")
 
@@ -50,10 +49,7 @@ class LineLog:
                     handler.close()
 
     def entries(self, report_unread: Callable[[str], None] = lambda place: None) -> Iterator[dict[str, Any]]:
-        """Yield every entry, oldest first.
-
-        A line that is none, as a full disk leaves one, is skipped, and its place reported.
-        """
+        """Yield every entry, oldest first; report the place of a line that is none."""
         older = [self.path.with_name(f"{self.path.name}.{n}") for n in range(self.files, 0, -1)]
         for path in filter(Path.is_file, (*older, self.path)):
             with path.open("rb") as file:
@@ -88,10 +84,7 @@ class TraceLog:
         return LineLog(self.folder / "review.jsonl")
 
     def write_answer(self, answer: Answer, question: str, preset: str) -> None:
-        """Write a finished answer's trace, and to the review queue when it is doubtful.
-
-        An answer is worth more than its trace: where nothing can be written a warning says so, once for each log.
-        """
+        """Write a trace, a doubtful answer's to review, too; warn once if it cannot be."""
         entry = {
             **answer.as_dict(),
             "question": question,

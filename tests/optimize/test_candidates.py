@@ -138,7 +138,7 @@ def test_a_proposer_that_fails_leaves_the_compile_whole(own_shop, monkeypatch):
     with written_by(own_shop, monkeypatch, brain):
         done = compiled_(own_shop, trials=4)
     assert instruction(own_shop, done.reference) == instruction(own_shop, done.parent)
-    assert done.evaluation.grades
+    assert done.after.grades
 
 
 def able(body):

@@ -8,7 +8,7 @@ import pytest
 from optimize.compiler import study
 from optimize.compiler.compile import compile_project, join_study
 from optimize.compiler.replay import PARALLEL_CALLS
-from optimize.compiler.study import SEARCH_SHARE, open_study
+from optimize.compiler.study import Share, open_study
 from program.errors import BudgetError
 from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway
@@ -60,7 +60,7 @@ def test_a_compile_stopped_after_its_search_is_sealed_under_its_caps_when_it_is_
 
     def stop(live):
         if live.stage == "searching" and live.done:
-            gone[0] = 1.2 * SEARCH_SHARE * SECONDS
+            gone[0] = 1.2 * Share.SEARCH * SECONDS
         if live.stage == "choosing on dev":
             raise KeyboardInterrupt
 
@@ -98,7 +98,7 @@ def test_the_number_of_settings_that_a_resumed_compile_is_given_is_its_workers_t
 def test_a_worker_spends_what_the_search_has_left_and_no_more(paid_shop, model):
     interrupted(paid_shop, at="searching", max_calls=CALLS)
     join_study(Project.open(paid_shop), "")
-    assert len(model.calls) <= SEARCH_SHARE * CALLS
+    assert len(model.calls) <= Share.SEARCH * CALLS
     paid = len(model.calls)
     join_study(Project.open(paid_shop), "")
     assert len(model.calls) == paid
@@ -129,7 +129,7 @@ def test_a_cap_that_is_reached_in_the_test_is_told(paid_shop, monkeypatch):
 
     done = compile_(paid_shop, max_seconds=SECONDS, watch=pass_)
     assert (done.stopped_by, done.trials > 6) == ("seconds", True)
-    assert not done.evaluation.grades
+    assert not done.after.grades
 
 
 def test_nothing_is_paid_for_where_no_version_could_be_sealed(paid_shop, model):

@@ -90,7 +90,7 @@ def test_a_model_that_fails_three_calls_in_ten_is_asked_again(paid_shop, model):
 
     model.fails = fails
     done = compile_(paid_shop)
-    assert len(done.evaluation.grades) == 1 and done.trials == TRIALS
+    assert len(done.after.grades) == 1 and done.trials == TRIALS
     assert done.calls == len(model.calls)
     assert 0.2 < sum(refused) / len(refused) < 0.4
     assert any(a and b for a, b in itertools.pairwise(refused))
@@ -136,7 +136,7 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
     assert "ZeroDivisionError" in done.broken["q1"]
     assert done.broken["q5 (ZeroDivisionError: no share of nothing)"] == "in the test"
     assert done.trials == TRIALS
-    assert not done.evaluation.grades  # of its one question
+    assert not done.after.grades  # of its one question
 
 
 def test_a_study_made_under_other_conditions_is_refused_with_the_differences(paid_shop):
@@ -323,4 +323,4 @@ def test_a_compile_from_a_version_is_compared_with_that_version(paid_shop):
     first = compile_(paid_shop)
     second = compile_(paid_shop, origin=first.reference)
     assert second.parent.startswith(f"{first.reference}-")
-    assert second.before.measure("utility").value == pytest.approx(first.evaluation.measure("utility").value)
+    assert second.before.measure("utility").value == pytest.approx(first.after.measure("utility").value)

@@ -43,7 +43,7 @@ def test_questions_whose_form_is_by_chance_hold_no_shortcut():
 @pytest.mark.parametrize(
     ("feature", "rule", "mend"),
     [
-        ("length", {"short": lambda vague, r: vague}, "Add long questions with outcome"),
+        ("length", {"short": lambda vague, r: vague}, "words that lack outcome"),
         ("question mark", {"end": lambda vague, r: "" if vague else "?"}, "a question mark that"),
         ("first word", {"first": lambda vague, r: "how" if vague else "my"}, "questions that begin with"),
         ("digit", {"digit": lambda vague, r: "7" if vague else "seven"}, "a digit that"),

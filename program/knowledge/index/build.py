@@ -9,20 +9,23 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index import store
+from program.knowledge.index.fanout import Fan, embed_over_ray
 from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords, QdrantKeywords, weigh_texts
 from program.knowledge.index.store import MEND, Index
-from program.knowledge.index.vectors import QdrantVectors, connect_server, open_qdrant
+from program.knowledge.index.vectors import QdrantVectors, connect_server
 from program.knowledge.ingest.folder import (
     BaseSpec,
     SkippedFile,
@@ -37,23 +40,15 @@ from program.passage import Passage, embedding_text, keyword_text
 from program.settings import Settings
 from program.storage import DiskCache, write_whole
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from program.knowledge.index.fanout import Fan
-
-INDEX = "index"
-"""The folder of the index in a project's private folder."""
-FINGERPRINT = "seen"
-"""The file that says what the documents looked like when they were indexed."""
+INDEX = "index"  # the folder of the index in a project's private folder
+FINGERPRINT = "seen"  # the file that says what the documents looked like when they were indexed
 PARSED = "parsed.sqlite"
 ENGINES = ("local", "ray")
 CHUNK = 128  # texts embedded between two reports of progress
 WAIT = 120.0  # seconds to wait for another process that is indexing
 SERVER_ABOVE = 200_000
 
-Advance = Callable[[int, int], None]
-"""Called with the texts embedded so far and in all."""
+Advance = Callable[[int, int], None]  # called with the texts embedded so far and in all
 _LOG = logging.getLogger(__name__)
 
 
@@ -61,14 +56,10 @@ _LOG = logging.getLogger(__name__)
 class IndexSettings:
     """How an index is made and searched."""
 
-    qdrant_url: str = ""
-    """The server that searches vectors, too; empty: none."""
-    server_above: int = SERVER_ABOVE
-    """Passages past which the server searches words, too."""
-    keep_stop_words: bool = False
-    """Whether function words are searched."""
-    stem: bool = True
-    """Whether words are searched by their stems."""
+    qdrant_url: str = ""  # the server that searches vectors, too; empty: none
+    server_above: int = SERVER_ABOVE  # passages past which the server searches words, too
+    keep_stop_words: bool = False  # whether function words are searched
+    stem: bool = True  # whether words are searched by their stems
 
     @classmethod
     def from_project(cls, settings: Settings) -> IndexSettings:
@@ -81,26 +72,16 @@ class IndexSettings:
 class IndexReport:
     """What indexing did."""
 
-    index_digest: str
-    """A digest of passages, embedder, keyword settings and format together."""
-    corpus_digest: str
-    """A digest of the passages."""
-    documents: int
-    """Files that were read."""
-    passages: int
-    """Passages in the index."""
-    embedded: int
-    """Texts that were embedded now."""
-    reused: int
-    """Passages whose vectors came from the last index."""
-    unchanged: bool
-    """Whether the index was up to date."""
-    skipped: tuple[SkippedFile, ...] = ()
-    """Files that were not read."""
-    warnings: tuple[str, ...] = ()
-    """What is wrong with the files that were read."""
-    seconds: float = 0.0
-    """Time that it took."""
+    index_digest: str  # a digest of passages, embedder, keyword settings and format together
+    corpus_digest: str  # a digest of the passages
+    documents: int  # files that were read
+    passages: int  # passages in the index
+    embedded: int  # texts that were embedded now
+    reused: int  # passages whose vectors came from the last index
+    unchanged: bool  # whether the index was up to date
+    skipped: tuple[SkippedFile, ...] = ()  # files that were not read
+    warnings: tuple[str, ...] = ()  # what is wrong with the files that were read
+    seconds: float = 0.0  # time that it took
 
 
 def index_project(
@@ -117,13 +98,9 @@ def index_project(
     embedder.remember_in(project.private)
     place, bases = project.private / INDEX, list_bases(project)
     seen = _fingerprint_project(project, bases)  # before anything is read: what changes meanwhile is indexed next time
-    if engine == "local":
-        report = index_bases(project, bases, place, progress)
-    else:
-        from program.knowledge.index.fanout import embed_over_ray
-
-        with embed_over_ray(partial(Embedder, embedder.name), workers) as fan:
-            report = index_bases(project, bases, place, progress, fan)
+    spread = nullcontext() if engine == "local" else embed_over_ray(partial(Embedder, embedder.name), workers)
+    with spread as fan:
+        report = build_index(bases, place, embedder, progress, IndexSettings.from_project(project.settings), fan)
     write_whole(place / FINGERPRINT, seen.encode())
     return report
 
@@ -149,14 +126,6 @@ def update_index(project: Project, progress: Advance | None = None) -> None:
     index_project(project, progress)
 
 
-def index_bases(
-    project: Project, bases: Sequence[BaseSpec], folder: Path, progress: Advance | None = None, fan: Fan | None = None
-) -> IndexReport:
-    """Index document bases into `folder` under a project's settings."""
-    embedder = shared_embedder(project.settings.models.embed)
-    return build_index(bases, folder, embedder, progress, IndexSettings.from_project(project.settings), fan)
-
-
 def build_index(
     bases: Sequence[BaseSpec],
     folder: str | Path,
@@ -171,25 +140,52 @@ def build_index(
     that were embedded are not embedded again; keywords and graph are made anew of all passages. `fan` computes
     vectors in the embedder's place, elsewhere. Raises `KnowledgeError` for a base that is absent or empty.
     """
-    from filelock import FileLock, Timeout
-
-    began = time.monotonic()
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        with FileLock(place / "lock", timeout=WAIT):
-            report = _build_locked(bases, place, embedder, progress, settings, fan or partial(map, embedder.encode))
-    except Timeout as error:
-        raise KnowledgeError(
-            f"Another process has been indexing {place} for over {WAIT:.0f} seconds.",
-            "Wait for it, or stop it, and run `ragc index PROJECT` again.",
-        ) from error
-    except OSError as error:
-        raise KnowledgeError(
-            f"The index in {place} cannot be written: {error.strerror or error}.",
-            "Free space there, or grant write permission, and run `ragc index PROJECT` again.",
-        ) from error
-    return replace(report, seconds=time.monotonic() - began)
+    began, place = time.monotonic(), Path(folder)
+    with _lock_folder(place):
+        cache = DiskCache(place / PARSED)
+        contents = link_superseded([read_base(base, cache) for base in bases])
+        cache.close()
+        passages = contents.passages
+        if not passages:
+            raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
+        lines = store.to_lines(passages)
+        corpus = store.digest_lines(lines)
+        digest = store.digest_index(corpus, embedder.digest, settings.keep_stop_words, settings.stem)
+        name = store.name_generation(digest)
+        try:
+            previous = store.read_current(place)
+        except KnowledgeError:  # damaged: it is about to be written anew
+            previous = ""
+        whole = store.is_intact(place / name)
+        embedded = reused = 0
+        if not whole:
+            known = store.read_vectors(place / previous, embedder.digest) if previous else {}
+            matrix, embedded = _embed_passages(passages, fan or partial(map, embedder.encode), known, progress)
+            reused = len(passages) - embedded
+            keywords = Keywords.from_texts(map(keyword_text, passages), settings.keep_stop_words, settings.stem)
+            index = Index.from_parts(passages, matrix, keywords, Graph.from_passages(passages), embedder.digest)
+            for leftover in place.glob("aside-*"):  # of a run that was killed: the lock says no other is running
+                shutil.rmtree(leftover)
+            aside = place / f"aside-{os.getpid()}"
+            aside.mkdir()
+            store.write_index(aside, index, lines)
+            store.publish_index(aside, place / name)
+        held = not settings.qdrant_url or _fill_server(place / name, embedder, settings)
+        if previous != name:
+            store.set_current(place, name)
+            _drop_old_generations(place, {name, previous}, settings.qdrant_url)
+        return IndexReport(
+            index_digest=digest,
+            corpus_digest=corpus,
+            documents=len(contents.documents),
+            passages=len(passages),
+            embedded=embedded,
+            reused=reused,
+            unchanged=whole and held and previous == name,
+            skipped=tuple(contents.skipped),
+            warnings=tuple(map(str, contents.flaws)),
+            seconds=time.monotonic() - began,
+        )
 
 
 def open_index(folder: str | Path, embedder: Embedder, settings: IndexSettings = IndexSettings()) -> Index:
@@ -219,57 +215,23 @@ def _fingerprint_project(project: Project, bases: Sequence[BaseSpec]) -> str:
     return fingerprint_files(bases, repr((keyword.stem, keyword.stop_words)))
 
 
-def _build_locked(
-    bases: Sequence[BaseSpec],
-    folder: Path,
-    embedder: Embedder,
-    progress: Advance | None,
-    settings: IndexSettings,
-    fan: Fan,
-) -> IndexReport:
-    cache = DiskCache(folder / PARSED)
-    contents = link_superseded([read_base(base, cache) for base in bases])
-    cache.close()
-    passages = contents.passages
-    if not passages:
-        raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
-    lines = store.to_lines(passages)
-    corpus = store.digest_lines(lines)
-    digest = store.digest_index(corpus, embedder.digest, settings.keep_stop_words, settings.stem)
-    name = store.name_generation(digest)
+@contextmanager
+def _lock_folder(place: Path) -> Iterator[None]:
+    """Hold the lock of an index's folder. Raises `KnowledgeError` when it is taken, or cannot be written to."""
     try:
-        previous = store.read_current(folder)
-    except KnowledgeError:  # damaged: it is about to be written anew
-        previous = ""
-    whole = store.is_intact(folder / name)
-    embedded = reused = 0
-    if not whole:
-        known = store.read_vectors(folder / previous, embedder.digest) if previous else {}
-        matrix, embedded = _embed_passages(passages, fan, known, progress)
-        reused = len(passages) - embedded
-        keywords = Keywords.from_texts(map(keyword_text, passages), settings.keep_stop_words, settings.stem)
-        index = Index.from_parts(passages, matrix, keywords, Graph.from_passages(passages), embedder.digest)
-        for leftover in folder.glob("aside-*"):  # of a run that was killed: the lock says no other is running
-            shutil.rmtree(leftover)
-        aside = folder / f"aside-{os.getpid()}"
-        aside.mkdir()
-        store.write_index(aside, index, lines)
-        store.publish_index(aside, folder / name)
-    held = not settings.qdrant_url or _fill_server(folder / name, embedder, settings)
-    if previous != name:
-        store.set_current(folder, name)
-        _drop_old_generations(folder, {name, previous}, settings.qdrant_url)
-    return IndexReport(
-        index_digest=digest,
-        corpus_digest=corpus,
-        documents=len(contents.documents),
-        passages=len(passages),
-        embedded=embedded,
-        reused=reused,
-        unchanged=whole and held and previous == name,
-        skipped=tuple(contents.skipped),
-        warnings=tuple(map(str, contents.flaws)),
-    )
+        place.mkdir(parents=True, exist_ok=True)
+        with FileLock(place / "lock", timeout=WAIT):
+            yield
+    except Timeout as error:
+        raise KnowledgeError(
+            f"Another process has been indexing {place} for over {WAIT:.0f} seconds.",
+            "Wait for it, or stop it, and run `ragc index PROJECT` again.",
+        ) from error
+    except OSError as error:
+        raise KnowledgeError(
+            f"The index in {place} cannot be written: {error.strerror or error}.",
+            "Free space there, or grant write permission, and run `ragc index PROJECT` again.",
+        ) from error
 
 
 def _embed_passages(
@@ -293,7 +255,7 @@ def _drop_old_generations(folder: Path, keep: set[str], qdrant_url: str) -> None
     """Remove all but the new one and the one before, which may be just opened."""
     for place in (place for place in folder.glob("gen-*") if place.name not in keep):
         if qdrant_url:
-            with open_qdrant(qdrant_url) as client:
+            with closing(connect_server(qdrant_url)) as client:
                 QdrantVectors(client, place.name, qdrant_url).delete_collection()
         shutil.rmtree(place, ignore_errors=True)
 
@@ -302,7 +264,7 @@ def _fill_server(place: Path, embedder: Embedder, settings: IndexSettings) -> bo
     """See that the server holds the index in `place`; True when it did already."""
     index = store.read_index(place, embedder.digest)
     words = len(index.passages) > settings.server_above
-    with open_qdrant(settings.qdrant_url) as client:
+    with closing(connect_server(settings.qdrant_url)) as client:
         held = QdrantVectors(client, place.name, settings.qdrant_url)
         if held.holds_rows(len(index.passages), words):
             return True

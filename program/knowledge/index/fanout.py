@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from program.errors import KnowledgeError
+from program.models.embedded.encoder import Embedder
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from program.models.embedded.encoder import Embedder
-
-    Fan = Callable[[Sequence[Sequence[str]]], Iterable[NDArray[np.float32]]]
-    """Gives the vectors of each list of texts, in the order of the lists."""
+Fan = Callable[[Sequence[Sequence[str]]], Iterable[NDArray[np.float32]]]
+"""Gives the vectors of each list of texts, in the order of the lists."""
 
 
 class _Worker:

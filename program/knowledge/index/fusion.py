@@ -7,18 +7,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import add
-from typing import Any, Literal
+from typing import Any
 
 from program.errors import ModelError
 from program.models.embedded.reader import READER, Reader, shared_reader
 from program.passage import Passage, embedding_text
 
-Method = Literal["convex", "rrf"]
-
-WEIGHT = 0.5
-"""The default share of the dense part; 1 is dense only, 0 is keyword only."""
-GRAPH = 0.6
-"""The default share of the graph part; 0 leaves it out."""
+WEIGHT = 0.5  # the default share of the dense part; 1 is dense only, 0 is keyword only
+GRAPH = 0.6  # the default share of the graph part; 0 leaves it out
 STRATEGIES: Mapping[str, tuple[float, float]] = {
     "auto": (WEIGHT, GRAPH),
     "vector": (1.0, 0.0),
@@ -27,31 +23,20 @@ STRATEGIES: Mapping[str, tuple[float, float]] = {
     "graph": (WEIGHT, 0.9),
 }
 """By name: the share of the dense part in the text score, and the graph's share beside the text's."""
-RRF_K = 60
-RERANK = 0.5
-"""The default share of a reranker's part."""
-RERANKED = 16
-"""Passages of a base that a reranker reads, the best by the default fusion."""
+RERANK = 0.5  # the default share of a reranker's part
+RERANKED = 16  # passages of a base that a reranker reads, the best by the default fusion
 TEXT_METHODS = ("dense", "keyword", "both")
 
 
 def fuse(
-    passages: Sequence[Passage],
-    weight: float,
-    k: int,
-    method: Method = "convex",
-    rrf_k: int = RRF_K,
-    graph: float = 0.0,
-    rerank: float = RERANK,
+    passages: Sequence[Passage], weight: float, k: int, graph: float = 0.0, rerank: float = RERANK
 ) -> list[Passage]:
     """Return the best `k` passages, best first, with `score` in [0, 1] and `method`.
 
     Ties are broken by id. `weight` in [0, 1] is the share of the dense part.
 
-    - convex: weight * dense + (1 - weight) * keyword, each min-max normalised over the passages given; a part that a
-      passage lacks counts as the lowest (Bruch et al. 2022, arXiv 2210.11934).
-    - rrf: weight / (rrf_k + rank) summed likewise over the parts a passage has, a keyword score of 0 being none; at
-      weight 0.5 the order of Cormack et al. 2009. Scaled so that first in both parts is 1.
+    The score is weight * dense + (1 - weight) * keyword, each min-max normalised over the passages given; a part that a
+    passage lacks counts as the lowest (Bruch et al. 2022, arXiv 2210.11934).
 
     `graph` in [0, 1] is the share of the graph part, taken as it is, in a second convex sum with the above; the sum
     is scaled to the highest score without it, so that other sources' passages compare as before. `rerank` in [0, 1] is
@@ -60,28 +45,19 @@ def fuse(
     A passage with neither dense nor keyword part keeps its source's own score, clipped to [0, 1]. `method` becomes
     `dense`, `keyword` or `both` by the parts above; `graph`, `sql` and `web` stay.
     """
-    ranked = rank_positions(passages, weight, k, method, rrf_k, graph, rerank)
+    ranked = rank_positions(passages, weight, k, graph, rerank)
     return [passages[at].rescored(score, _method_of(passages[at])) for at, score in ranked]
 
 
 def rank_positions(
-    passages: Sequence[Passage],
-    weight: float,
-    k: int,
-    method: Method = "convex",
-    rrf_k: int = RRF_K,
-    graph: float = 0.0,
-    rerank: float = RERANK,
+    passages: Sequence[Passage], weight: float, k: int, graph: float = 0.0, rerank: float = RERANK
 ) -> list[tuple[int, float]]:
     """Return the result of `fuse` as positions in `passages` with their scores."""
     if k <= 0 or not passages:
         return []
     parts = [p.scores for p in passages]
     dense, keyword = [s.get("dense") for s in parts], [s.get("keyword") for s in parts]
-    if method == "convex":
-        scores = list(map(add, _normalise(dense, weight), _normalise(keyword, 1.0 - weight)))
-    else:
-        scores = _reciprocal_ranks(passages, dense, keyword, weight, rrf_k)
+    scores = list(map(add, _normalise(dense, weight), _normalise(keyword, 1.0 - weight)))
     if graph > 0:
         scores = _blend_graph(scores, parts, graph)
     if rerank > 0 and any("rerank" in s for s in parts):
@@ -119,18 +95,6 @@ def _normalise(part: list[float | None], weight: float) -> list[float]:
     return [weight if high > 0 else 0.0] * len(part)
 
 
-def _reciprocal_ranks(
-    passages: Sequence[Passage], dense: list[float | None], keyword: list[float | None], weight: float, rrf_k: int
-) -> list[float]:
-    scores = [0.0] * len(passages)
-    matched = [w if w is not None and w > 0 else None for w in keyword]
-    for part, share in ((dense, weight), (matched, 1.0 - weight)):
-        ranked = sorted((-v, passages[at].id, at) for at, v in enumerate(part) if v is not None)
-        for rank, (_, _, at) in enumerate(ranked, 1):
-            scores[at] += share * (rrf_k + 1) / (rrf_k + rank)
-    return scores
-
-
 def _method_of(passage: Passage) -> str:
     keyword = passage.scores.get("keyword")
     if passage.method not in TEXT_METHODS:
@@ -149,10 +113,7 @@ class Reranker:
         self._lock = threading.Lock()
 
     def rerank(self, question: str, pool: Sequence[Passage]) -> list[Passage]:
-        """Return the pool in its order, the RERANKED best with a `rerank` part in [0, 1].
-
-        Raises `ModelError` when the model cannot be loaded.
-        """
+        """Return the pool, its RERANKED best with a `rerank` part. Raises `ModelError`."""
         best = [at for at, _ in rank_positions(pool, WEIGHT, RERANKED, graph=GRAPH)]
         if not best:
             return list(pool)

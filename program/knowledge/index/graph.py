@@ -7,18 +7,16 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
 
 from program.knowledge.index.keywords import STOP_WORDS
 from program.passage import Passage, embedding_text
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-Key = tuple[str, ...]
-"""An entity's name as it is compared: words in lower case, without accents or a possessive 's."""
+Key = tuple[str, ...]  # an entity's name as it is compared: words in lower case, without accents or a possessive 's
 NAME_SHARE = 0.3  # what a name that two passages share weighs, against one that names what the other is about
 MAX_SHARED = 30  # a name in more passages than this joins none of them
 MAX_LINKS = 64  # links kept of a passage, the strongest: a graph then grows no faster than its passages
@@ -280,8 +278,6 @@ def _rarity_of(mentions: Any) -> NDArray[np.float32]:
 
 
 def _to_matrix(rows: Sequence[dict[int, float]], shape: tuple[int, int]) -> Any:
-    from scipy.sparse import csr_array
-
     values = np.array([w for row in rows for w in row.values()], np.float32)
     columns = np.array([n for row in rows for n in row], np.int64)
     matrix = csr_array((values, columns, np.cumsum([0, *map(len, rows)])), shape=shape)
@@ -291,8 +287,6 @@ def _to_matrix(rows: Sequence[dict[int, float]], shape: tuple[int, int]) -> Any:
 
 def _share_titles(matrix: Any) -> Any:
     """Return each column scaled to sum to its highest value."""
-    from scipy.sparse import csr_array, diags_array
-
     total, highest = np.asarray(matrix.sum(0)).ravel(), matrix.max(axis=0).toarray().ravel()
     return csr_array(matrix @ diags_array((highest / np.where(total > 0, total, 1)).astype(np.float32)))
 
@@ -303,8 +297,6 @@ def _link_passages(mentions: Any, about: Any) -> Any:
     One names what the other is about, each way; and NAME_SHARE over the number of passages for a name that they
     share. Only the MAX_LINKS strongest of a passage are kept.
     """
-    from scipy.sparse import csr_array, diags_array
-
     weight = _rarity_of(mentions) ** 2
     naming = mentions @ diags_array(weight) @ about.T
     count = np.asarray(mentions.sum(0)).ravel()

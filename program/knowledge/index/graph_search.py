@@ -10,21 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from program.knowledge.index.fusion import GRAPH
 from program.knowledge.index.graph import Graph, read_column
+from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.vectors import best_rows
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from program.knowledge.index.keywords import Keywords
-
-    Floats = NDArray[np.float32]
-    Word = tuple[NDArray[np.int64], NDArray[np.float32]]
+Floats = NDArray[np.float32]
+Word = tuple[NDArray[np.int64], NDArray[np.float32]]
 
 RESTART = 0.3
 STEPS = 10
@@ -117,7 +113,10 @@ def score_passages(
     if named:
         share = NAMED * min(_max_sureness(graph, entities) / SURE, 1.0)
         restart = (1 - share) * restart + share * topics / topics.sum()
-    mass = _scale_to_one(_walk_links(graph, restart))
+    mass = restart
+    for _ in range(STEPS):
+        mass = RESTART * restart + (1 - RESTART) * (graph.links @ (mass / graph.strength))
+    mass = _scale_to_one(mass)
     terms = dict.fromkeys(keywords.split_text(question))
     words = [read_column(keywords.impacts, keywords.terms[t]) for t in terms if t in keywords.terms]
     base = (1 - TEXT) * mass + TEXT * text
@@ -159,18 +158,8 @@ def _max_sureness(graph: Graph, entities: Iterable[int]) -> float:
     return max((float(graph.sureness[e]) for e in entities), default=0.0)
 
 
-def _walk_links(graph: Graph, restart: Floats) -> Floats:
-    mass = restart
-    for _ in range(STEPS):
-        mass = RESTART * restart + (1 - RESTART) * (graph.links @ (mass / graph.strength))
-    return mass
-
-
 def _measure_repetition(words: Sequence[Word], first: int, passages: int) -> Floats:
-    """Return how much of a question's words each passage shares with `first`.
-
-    The most that they give to any is 1; `first` itself repeats nothing.
-    """
+    """Return how much of a question's words each passage shares with `first`, at most 1; 0 for itself."""
     met, whole = np.zeros(passages, np.float32), np.zeros(passages, np.float32)
     for rows, impact in words:
         whole[rows] += impact

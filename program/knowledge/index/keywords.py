@@ -8,16 +8,15 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import snowballstemmer
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array
 
 from program.knowledge.index.vectors import Hits, QdrantVectors, Selection, best_rows
 from program.passage import NO_FILTERS, Filters
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from scipy.sparse import csc_array
 
 # A number with its points and commas is one word (4.50, 3.8), so is a word with its apostrophe.
 WORD = re.compile(r"\d+(?:[.,]\d+)+|\w+(?:'\w+)*")
@@ -31,6 +30,9 @@ STOP_WORDS = frozenset(
 )
 
 
+K1, B, FLOOR = 1.5, 0.75, 0.25  # of Okapi BM25, as in rank-bm25
+
+
 def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
     """Return a text's words in order, lower case, stemmed, without function words."""
     found = WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
@@ -38,10 +40,7 @@ def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> 
 
 
 class Keywords:
-    """The scores of `rank_bm25.BM25Okapi` over a list of texts, to the bit.
-
-    Its statistics are multiplied out once into `impacts`, a matrix of texts by `terms`. Safe from many threads.
-    """
+    """The scores of Okapi BM25, multiplied out once into `impacts` (texts by `terms`). Thread-safe."""
 
     def __init__(
         self, impacts: csc_array, terms: Iterable[str], keep_stop_words: bool = False, stem: bool = True
@@ -54,14 +53,7 @@ class Keywords:
     @classmethod
     def from_texts(cls, texts: Iterable[str], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
         """Index these texts, numbered as in the sequence."""
-        return cls.from_words((split_words(t, keep_stop_words, stem) for t in texts), keep_stop_words, stem)
-
-    @classmethod
-    def from_words(
-        cls, documents: Iterable[Sequence[str]], keep_stop_words: bool = False, stem: bool = True
-    ) -> Keywords:
-        """Index texts that are already split into terms."""
-        weights, idf = _weigh_terms(documents)
+        weights, idf = _weigh_terms(split_words(text, keep_stop_words, stem) for text in texts)
         weights.data *= np.array(list(idf.values()))[weights.indices]
         return cls(weights.tocsc(), idf, keep_stop_words, stem)
 
@@ -70,14 +62,10 @@ class Keywords:
         return split_words(text, self.keep_stop_words, self.stem)
 
     def scores(self, query: str) -> NDArray[np.float64]:
-        """Return every text's score, shape (texts,)."""
-        return self.score_terms(self.split_text(query))
-
-    def score_terms(self, query: Sequence[str]) -> NDArray[np.float64]:
-        """Return every text's score for terms; one counts as often as it stands there."""
+        """Return every text's score, shape (texts,); a term counts as often as the query holds it."""
         matrix: Any = self.impacts
         total = np.zeros(matrix.shape[0], np.float64)
-        for column in (self.terms[term] for term in query if term in self.terms):
+        for column in (self.terms[term] for term in self.split_text(query) if term in self.terms):
             part = slice(matrix.indptr[column], matrix.indptr[column + 1])
             total[matrix.indices[part]] += matrix.data[part]
         return total
@@ -142,33 +130,25 @@ def weigh_texts(keywords: Keywords, texts: Iterable[str]) -> Any:
 
 def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, float]]:
     """Return each term's weight before its IDF (CSR, texts by terms), and its IDF."""
-    from rank_bm25 import BM25Okapi
-    from scipy.sparse import csr_array
+    counts = [Counter(words) for words in documents]
+    number = {term: at for at, term in enumerate(dict.fromkeys(term for row in counts for term in row))}
+    if not number:
+        return csr_array((len(counts), 0)), {}
+    starts, lengths = np.cumsum([0, *map(len, counts)]), np.array([row.total() for row in counts])
+    terms = np.fromiter((number[term] for row in counts for term in row), np.int32, starts[-1])
+    f = np.fromiter((times for row in counts for times in row.values()), np.int64, starts[-1])
+    longer = 1 - B + B * lengths / lengths.mean()
+    weights = f * (K1 + 1) / (f + np.repeat(K1 * longer, np.diff(starts)))
+    held = np.bincount(terms, minlength=len(number))
+    idf = np.log(len(counts) - held + 0.5) - np.log(held + 0.5)
+    idf = np.where(idf < 0, FLOOR * idf.mean(), idf)  # of a term in more than half of the texts
+    return csr_array((weights, terms, starts), shape=(len(counts), len(number))), dict(zip(number, idf, strict=True))
 
-    documents = list(documents)
-    if not any(documents):  # BM25Okapi divides by the number of words
-        return csr_array((len(documents), 0)), {}
-    bm25 = BM25Okapi(documents)
-    number = {term: at for at, term in enumerate(bm25.idf)}
-    starts = np.cumsum([0, *map(len, bm25.doc_freqs)])
-    terms = np.fromiter((number[term] for row in bm25.doc_freqs for term in row), np.int32, starts[-1])
-    f = np.fromiter((times for row in bm25.doc_freqs for times in row.values()), np.int64, starts[-1])
-    longer = 1 - bm25.b + bm25.b * np.array(bm25.doc_len) / bm25.avgdl
-    weights = f * (bm25.k1 + 1) / (f + np.repeat(bm25.k1 * longer, np.diff(starts)))
-    return csr_array((weights, terms, starts), shape=(len(documents), len(number))), bm25.idf
 
-
-_stemming = threading.Lock()
+_STEMMER, _stemming = snowballstemmer.stemmer("english"), threading.Lock()
 
 
 @lru_cache(maxsize=20_000)
 def _stem_word(word: str) -> str:
     with _stemming:  # the stemmer keeps its place in the word on itself
-        return str(_load_stemmer().stemWord(word))
-
-
-@lru_cache(maxsize=1)
-def _load_stemmer() -> Any:
-    import snowballstemmer
-
-    return snowballstemmer.stemmer("english")
+        return str(_STEMMER.stemWord(word))

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+from scipy.sparse import csc_array, csr_array
 
 from program.errors import KnowledgeError
 from program.knowledge.index.graph import MATRICES, Graph
@@ -25,9 +28,6 @@ from program.knowledge.index.keywords import ArrayKeywords, Keywords, QdrantKeyw
 from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection
 from program.passage import Passage, decode_passage, embedding_text
 from program.storage import sync_folder, write_whole
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FORMAT = 5
 CURRENT = "current.json"
@@ -110,10 +110,7 @@ def name_generation(digest: str) -> str:
 
 
 def read_current(folder: Path) -> str:
-    """Return the name of the index that readers open, empty when there is none.
-
-    Raises `KnowledgeError` when `current.json` is damaged.
-    """
+    """Return the index that readers open, or nothing. Raises `KnowledgeError`."""
     try:
         return str(json.loads((folder / CURRENT).read_bytes())["generation"])
     except FileNotFoundError:
@@ -128,12 +125,7 @@ def set_current(folder: Path, name: str) -> None:
 
 
 def write_index(aside: Path, index: Index, lines: Sequence[str]) -> None:
-    """Write an index into the empty folder `aside`, the manifest of digests last.
-
-    `lines` are its passages as `to_lines` gives them.
-    """
-    from safetensors.numpy import save_file
-
+    """Write an index and its `to_lines` into the empty `aside`, the manifest last."""
     with (aside / PASSAGES).open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(lines)
     (aside / TERMS).write_text(json.dumps(list(index.keywords.terms)), encoding="utf-8")
@@ -182,9 +174,6 @@ def read_index(place: Path, embedder_digest: str) -> Index:
     Raises `FileNotFoundError` when the folder is gone, `KnowledgeError` when it was made by another format or
     embedder, or is damaged.
     """
-    from safetensors.numpy import load_file
-    from scipy.sparse import csc_array, csr_array
-
     try:
         manifest: dict[str, Any] = json.loads((place / MANIFEST).read_bytes())
         _check_manifest(manifest, embedder_digest)
@@ -206,8 +195,6 @@ def read_index(place: Path, embedder_digest: str) -> Index:
 
 def read_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.float32]]:
     """Return the vectors of a whole index of that embedder by their texts."""
-    from safetensors.numpy import load_file
-
     try:
         if not is_intact(place) or json.loads((place / MANIFEST).read_bytes())["embedder_digest"] != embedder_digest:
             return {}

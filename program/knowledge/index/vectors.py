@@ -9,32 +9,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from program.errors import KnowledgeError
 from program.passage import NO_FILTERS, Filters, Passage
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from qdrant_client import QdrantClient, models
 
-    Floats = NDArray[np.float32]
+Floats = NDArray[np.float32]
 
 BATCH = 256
 WORDS = "words"  # the collection's sparse vectors: a weight for each term of a text
 DECIMALS = 6  # the last bits of a product depend on how many rows are multiplied at once
-Hits = list[tuple[int, float]]
-"""Rows of an index with their scores, best first, the lower row first among equals."""
+Hits = list[tuple[int, float]]  # rows of an index with their scores, best first, the lower row first among equals
 
 
 class Selection:
-    """The rows of an index by base, date, authority and attributes.
-
-    The passages of a base stand together, so a base is a slice and its vectors are a view, not a copy.
-    """
+    """The rows of an index by base (a slice, as its passages stand together), date, authority and attributes."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self.bases = [p.source for p in passages]
@@ -164,23 +159,13 @@ class QdrantVectors:
         return sorted(found, key=lambda hit: (-hit[1], hit[0]))
 
 
-@contextmanager
-def open_qdrant(url: str = "", folder: Path | None = None) -> Iterator[QdrantClient]:
-    """Yield a client of the server at `url`, of a local folder, or of memory."""
-    from qdrant_client import QdrantClient
-
-    local = {"path": str(folder)} if folder else {"location": ":memory:"}
-    client = connect_server(url) if url else QdrantClient(**local)
-    try:
-        yield client
-    finally:
-        client.close()
-
-
 def connect_server(url: str) -> QdrantClient:
     """Return a client of the server at `url`, its key from QDRANT_API_KEY."""
-    from qdrant_client import QdrantClient
-
+    try:
+        from qdrant_client import QdrantClient
+    except ImportError as error:
+        mend = 'Run: python -m pip install -c constraints.txt "ragc[qdrant]"'
+        raise KnowledgeError("The client of Qdrant is not installed.", mend) from error
     with reporting_errors(url):
         return QdrantClient(url=url, api_key=os.environ.get("QDRANT_API_KEY"), check_compatibility=False)
 

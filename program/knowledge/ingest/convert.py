@@ -68,10 +68,7 @@ def convert_html(content: bytes | str) -> MarkdownPage:
 
 
 def convert_docx(content: bytes, max_bytes: int) -> MarkdownPage:
-    """Return a Word document with its headings and tables, without pictures.
-
-    Raises `UnreadableFile` for a file that is none, or that unpacks to more than `max_bytes`.
-    """
+    """Return a Word document. Raises `UnreadableFile` for none, or past `max_bytes`."""
     import mammoth
 
     try:
@@ -90,10 +87,7 @@ def convert_docx(content: bytes, max_bytes: int) -> MarkdownPage:
 
 
 def read_pdf(content: bytes) -> tuple[str, list[PdfPage]]:
-    """Return a PDF's title (or an empty string) and its pages.
-
-    Raises `UnreadableFile` when it is encrypted, or holds pictures only.
-    """
+    """Return a PDF's title and pages. Raises `UnreadableFile` without readable text."""
     from pypdf import PdfReader
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what is wrong with a file is told once, by its name

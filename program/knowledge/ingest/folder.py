@@ -13,23 +13,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from program.errors import KnowledgeError
 from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.sections import READ, Document, parse_file
+from program.knowledge.ingest.sections import READ, Document, Parsed, parse_file
 from program.knowledge.project import Project
-from program.passage import Flaw, Passage, SourceCard, decode_passage
+from program.passage import Flaw, Passage, SourceCard
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES, DocumentsSettings, WebSettings
 from program.storage import DiskCache
 
 KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
 """The kinds that are folders of files, each with the `method` of its passages."""
-PARSER_VERSION = 4
-"""Raised when the same bytes give other passages."""
+PARSER_VERSION = 4  # raised when the same bytes give other passages
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_CACHED = TypeAdapter[Parsed | str](Parsed | str)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were skipped, named where nothing was read
 
 
@@ -78,10 +78,7 @@ class FolderContents:
 
 
 def list_bases(project: Project) -> list[BaseSpec]:
-    """Return the project's bases that are folders of files.
-
-    Raises `KnowledgeError` for a name that cannot be part of a passage's id.
-    """
+    """Return the bases that are folders. Raises `KnowledgeError` for an odd name."""
     found = []
     for name, base in project.settings.knowledge.items():
         if not isinstance(base, DocumentsSettings | WebSettings) or not base.path:
@@ -168,10 +165,7 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
 
 
 def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
-    """Return a digest of bases, settings, and every file's path, size and time.
-
-    No file is opened. A folder that is absent or closed is as an empty one.
-    """
+    """Return a digest of bases, settings and every file's path, size and time."""
     digest = hashlib.sha256(settings.encode())
     for base in bases:
         seen: list[object] = [base.name, base.kind, base.chunk_tokens, base.max_megabytes]
@@ -219,36 +213,22 @@ def _list_files(base: BaseSpec, skipped: list[SkippedFile]) -> Iterator[tuple[Pa
     yield from sorted(pairs, key=lambda pair: (pair[1], str(pair[0])))
 
 
-def _read_document(
-    base: BaseSpec, file: Path, path: str, cache: DiskCache | None, fresh: dict[str, bytes]
-) -> tuple[Document, list[Flaw]]:
+def _read_document(base: BaseSpec, file: Path, path: str, cache: DiskCache | None, fresh: dict[str, bytes]) -> Parsed:
     """Return a file's document and flaws; what the cache lacks is added to `fresh`."""
     content = _read_bytes(file, base.max_megabytes)
     key = f"{PARSER_VERSION} {base.chunk_tokens} {base.max_megabytes} {hashlib.sha256(content).hexdigest()} {path}"
     kept = cache.get([key]) if cache else {}
-    if kept and (parsed := _decode_parsed(kept[key])):
-        return parsed
     try:
-        document, flaws = parse_file(path, content, base.chunk_tokens, base.max_megabytes)
-    except UnreadableFile as error:
-        fresh[key] = orjson.dumps({"unreadable": error.what})
-        raise
-    fresh[key] = orjson.dumps({"document": document, "flaws": flaws})
-    return document, flaws
-
-
-def _decode_parsed(kept: bytes) -> tuple[Document, list[Flaw]] | None:
-    """Return what a cache kept of a file, or raise its error; None for damage."""
-    try:
-        entry: dict[str, Any] = orjson.loads(kept)
-        if "unreadable" in entry:
-            raise UnreadableFile(entry["unreadable"])
-        values, flaws = entry["document"], [Flaw(**flaw) for flaw in entry["flaws"]]
-        passages = tuple(map(decode_passage, values["passages"]))
-        as_of = date.fromisoformat(values["as_of"]) if values["as_of"] else None
-        return Document(values["path"], values["title"], as_of, tuple(values["supersedes"]), passages), flaws
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
+        parsed: Parsed | str = _CACHED.validate_json(kept[key])
+    except (KeyError, ValidationError):  # not kept, or damaged
+        try:
+            parsed = parse_file(path, content, base.chunk_tokens, base.max_megabytes)
+        except UnreadableFile as error:
+            parsed = error.what
+        fresh[key] = orjson.dumps(parsed)
+    if isinstance(parsed, str):
+        raise UnreadableFile(parsed)
+    return parsed
 
 
 def _read_bytes(file: Path, megabytes: float) -> bytes:

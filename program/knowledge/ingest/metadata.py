@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import SequenceMatcher
-from itertools import pairwise
 
 import yaml
 
@@ -45,27 +43,24 @@ class Metadata:
 
 
 def split_front_matter(text: str) -> tuple[Metadata, str, int]:
-    """Return the front matter, the text under it, and that text's first line from 1.
-
-    Where front matter is not YAML as a whole, its entries are read one by one; each that cannot be is a flaw.
-    """
+    """Return the front matter, the text under it, and that text's first line from 1."""
     lines = text.split("\n")
     last = next((n for n, line in enumerate(lines[1:], 1) if _FENCE.match(line)), 0)
     if not last or not _FENCE.match(lines[0]):
         return Metadata(), text, 1
     head, body, first_line = lines[1:last], "\n".join(lines[last + 1 :]), last + 2
-    flaws: list[Flaw] = []
     try:
-        fields = _load_yaml(head)
-    except (yaml.YAMLError, RecursionError):
-        fields = _read_entries(head, flaws)
-    if not fields:
-        return Metadata(flaws=tuple(flaws)), body, first_line
+        fields = yaml.load("\n".join(head), Loader=yaml.BaseLoader) or {}  # values as written, dates included
+    except (yaml.YAMLError, RecursionError) as error:
+        place = getattr(error, "problem_mark", None)
+        mend = f"{_WRITE_ENTRY} Put a value with a colon, a bracket or a quote in quotes."
+        flaw = Flaw("the front matter is not YAML and was left out", mend, place.line + 2 if place else 1)
+        return Metadata(flaws=(flaw,)), body, first_line
     if not isinstance(fields, dict):
         flaw = Flaw("the front matter holds no `key: value` and was read as text", _WRITE_ENTRY, 1)
         return Metadata(flaws=(flaw,)), text, 1
     places = {_normalise_key(found[1]): n for n, line in enumerate(head, 2) if (found := _ENTRY.match(line))}
-    flaws += _find_misspelt(fields, places)
+    flaws = _find_misspelt(fields, places)
     dated = "as_of" if "as_of" in fields or "date" not in fields else "date"
     if dated == "date":
         fields = {"as_of" if name == "date" else name: value for name, value in fields.items()}
@@ -75,10 +70,7 @@ def split_front_matter(text: str) -> tuple[Metadata, str, int]:
 
 
 def read_fields(fields: Mapping[str, object], lines: Mapping[str, int] | None = None, dated: str = "as_of") -> Metadata:
-    """Return what a mapping of strings says; a bad value is a flaw.
-
-    `lines` has the line of each key; `dated` is the key under which the date was written.
-    """
+    """Return what fields say, flaws at their `lines`; `dated` is the date's own key."""
     written = _one_line(fields.get("as_of"))
     as_of = parse_day(written)
     level = _one_line(fields.get("authority")).lower()
@@ -108,50 +100,6 @@ def parse_day(text: str) -> date | None:
         return date.fromisoformat(text.strip()[:10])
     except ValueError:
         return None
-
-
-def _load_yaml(lines: Sequence[str]) -> object:
-    # BaseLoader keeps each value as it is written: `title: 2024` is a title, 2026-02-30 is ours to name.
-    return yaml.load("\n".join(lines), Loader=yaml.BaseLoader)
-
-
-def _read_entries(lines: Sequence[str], flaws: list[Flaw]) -> dict[str, object]:
-    """Return the entries (`key: value` and what is indented under it) that are YAML."""
-    starts = [n for n, line in enumerate(lines) if _ENTRY.match(line)]
-    stray = next((n for n, line in enumerate(lines[: starts[0]] if starts else lines) if _is_content(line)), -1)
-    if stray >= 0:
-        flaws.append(Flaw(f"`{_shorten(lines[stray])}` is no `key: value`", _WRITE_ENTRY, stray + 2))
-    fields: dict[str, object] = {}
-    for start, end in pairwise([*starts, len(lines)]):
-        entry = lines[start:end]
-        try:
-            found = _load_yaml(entry)
-        except (yaml.YAMLError, RecursionError):
-            found = None
-        if isinstance(found, dict):
-            fields.update(found)
-        else:
-            told = f"`{_shorten(entry[0])}` is not YAML and was left out"
-            flaws.append(Flaw(told, _suggest_repair(entry), start + 2))
-    return fields
-
-
-def _suggest_repair(entry: Sequence[str]) -> str:
-    key, _, value = (part.strip() for part in entry[0].partition(":"))
-    under = next((line for line in entry[1:] if _is_content(line)), "")
-    if under:
-        return f"Begin `{_shorten(under)}` at the margin, if it is an entry of its own; indent lists by spaces."
-    if value and value[0] not in "[{\"'|>":
-        return f"Put the value in quotes: {key}: {json.dumps(value, ensure_ascii=False)}"
-    return "Close every bracket and quote, and put values with a colon in quotes."
-
-
-def _is_content(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
-
-
-def _shorten(line: str) -> str:
-    return line.strip() if len(line.strip()) <= MAX_ATTRIBUTE else f"{line.strip()[:MAX_ATTRIBUTE]}..."
 
 
 def _find_misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> list[Flaw]:

@@ -12,7 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from semantic_text_splitter import TextSplitter
 
 from program.knowledge.ingest.convert import MarkdownPage, UnreadableFile, convert_docx, convert_html, read_pdf
 from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_matter
@@ -20,17 +23,11 @@ from program.knowledge.ingest.records import read_rows
 from program.passage import Flaw, Passage
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
 
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-    from markdown_it.token import Token
-    from semantic_text_splitter import TextSplitter
-
-READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")
-"""Endings of the files that are read."""
-TOP = "top"
-"""The anchor of text above the first heading."""
+READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")  # endings of the files that are read
+TOP = "top"  # the anchor of text above the first heading
 DEEPEST = 3  # headings below ### stay in the text of their section
 TABLE = 8  # times a passage's size above which even a table is cut, between rows
+_MARKDOWN = MarkdownIt("commonmark").enable("table")
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
 _TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff]|[a-zA-Z\u00c0-\u024f]{1,7}|\w{1,3}|[^\w\s]")
 
@@ -46,8 +43,7 @@ class Document:
     passages: tuple[Passage, ...]
 
 
-Parsed = tuple[Document, list[Flaw]]
-"""A document, and what is wrong with its file, without the file's name."""
+Parsed = tuple[Document, list[Flaw]]  # a document, and what is wrong with its file, without the file's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +68,7 @@ class _Block:
 
 
 def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: float = MAX_MEGABYTES) -> Parsed:
-    """Return the document in a file's bytes, by the ending of `path`, and its flaws.
-
-    The passages, of about `limit` tokens, have no source and method yet. Raises `UnreadableFile`.
-    """
+    """Return a file's document, by the ending of `path`. Raises `UnreadableFile`."""
     suffix = Path(path).suffix.lower()
     try:
         if suffix == ".pdf":
@@ -101,7 +94,7 @@ def split_markdown(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) ->
     text.
     """
     lines = text.split("\n")
-    tokens = _markdown_parser().parse(text)
+    tokens = _MARKDOWN.parse(text)
     taken: dict[str, int] = {}
     headings, main, slug, above_all = [""] * DEEPEST, "", TOP, True
     found: list[TextSection] = []
@@ -269,10 +262,7 @@ def _heading_text(inline: Token) -> str:
 def _cut_section(
     slug: str, headings: Sequence[str], blocks: Sequence[_Block], first_line: int, limit: int
 ) -> Iterator[TextSection]:
-    """Yield one section, or several of about `limit` tokens: `slug`, `slug~2`.
-
-    A table stays whole, and with the sentence that introduces it; very long prose is cut between sentences.
-    """
+    """Yield a section in pieces of about `limit` tokens (`slug`, `slug~2`): tables whole, prose by sentences."""
     groups: list[list[_Block]] = []
     size = 0
     for unit in _group_blocks(blocks, limit):
@@ -326,13 +316,4 @@ def _cut_table(table: _Block, limit: int) -> Iterator[_Block]:
 
 @lru_cache(maxsize=16)
 def _text_splitter(limit: int) -> TextSplitter:
-    from semantic_text_splitter import TextSplitter
-
     return TextSplitter.from_callback(count_tokens, limit)
-
-
-@lru_cache(maxsize=1)
-def _markdown_parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    return MarkdownIt("commonmark").enable("table")

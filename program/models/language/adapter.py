@@ -91,10 +91,7 @@ class FencedAdapter(dspy.ChatAdapter):
         return json.dumps(values, ensure_ascii=False, default=lambda one: one.model_dump(mode="json"))
 
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
-        """Return the fields of a reply.
-
-        Raises `AdapterParseError` when they cannot be told with certainty.
-        """
+        """Return the fields of a reply. Raises `AdapterParseError` for a doubtful one."""
         try:
             texts = read_texts(_whole_reply(completion, signature), _text_outputs(signature))
             records = _record_outputs(signature).items()
@@ -133,10 +130,7 @@ class PlainListener(dspy.streaming.StreamListener):
 
 @contextmanager
 def use_adapter(lm: Any) -> Iterator[None]:
-    """Have predictors inside speak to `lm` as it wants.
-
-    DSPy's history and its default trace are off.
-    """
+    """Have predictors inside speak to `lm` as it wants, without DSPy's history."""
     adapter = getattr(lm, "adapter", None)
     kept = {"trace": None} if dspy.settings.trace is _DEFAULT_TRACE else {}
     with dspy.context(adapter=adapter, disable_history=True, **kept) if adapter is not None else nullcontext():
@@ -144,10 +138,7 @@ def use_adapter(lm: Any) -> Iterator[None]:
 
 
 def strip_links(reply: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reply's fields without links, images and tags.
-
-    An answer keeps the addresses that a passage states.
-    """
+    """Return a reply's fields without links; an answer keeps its passages' own."""
     values = [item for value in inputs.values() for item in (value if isinstance(value, list) else [value])]
     stated = find_addresses(item.text for item in values if isinstance(item, Excerpt))
     return {name: _without_links(value, stated if name == "answer" else set()) for name, value in reply.items()}

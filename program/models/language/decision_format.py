@@ -17,10 +17,8 @@ from typing import Any
 from program.models.language.fence import DATA_RULE, fence_input
 from program.models.language.parsing import VERDICT_KEYS, UnreadableReply, get_value, normalise_name, read_objects
 
-DecisionState = Mapping[str, Any]
-"""What DSPy sends beside the questions: `instructions`, `inputs`, `demos`."""
-Questions = Mapping[str, Mapping[str, Any]]
-"""By output, what DSPy asks (`type`, `instructions`, `criteria`)."""
+DecisionState = Mapping[str, Any]  # what DSPy sends beside the questions: `instructions`, `inputs`, `demos`
+Questions = Mapping[str, Mapping[str, Any]]  # by output, what DSPy asks (`type`, `instructions`, `criteria`)
 
 EXAMPLES_SHOWN = 8  # demonstrations in a prompt
 EXAMPLE_CHARACTERS = 1200  # of each
@@ -45,10 +43,7 @@ _UNSURE = {"unsure", "unclear", "unknown", "undecided"}
 
 
 def build_decision_prompt(state: DecisionState, questions: Questions) -> list[dict[str, str]]:
-    """Return the messages that put the questions.
-
-    First come task, form and examples, then the inputs fenced as data.
-    """
+    """Return the messages: task, form and examples, then the inputs as data."""
     parts = [_describe_task(state, questions), DATA_RULE, _describe_form(questions)]
     if found := _choose_examples(state.get("demos") or (), questions):
         parts.append("Examples that people labelled:\n" + "\n".join(found))
@@ -64,10 +59,7 @@ def decision_schema(questions: Questions) -> dict[str, Any]:
 
 
 def strict_object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object in OpenAI's strict form.
-
-    Every property is required, no other allowed.
-    """
+    """Return an object's schema in OpenAI's strict form: all required, no other."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
@@ -121,10 +113,7 @@ def _choose_examples(demos: Sequence[Mapping[str, Any]], questions: Questions) -
 
 
 def format_example(demo: Mapping[str, Any], outputs: Collection[str]) -> str | None:
-    """Return the inputs of a demonstration as a prompt shows them.
-
-    None when they are too long for one.
-    """
+    """Return a demonstration's inputs as a prompt shows them; None when too long."""
     inputs = " ".join(fence_input(name, value) for name, value in demo.items() if name not in outputs)
     return inputs if len(inputs) <= EXAMPLE_CHARACTERS else None
 
@@ -279,10 +268,7 @@ def _verdicts_of(reading: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:
 
 
 def _find_verdict(name: str, said: Any) -> str | None:
-    """Return `yes`, `no` or `unsure`; None when the words say none of them plainly.
-
-    Only phrases that can be meant one way are taken; whatever else a model wrote, it is asked once more.
-    """
+    """Return `yes`, `no` or `unsure`; None for words that say none of them plainly."""
     text = _plain_phrase(said) if isinstance(said, str) else None
     if text is None or text in _UNSURE:
         return text and "unsure"

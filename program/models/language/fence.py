@@ -53,10 +53,7 @@ def remove_invisible(text: str) -> str:
 
 
 def fence_text(mark: str, text: str, **attributes: Any) -> str:
-    """Return the text between `<mark ...>` and `</mark>`.
-
-    Every `<` of its own is written out.
-    """
+    """Return the text between `<mark ...>` and `</mark>`, its own `<` written out."""
     given = "".join(f' {name}="{_escape_attribute(v)}"' for name, v in attributes.items() if v not in (None, ""))
     return f"<{mark}{given}>\n{_escape_text(text)}\n</{mark}>"
 
@@ -74,10 +71,7 @@ def is_excerpt(value: Any) -> bool:
 
 
 def fence_input(name: str, value: Any) -> str:
-    """Return an input as a prompt shows it.
-
-    Passages are fenced one by one, anything else under its name.
-    """
+    """Return an input as a prompt shows it; passages are fenced one by one."""
     if is_excerpt(value):
         return fence_passage(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -88,10 +82,7 @@ def fence_input(name: str, value: Any) -> str:
 
 
 def remove_links(text: str, known: Iterable[str] = ()) -> str:
-    """Return the text with its citations, without links, images and tags.
-
-    `known` addresses stay.
-    """
+    """Return the text without links, images and tags; `known` addresses stay."""
     allowed = set(known)
     text = remove_invisible(text).replace("&lt;", "<").replace("&amp;lt;", "&lt;")
     text = _IMAGE.sub("", text)
@@ -104,10 +95,7 @@ def remove_links(text: str, known: Iterable[str] = ()) -> str:
 
 
 def find_addresses(texts: Iterable[str], hosts: Collection[str] | None = None) -> set[str]:
-    """Return the web addresses that texts state.
-
-    When `hosts` are given, those of these hosts alone.
-    """
+    """Return the web addresses that texts state, of the given `hosts` alone if any."""
     stated = {match[0].rstrip(".,;:!?") for text in texts for match in _BARE.finditer(text)}
     known = {address: _HOST.match(address) for address in stated}
     return {address for address, host in known.items() if host and (hosts is None or host[1].lower() in hosts)}

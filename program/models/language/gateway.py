@@ -18,19 +18,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import dspy
+from dspy import lm15
 from dspy.clients.lm15_boundary import request_kwargs
-from dspy.lm15 import (
-    Message,
-    Request,
-    Response,
-    StreamDeltaEvent,
-    StreamEndEvent,
-    StreamStartEvent,
-    TextDelta,
-    TextPart,
-    Usage,
-    response_to_events,
-)
 
 from program.models.language.spending import ModelSpending, Paid, current_spending, limit_reply, reserve_cost
 from program.models.language.transport import (
@@ -65,39 +54,30 @@ class EndpointTerms:
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """Opens after `after` failures in a row; `seconds` later one request is let through, whose success closes it."""
+    """Opens after `after` failures in a row; then one request is let through every `seconds`, until one succeeds."""
 
     after: int
     seconds: float
     failures: int = 0
-    opened: float | None = None
-    trying: bool = False
+    next_try: float = 0.0
 
     def allows_request(self) -> bool:
-        """Tell whether a request may be sent now.
-
-        While open, one may be sent every `seconds`.
-        """
-        if self.opened is None:
+        """Tell whether a request may be sent now; while open, one every `seconds`."""
+        now = time.monotonic()
+        if self.failures < self.after:
             return True
-        if self.trying or time.monotonic() - self.opened < self.seconds:
-            return False
-        self.trying = True
-        return True
+        allowed = now >= self.next_try
+        self.next_try = now + self.seconds if allowed else self.next_try
+        return allowed
 
-    def note_success(self) -> None:
-        """Close."""
-        self.failures, self.opened, self.trying = 0, None, False
-
-    def note_failure(self) -> None:
-        """Count a failure, and open when there are enough in a row."""
-        self.failures += 1
-        if self.trying or (self.opened is None and self.failures >= self.after):
-            self.opened, self.trying = time.monotonic(), False
-
-    def note_cancellation(self) -> None:
-        """Let another request try in the place of one that was called off."""
-        self.trying = False
+    def note_result(self, failed: bool | None) -> None:
+        """Count a failure, close after a success; None is a request called off."""
+        if failed is None:
+            self.next_try = 0.0  # another may try in its place
+        elif failed:
+            self.failures, self.next_try = self.failures + 1, time.monotonic() + self.seconds
+        else:
+            self.failures = 0
 
 
 @dataclass(slots=True)
@@ -120,20 +100,14 @@ class Endpoint:
         return self.terms.usd_in is not None or self.terms.usd_out is not None or is_priced(self.model)
 
     def price(self, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float:
-        """Return what a call costs in US dollars.
-
-        The project's own price counts, else LiteLLM's; 0 when neither is known.
-        """
+        """Return a call's US dollars by the project's price, else LiteLLM's, else 0."""
         usd_in, usd_out = self.terms.usd_in, self.terms.usd_out
         if usd_in is not None or usd_out is not None:
             return ((usd_in or 0.0) * tokens_in + (usd_out or 0.0) * tokens_out) / 1_000_000
         return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
 
     async def ask(self, call: Call, spent: ModelSpending) -> Reply:
-        """Return the reply, waited for no longer than the question can.
-
-        Raises `CallFailed`.
-        """
+        """Return the reply, within the question's time. Raises `CallFailed`."""
         if spent.seconds_left <= 0:
             raise late_failure(call)
         call, tries = limit_reply(call, spent), 0
@@ -151,10 +125,7 @@ class Endpoint:
             raise late_failure(call) from None
 
     async def stream(self, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
-        """Yield the pieces of the reply, then the whole `Reply`.
-
-        A request is repeated only while no piece has come. Raises `CallFailed`.
-        """
+        """Yield the pieces, then the `Reply`; repeat only while no piece has come."""
         call, begun, tries = limit_reply(call, spent), False, 0
         while True:
             tries += 1
@@ -186,29 +157,19 @@ class Endpoint:
         async with reserve_cost(call, spent, self.price) as paid, self.slots:
             if not self.breaker.allows_request():
                 raise CallFailed(f"{self.model} is left alone for a while", again=False, reached=False)
-            spent.begin_request()
-            try:
-                yield paid
-            except BaseException as error:
-                failure = error if isinstance(error, CallFailed) else cancelled_failure(call)
-                self._inform_breaker(failure)
-                if failure.reached:
-                    self._book(spent, paid, failure)
-                raise
-            else:
-                self.breaker.note_success()
+            with spent.count_under_way():
+                try:
+                    yield paid
+                except BaseException as error:
+                    failure = error if isinstance(error, CallFailed) else cancelled_failure(call)
+                    failed = False if failure.cut else True if failure.again and not failure.busy else None
+                    self.breaker.note_result(failed)
+                    if failure.reached:
+                        self._book(spent, paid, failure)
+                    raise
                 assert paid.reply is not None
+                self.breaker.note_result(False)
                 self._book(spent, paid, paid.reply)
-            finally:
-                spent.end_request()
-
-    def _inform_breaker(self, failure: CallFailed) -> None:
-        if failure.cut:
-            self.breaker.note_success()
-        elif failure.again and not failure.busy:
-            self.breaker.note_failure()
-        else:
-            self.breaker.note_cancellation()
 
     def _book(self, spent: ModelSpending, paid: Paid, used: Reply | CallFailed) -> None:
         paid.usd, paid.sent = self.price(used.tokens_in, used.tokens_out, used.cached, used.kept), True
@@ -247,10 +208,7 @@ class Gateway:
         return await asyncio.wrap_future(self._submit(endpoint.ask(call, spent)))
 
     async def stream(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
-        """Yield the pieces as they come, then the whole reply.
-
-        Leaving early calls the request off. Raises `CallFailed`.
-        """
+        """Yield the pieces, then the whole reply; leaving early calls the request off."""
         pieces: asyncio.Queue[Any] = asyncio.Queue()
         here = asyncio.get_running_loop()
 
@@ -303,48 +261,46 @@ class ProviderEngine:
         self.endpoint = endpoint
         self.gateway = shared_gateway()
 
-    def call(self, request: Request) -> Call:
+    def call(self, request: lm15.Request) -> Call:
         """Return the request in LiteLLM's words."""
         settings = request_kwargs(request, "chat")
         return Call(self.endpoint.model, settings.pop("messages"), settings, self.endpoint.api_base)
 
-    def complete(self, request: Request) -> Response:
+    def complete(self, request: lm15.Request) -> lm15.Response:
         """Return the reply. Raises `CallFailed`."""
-        return _to_response(request, self.gateway.ask(self.endpoint, self.call(request), current_spending()))
+        return to_response(request, self.gateway.ask(self.endpoint, self.call(request), current_spending()))
 
-    def stream(self, request: Request) -> Iterator[Any]:
-        """Yield the reply as events, all at once.
-
-        Only an event loop is given it piece by piece.
-        """
-        yield from response_to_events(self.complete(request))
+    def stream(self, request: lm15.Request) -> Iterator[Any]:
+        """Yield the reply as events, all at once: pieces are for an event loop."""
+        yield from lm15.response_to_events(self.complete(request))
 
 
 class AsyncProviderEngine(ProviderEngine):
     """The same engine, awaited and streaming."""
 
-    async def complete(self, request: Request) -> Response:
+    async def complete(self, request: lm15.Request) -> lm15.Response:
         """Return the reply. Raises `CallFailed`."""
-        return _to_response(request, await self.gateway.aask(self.endpoint, self.call(request), current_spending()))
+        return to_response(request, await self.gateway.aask(self.endpoint, self.call(request), current_spending()))
 
-    async def stream(self, request: Request) -> AsyncIterator[Any]:  # type: ignore[override]
+    async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:  # type: ignore[override]
         """Yield events as the words come. Raises `CallFailed`."""
-        yield StreamStartEvent(id=None, model=request.model)
+        yield lm15.StreamStartEvent(id=None, model=request.model)
         async for piece in self.gateway.stream(self.endpoint, self.call(request), current_spending()):
             if isinstance(piece, Reply):
-                yield StreamEndEvent(**_end_reply(piece))
+                yield lm15.StreamEndEvent(**_end_reply(piece))
             else:
-                yield StreamDeltaEvent(TextDelta(text=piece, part_index=0))
+                yield lm15.StreamDeltaEvent(lm15.TextDelta(text=piece, part_index=0))
 
 
-def _to_response(request: Request, reply: Reply) -> Response:
-    message = Message.assistant([TextPart(reply.text)])
-    return Response(id=None, model=request.model, message=message, **_end_reply(reply))
+def to_response(request: lm15.Request, reply: Reply) -> lm15.Response:
+    """Return a reply in DSPy's words, and note whether it was cut off."""
+    message = lm15.Message.assistant([lm15.TextPart(reply.text)])
+    return lm15.Response(id=None, model=request.model, message=message, **_end_reply(reply))
 
 
 def _end_reply(reply: Reply) -> dict[str, Any]:
     """Note whether a reply was cut off, and return how it ended in DSPy's words."""
     current_spending().cut = not reply.whole
     total = reply.tokens_in + reply.tokens_out
-    usage = Usage(input_tokens=reply.tokens_in, output_tokens=reply.tokens_out, total_tokens=total)
+    usage = lm15.Usage(input_tokens=reply.tokens_in, output_tokens=reply.tokens_out, total_tokens=total)
     return {"finish_reason": "stop" if reply.whole else "length", "usage": usage}

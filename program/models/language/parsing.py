@@ -42,10 +42,7 @@ class UnreadableReply(Exception):
 
 
 def read_texts(text: str, outputs: Mapping[str, bool]) -> dict[str, str | list[str]]:
-    """Return the text of each output, or a list of texts where it is marked so.
-
-    Raises `UnreadableReply`.
-    """
+    """Return the text, or list of texts, of each output. Raises `UnreadableReply`."""
     names = tuple(outputs)
     if len(names) == 1 and not outputs[names[0]]:
         return {names[0]: _read_plain_text(text, names[0])}
@@ -69,10 +66,7 @@ def read_texts(text: str, outputs: Mapping[str, bool]) -> dict[str, str | list[s
 
 
 def read_records(text: str, name: str, record: type[Record]) -> list[Record]:
-    """Return the records under a name.
-
-    One that is not in its form counts as not given.
-    """
+    """Return the records under a name; one out of form counts as not given."""
     read: list[Record] = []
     try:
         values = next((v for found in read_objects(text, (name,)) if isinstance(v := get_value(found, name), list)), [])
@@ -85,10 +79,7 @@ def read_records(text: str, name: str, record: type[Record]) -> list[Record]:
 
 
 def whole_sentences(text: str) -> str:
-    """Return a text that was cut off up to its last whole sentence.
-
-    Raises `UnreadableReply` when it has none.
-    """
+    """Return a cut text's whole sentences. Raises `UnreadableReply` without one."""
     if found := _SENTENCES.match(text):
         return found[0]
     raise UnreadableReply("it was cut off")
@@ -185,10 +176,7 @@ def normalise_name(name: str) -> str:
 
 
 def _read_plain_text(text: str, name: str) -> str:
-    """Return the reply as the one text wanted, without markers, a heading, a fence or JSON around it.
-
-    Raises `UnreadableReply` for a refusal, a page, and JSON that does not hold the text.
-    """
+    """Return the one text wanted, unwrapped. Raises `UnreadableReply` for a refusal, a page, other JSON."""
     body = _THOUGHT.sub("", text[: 4 * LONGEST_REPLY]).strip()
     fence = re.fullmatch(r"```[\w-]*\n(.*?)\n?```", body, re.DOTALL)
     body = fence[1].strip() if fence else body

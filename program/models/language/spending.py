@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -16,6 +16,7 @@ from program.models.language.transport import Call, Reply, count_messages
 
 RESERVED_SHARE, RESERVED_SECONDS = 0.1, 1.0  # of a question's time, at most, kept to answer without a language model
 _WAITERS = ThreadPoolExecutor(8, "ragc-caps")  # that wait at a cap; LiteLLM works in others
+POLL = 0.005  # seconds between two looks whether a request is booked
 MAX_REPLY_TOKENS = 4096  # when money is capped and the request sets no length
 _LENGTHS = ("max_tokens", "max_completion_tokens")
 
@@ -29,10 +30,7 @@ class Cap(Protocol):
         ...
 
     def before_call(self, usd: float = 0.0) -> None:
-        """Reserve a request that costs at most `usd`, waiting where need be.
-
-        Raises `BudgetStop` when it would pass the limit.
-        """
+        """Reserve a request of at most `usd`. Raises `BudgetStop` past the limit."""
 
     def after_call(self, expected: float, usd: float, sent: bool = True) -> None:
         """Replace what was reserved for a request by what it did cost."""
@@ -42,39 +40,24 @@ class Cap(Protocol):
 class ModelSpending:
     """Requests, tokens and money of a question or a step at language models. Safe from many threads."""
 
-    deadline: float = float("inf")
-    """The time of `time.monotonic` after which no language model is asked."""
-    cap: Cap | None = None
-    """The hard limit that is asked before each request."""
-    calls: int = 0
-    """Requests sent, repeated and refused ones included."""
-    tokens_in: int = 0
-    """Tokens of the prompts."""
-    tokens_out: int = 0
-    """Tokens of the replies."""
-    usd: float = 0.0
-    """Price of the requests in US dollars."""
-    asked: int = 0
-    """Decisions made by the second model of a cascade."""
-    agreed: int = 0
-    """Decisions of the second model that equal those of the first."""
-    dear: int = 0
-    """Calls to second models, repeats left out."""
-    spared: int = 0
-    """Further calls to second models that would have been made if they were always asked."""
-    stood_in: int = 0
-    """Decisions asked of a language model and made by another model or by default."""
+    deadline: float = float("inf")  # the time of `time.monotonic` after which no language model is asked
+    cap: Cap | None = None  # the hard limit that is asked before each request
+    calls: int = 0  # requests sent, repeated and refused ones included
+    tokens_in: int = 0  # tokens of the prompts
+    tokens_out: int = 0  # tokens of the replies
+    usd: float = 0.0  # price of the requests in US dollars
+    asked: int = 0  # decisions made by the second model of a cascade
+    agreed: int = 0  # decisions of the second model that equal those of the first
+    dear: int = 0  # calls to second models, repeats left out
+    spared: int = 0  # further calls to second models that would have been made if they were always asked
+    stood_in: int = 0  # decisions asked of a language model and made by another model or by default
     instead: dict[str, str] = field(default_factory=dict)
     """The model that answered, by the name of the model that did not."""
     handed_over: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """Notes on stand-ins by (failed model, stand-in, what the stand-in did)."""
-    cut: bool = False
-    """True when the last text was cut off."""
-    notes: list[str] = field(default_factory=list)
-    """Remarks for the trace, each once."""
-    under_way: int = 0
-    """Requests sent and not booked yet."""
-    _waiting: list[Future[None]] = field(default_factory=list, repr=False)
+    cut: bool = False  # true when the last text was cut off
+    notes: list[str] = field(default_factory=list)  # remarks for the trace, each once
+    under_way: int = 0  # requests sent and not booked yet
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -95,29 +78,22 @@ class ModelSpending:
             self.tokens_out += tokens_out
             self.usd += usd
 
-    def begin_request(self) -> None:
-        """Count a request as under way."""
+    @contextmanager
+    def count_under_way(self) -> Iterator[None]:
+        """Count a request as under way until it is booked."""
         with self._lock:
             self.under_way += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.under_way -= 1
 
-    def end_request(self) -> None:
-        """Count a request as booked, and wake those who wait for the last one."""
-        with self._lock:
-            self.under_way -= 1
-            waiting, self._waiting = ([], self._waiting) if self.under_way else (self._waiting, [])
-        for future in waiting:
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
-
-    def settled(self) -> Future[None]:
-        """Return a future that is done as soon as no request is under way."""
-        done: Future[None] = Future()
-        with self._lock:
-            if self.under_way:
-                self._waiting.append(done)
-                return done
-        done.set_result(None)
-        return done
+    async def settle(self, seconds: float) -> None:
+        """Wait, so long at most, until no request is under way."""
+        until = time.monotonic() + seconds
+        while self.under_way and time.monotonic() < until:
+            await asyncio.sleep(POLL)
 
     def note(self, text: str) -> None:
         """Add a remark for the trace."""
@@ -131,10 +107,7 @@ class ModelSpending:
             self.stood_in += decisions
 
     def hand_over(self, why: str, failed: str, other: Any, did: str) -> None:
-        """Note that `other` steps in for a failed model.
-
-        `did` is the verb for an embedded one.
-        """
+        """Note that `other` steps in for a failed model; an embedded one `did` it."""
         does = "was asked" if hasattr(other, "endpoint") else did
         note = f"{why}: {other.model} {does}"
         self.note(note)
@@ -143,20 +116,14 @@ class ModelSpending:
             self.handed_over.setdefault((failed, other.model, does), note)
 
     def answering(self, model: str) -> str:
-        """Return the name of a model, or its stand-in's where it failed.
-
-        A cascade is written `first > second`.
-        """
+        """Return the model or cascade (`first > second`) that answers, stand-ins put in."""
         names = model.split(" > ")
         for _ in self.instead:
             names = [self.instead.get(name, name) for name in names]
         return " > ".join(dict.fromkeys(names))
 
     def cascaded(self, agreed: Sequence[bool], dear: int, spared: int) -> None:
-        """Add the decisions and calls of a cascade's second model.
-
-        `spared` counts the calls that were avoided.
-        """
+        """Add decisions and calls of a cascade's second model; `spared` were avoided."""
         with self._lock:
             self.asked += len(agreed)
             self.agreed += sum(agreed)
@@ -168,19 +135,13 @@ _current: ContextVar[ModelSpending | None] = ContextVar("ragc_spending", default
 
 
 def current_spending() -> ModelSpending:
-    """Return the spending of the step under way.
-
-    Outside any step, it is a new one without limits.
-    """
+    """Return the spending of the step under way; outside any, one without limits."""
     return _current.get() or ModelSpending()
 
 
 @contextmanager
 def track_spending(deadline: float = float("inf"), cap: Cap | None = None) -> Iterator[ModelSpending]:
-    """Collect what is asked inside the block.
-
-    It may be asked by this thread, its tasks and `asyncio.to_thread`.
-    """
+    """Collect what this thread, its tasks and `asyncio.to_thread` ask in the block."""
     spent = ModelSpending(deadline, cap)
     token = _current.set(spent)
     try:
@@ -190,10 +151,7 @@ def track_spending(deadline: float = float("inf"), cap: Cap | None = None) -> It
 
 
 def deadline_after(seconds: float) -> float:
-    """Return when language models may be asked no more.
-
-    The question is to end within `seconds`.
-    """
+    """Return when models may be asked no more, for a question of `seconds`."""
     return time.monotonic() + seconds - min(RESERVED_SHARE * seconds, RESERVED_SECONDS)
 
 
@@ -207,10 +165,7 @@ class Paid:
 
 
 def limit_reply(call: Call, spent: ModelSpending) -> Call:
-    """Return the request, its reply limited in length where money is capped.
-
-    A length that is set stays.
-    """
+    """Return the request, limited in length where money is capped and no length set."""
     if spent.cap is None or not spent.cap.money or any(call.settings.get(name) for name in _LENGTHS):
         return call
     return replace(call, settings={**call.settings, _LENGTHS[0]: MAX_REPLY_TOKENS})
@@ -224,10 +179,7 @@ def count_used_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def estimate_prompt_tokens(parts: Iterable[object], tasks: int = 1) -> int:
-    """Return an upper estimate of a prompt's tokens.
-
-    It is one for every two bytes, with room for its form.
-    """
+    """Return an upper estimate of a prompt's tokens: one for every two bytes."""
     return (4000 * tasks + sum(len(str(part).encode("utf-8", "replace")) for part in parts)) // 2
 
 

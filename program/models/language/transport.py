@@ -42,12 +42,9 @@ class Reply:
     text: str
     tokens_in: int
     tokens_out: int
-    whole: bool = True
-    """False when the model was cut off."""
-    cached: int = 0
-    """Tokens in that were read from the provider's cache."""
-    kept: int = 0
-    """Tokens in that were written to the provider's cache."""
+    whole: bool = True  # false when the model was cut off
+    cached: int = 0  # tokens in that were read from the provider's cache
+    kept: int = 0  # tokens in that were written to the provider's cache
 
 
 @dataclass(eq=False, repr=False)
@@ -56,21 +53,16 @@ class CallFailed(ProviderError):
 
     what: str
     _: KW_ONLY
-    again: bool
-    """True when a repetition may help, after `wait` seconds."""
-    reached: bool
-    """True when the provider got the request and may charge its tokens."""
-    busy: bool = False
-    """True when the provider only asked for patience."""
+    again: bool  # true when a repetition may help, after `wait` seconds
+    reached: bool  # true when the provider got the request and may charge its tokens
+    busy: bool = False  # true when the provider only asked for patience
     wait: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
     cached: int = 0
     kept: int = 0
-    status: int = 0
-    """The provider's HTTP status, if any."""
-    cut: bool = False
-    """True when the reply's tokens were used up before its first word."""
+    status: int = 0  # the provider's HTTP status, if any
+    cut: bool = False  # true when the reply's tokens were used up before its first word
 
     def __post_init__(self) -> None:
         super().__init__(self.what, status=self.status)
@@ -130,10 +122,7 @@ def late_failure(call: Call) -> CallFailed:
 
 
 def cancelled_failure(call: Call) -> CallFailed:
-    """Return the failure of a request that was called off under way.
-
-    Its prompt counts as charged.
-    """
+    """Return the failure of a request called off under way, its prompt charged."""
     tokens = count_messages(call.model, call.messages)
     return CallFailed(f"{call.model} was called off", again=False, reached=True, tokens_in=tokens)
 
@@ -212,10 +201,7 @@ def _retry_seconds(header: str | None) -> float:
 
 
 def count_messages(model: str, messages: Sequence[Mapping[str, Any]]) -> int:
-    """Return LiteLLM's count of a prompt's tokens.
-
-    The model's provider prefix does not matter.
-    """
+    """Return LiteLLM's count of a prompt's tokens, whoever provides the model."""
     return int(load_litellm().token_counter(model=model.rpartition("/")[2], messages=list(messages)))
 
 
@@ -225,10 +211,7 @@ def count_text(model: str, text: str) -> int:
 
 
 def _read_usage(call: Call, usage: Mapping[str, Any], text: str) -> tuple[int, int, int, int]:
-    """Return tokens in and out, and of those in how many came from and went to the provider's cache.
-
-    Counts that cannot be are replaced by LiteLLM's.
-    """
+    """Return tokens in, out, from and to the provider's cache; LiteLLM's counts for impossible ones."""
     longest = EXTRA_TOKENS + sum(len(str(message).encode("utf-8", "replace")) for message in call.messages)
     tokens_in = _possible_count(usage.get("prompt_tokens"), longest)
     tokens_out = _possible_count(usage.get("completion_tokens"), MOST_TOKENS_OUT)
@@ -280,10 +263,7 @@ def is_priced(model: str) -> bool:
 
 
 def listed_price(model: str, tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> float | None:
-    """Return what a call costs in US dollars by LiteLLM's list.
-
-    Tiers for long prompts are included. None without a price.
-    """
+    """Return a call's US dollars by LiteLLM's list, tiers included; None if unlisted."""
     if is_priced(model):
         with suppress(Exception):
             used = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
@@ -294,10 +274,7 @@ def listed_price(model: str, tokens_in: int, tokens_out: int, cached: int = 0, k
 
 @lru_cache(maxsize=256)
 def register_model(model: str) -> None:
-    """Enter a model that LiteLLM's list lacks, without a price.
-
-    LiteLLM would search its list several times a call.
-    """
+    """Enter an unlisted model, which LiteLLM would search for at every call."""
     provider, _, name = model.partition("/")
     litellm = load_litellm()
     if not is_priced(model) and name and {model, name}.isdisjoint(litellm.model_cost):

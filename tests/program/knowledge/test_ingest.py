@@ -59,7 +59,7 @@ def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_nam
     ("head", "complaint"),
     [
         ("title: [unclosed", "not YAML"),
-        ("[" * 5000, "is no `key: value`"),
+        ("[" * 5000, "not YAML"),
         ("as_of: 2026-02-30", "as_of '2026-02-30' is no date"),
         ("authority: holy", "authority 'holy' is not known"),
         ("supersedes: {a: b}", "holds what is no path"),
@@ -78,22 +78,12 @@ def test_bad_front_matter_is_a_flaw_that_names_the_file_and_the_text_is_read(
 
 
 @pytest.mark.parametrize(
-    ("head", "line", "mend"),
-    [
-        ("as_of: 2026-03-01\ntitle: Blood: samples", 3, 'Put the value in quotes: title: "Blood: samples"'),
-        ("# a note\n\ntitle: A: b", 4, 'Put the value in quotes: title: "A: b"'),
-        ("title: A\n\tas_of: 2026-01-01", 2, "Begin `as_of: 2026-01-01` at the margin"),
-        ("supersedes: [a.md, c: d", 2, "Close every bracket"),
-        ("just words\ntitle: A: b", 2, "Write one `key: value` a line."),
-    ],
+    ("head", "line"),
+    [("as_of: 2026-03-01\ntitle: Blood: samples", 3), ("# a note\n\ntitle: A: b", 4), ("just words\ntitle: A: b", 3)],
 )
-def test_an_entry_that_is_not_yaml_costs_itself_alone_and_is_told_with_its_line_and_remedy(
-    write: Write, head: str, line: int, mend: str
-) -> None:
-    contents = read(write("a.md", f"---\n{head}\n---\n# A\n\nText.\n"))
-    assert (contents.flaws[0].line, contents.flaws[0].mend[: len(mend)]) == (line, mend)
-    assert all("# a note" not in flaw.what for flaw in contents.flaws)
-    assert contents.passages[0].as_of == (date(2026, 3, 1) if head.startswith("as_of") else None)
+def test_front_matter_that_is_not_yaml_is_told_with_its_line_and_remedy(write: Write, head: str, line: int) -> None:
+    (flaw,) = read(write("a.md", f"---\n{head}\n---\n# A\n\nText.\n")).flaws
+    assert flaw.line == line and "in quotes" in flaw.mend and flaw.lost
 
 
 def test_a_date_is_the_day_the_document_was_true_and_a_rule_is_no_front_matter(write: Write) -> None:

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import date
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from program.knowledge.index.vectors import (
     Selection,
     best_rows,
     connect_server,
-    open_qdrant,
 )
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
@@ -65,9 +64,9 @@ MATRIX = unit(len(PASSAGES), 1)
 @pytest.fixture(scope="module")
 def folder_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantVectors]:
     folder = tmp_path_factory.mktemp("qdrant")
-    with open_qdrant(folder=folder) as client:
+    with closing(QdrantClient(path=str(folder))) as client:
         QdrantVectors(client, "passages").write_rows(MATRIX, SELECTION, [p.id for p in PASSAGES])
-    with open_qdrant(folder=folder) as client:  # read back from the disk
+    with closing(QdrantClient(path=str(folder))) as client:  # read back from the disk
         yield QdrantVectors(client, "passages")
 
 

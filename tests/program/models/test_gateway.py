@@ -91,7 +91,7 @@ def test_waiting_for_a_place_is_no_failure_of_the_provider(gateway):
 
         failure, waiting, hasty = asyncio.run(behind_a_stream())
         assert (failure.reached, hasty.calls, waiting.calls, provider.calls) == (False, 0, 1, 3)
-        assert lane.breaker.opened is None
+        assert lane.breaker.allows_request()
 
 
 def test_cancelling_the_wait_calls_the_request_off(gateway):
@@ -128,7 +128,7 @@ def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing(gate
             await first
 
         asyncio.run(asyncio.wait_for(leave(), 20))
-        waiting.settled().result(20)
+        asyncio.run(waiting.settle(20))
         assert (under_way.calls, waiting.calls, provider.calls) == (1, 0, 2)
 
 
@@ -220,13 +220,13 @@ def test_a_model_that_the_list_lacks_has_no_price_and_nobody_is_asked_for_one(ga
 
 def test_the_breaker_lets_one_request_try_after_its_time():
     breaker = CircuitBreaker(after=2, seconds=0.05)
-    breaker.note_failure()
+    breaker.note_result(failed=True)
     assert breaker.allows_request()
-    breaker.note_failure()
+    breaker.note_result(failed=True)
     assert not breaker.allows_request()
     time.sleep(0.06)
     assert breaker.allows_request() and not breaker.allows_request()
-    breaker.note_success()
+    breaker.note_result(failed=False)
     assert breaker.allows_request()
 
 
