@@ -62,7 +62,7 @@ def make_reader(
         "sha256": _digest_file(graph),
         "minilm_sha256": MINILM_SHA256,
         "data": [_describe_data(file, read) for file, read in zip(files, data.examples, strict=True)],
-        "dev": _describe_data(DataFile(dev), data.held_out) if dev else None,
+        "dev": {**_describe_data(DataFile(dev), data.held_out), "seen": data.count_seen()} if dev else None,
         "licence": licence,
         "training": {**asdict(training), "steps": steps},
         "figures": {},
@@ -125,6 +125,7 @@ def render_card(card: Mapping[str, Any]) -> str:
         rows.append([str(card["dev"][column]) for column in columns[:3]] + ["held out", card["dev"]["sha256"]])
     figures = [[f"`{name}`", f"{value:.4f}", MEANINGS[name]] for name, value in card["figures"].items()]
     settings = [[f"`{name}`", f"{value:g}"] for name, value in card["training"].items()]
+    seen = f" The passage of {n} of its questions was trained on." if (n := (card["dev"] or {}).get("seen")) else ""
     return f"""# A reader for ragc
 Tells whether a passage answers a question in English, and which part of it does. A BERT encoder of six layers
 (all-MiniLM-L6-v2) with a head for the answer's first and last token and one for whether there is any, in int8.
@@ -141,7 +142,7 @@ Tells whether a passage answers a question in English, and which part of it does
 
 ## Figures
 {_render_table(["figure", "value", "share of"], figures) if figures else "None: no questions were held out."}
-Measured on the held-out file with `reader.onnx` as it is served. The epoch that is kept was chosen on that file.
+Measured on the held-out file with `reader.onnx` as it is served. The epoch that is kept was chosen on that file.{seen}
 
 ## Training
 {_render_table(["setting", "value"], settings)}

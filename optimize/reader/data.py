@@ -77,6 +77,11 @@ class TrainingData:
         told = (training, self.shares, self.examples, self.held_out)
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
+    def count_seen(self) -> int:
+        """Return how many of the held-out questions are about a passage that is trained on."""
+        trained = {one.text for file in self.examples for one in file}
+        return sum(one.text in trained for one in self.held_out)
+
     def find_negatives(self, advance: Advance) -> None:
         """Look for passages that do not answer; `draw_epoch` needs them."""
         embedder, of = Embedder(MINILM), len(self.examples)

@@ -111,6 +111,8 @@ class _Run:
         for group in self._optimizer.param_groups:
             group["lr"] = group["peak"] * _pace(step / total)
         loss = compute_loss(self._net, collate(batch))
+        if not torch.isfinite(loss):
+            raise StudyError(f"The loss of step {step} is no number.", "Begin anew with a smaller --learning-rate.")
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._net.parameters(), 1.0)
         self._optimizer.step()

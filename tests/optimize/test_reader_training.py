@@ -196,6 +196,20 @@ def test_without_the_package_onnx_nothing_is_begun(ragc, tmp_path, monkeypatch):
     assert code == 2 and "ragc[train]" in err and not (tmp_path / "out").exists()
 
 
+def test_a_first_ctrl_c_waits_for_the_step_under_way(ragc, tmp_path, monkeypatch):
+    reached = []
+
+    def make(files, out, training, dev, licence, advance, tell):
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append("the step's end")
+        advance(1, 2)
+        reached.append("the next step")
+
+    monkeypatch.setattr("optimize.reader.card.make_reader", make)
+    code, _, err = ragc("reader", "train", "a.jsonl", "--out", tmp_path)
+    assert code == 130 and "same command" in err and reached == ["the step's end"]
+
+
 @pytest.mark.slow
 def test_a_training_through_the_command_line_ends_in_a_reader_that_opens(ragc, tmp_path):
     data = write_lines(tmp_path / "a.jsonl", [*ROWS, *SILENT])
@@ -227,6 +241,7 @@ def test_a_training_through_the_command_line_ends_in_a_reader_that_opens(ragc, t
     assert Reader(out).digest == f"sha256:{card['sha256']}" == f"sha256:{digest(out / 'reader.onnx')}"
     (file,) = card["data"]
     assert file == {"file": "a.jsonl", "sha256": digest(data), "questions": 14, "answered": 12, "share": 0.5}
+    assert card["dev"]["seen"] == 14, "all that is held out was trained on, and the card says so"
     assert set(card["figures"]) == {"exact", "auc_answers", "auc_margin", "auc_sum"} and card["training"]["steps"] >= 1
     assert card["command"] == (
         "ragc reader train a.jsonl:0.5 --out FOLDER --dev a.jsonl --epochs 1 --seed 7 --learning-rate 0.0001 --licence CC0"
