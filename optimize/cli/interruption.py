@@ -15,13 +15,14 @@ INTERRUPTED = 130  # exit code
 
 @contextmanager
 def interruptible(
-    first: Callable[[], None] = lambda: None, again: Callable[[], None] = lambda: None
+    first: Callable[[], None] = lambda: None, again: Callable[[], None] = lambda: None, patient: bool = False
 ) -> Iterator[Callable[[], None]]:
     """Yield a check that raises `KeyboardInterrupt` once there was a Ctrl-C.
 
     Ctrl-C is remembered inside. The check is to be called wherever work can stop. Outside the main thread, which Ctrl-C
-    goes to, it never raises. `first` is called at once at the first Ctrl-C, `again` at every other: in a signal
-    handler, in the midst of anything, so they may take no lock and write with `say` alone.
+    goes to, it never raises. Where `patient`, the check alone raises the first one. `first` is called at once at the
+    first Ctrl-C, `again` at every other: in a signal handler, in the midst of anything, so they may take no lock and
+    write with `say` alone.
     """
     noted = False
 
@@ -29,7 +30,8 @@ def interruptible(
         nonlocal noted
         told, noted = noted, True  # before anything is said: whoever reads it may press again at once
         (again if told else first)()
-        raise KeyboardInterrupt
+        if told or not patient:
+            raise KeyboardInterrupt
 
     def check() -> None:
         if noted:

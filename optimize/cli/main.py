@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from optimize.cli import ab, ask, compile, data, project, trace, versions
+from optimize.cli import ab, ask, compile, data, project, reader, trace, versions
 from optimize.cli.interruption import INTERRUPTED
 from optimize.cli.show import print_error
 from program.errors import RagcError
@@ -34,6 +34,7 @@ compile.add_compile_verbs(app)
 versions.add_version_verbs(app)
 ab.add_ab_verbs(app)
 trace.add_trace_verbs(app)
+reader.add_reader_verbs(app)
 
 
 def main() -> NoReturn:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optimize.cli.interruption import interruptible
+from optimize.cli.interruption import interruptible, say
 
 if TYPE_CHECKING:
     from program.errors import RagcError
     from program.knowledge.index.build import Advance
 
 WIDEST = 10_000  # characters of a line in a file or a pipe
+STOPPING = "Stopping after this step. Press Ctrl-C again to leave at once."
 DEFAULT_ARTIFACTS = Path("artifacts")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Artifacts = Annotated[Path, typer.Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
@@ -67,10 +68,10 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 @contextmanager
-def show_progress(label: str, quiet: bool = False) -> Iterator[Advance]:
+def show_progress(label: str, quiet: bool = False, patient: bool = False) -> Iterator[Advance]:
     """Show a bar on stderr, where it is a terminal and not `quiet`.
 
-    Advancing it is where Ctrl-C stops the work at the latest.
+    Advancing it is where Ctrl-C stops the work at the latest; of what is `patient`, where the first one does.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -85,7 +86,11 @@ def show_progress(label: str, quiet: bool = False) -> Iterator[Advance]:
         speed = bar.tasks[0].speed
         bar.update(task, completed=done, total=of, rate=f"{speed:.0f}/s" if speed else "")
 
-    with interruptible() as check, bar:
+    def announce() -> None:
+        if patient:
+            say(STOPPING)
+
+    with interruptible(first=announce, patient=patient) as check, bar:
         task = bar.add_task(label, total=None, rate="")
         yield advance
 

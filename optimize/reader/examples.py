@@ -47,14 +47,19 @@ def read_examples(path: Path) -> list[ReadingExample]:
     `is_impossible` to say so, is one that its passage does not answer. Raises `DataError` with the line or id of what
     cannot be read, and for an answer that is not in its passage.
     """
+    place = ""
     try:
         if path.suffix == ".json":
             named = [(str(one.get("id", n)), one) for n, one in enumerate(_list_squad(orjson.loads(path.read_bytes())))]
         else:
-            lines = path.read_bytes().splitlines()
-            named = [(f"line {n}", orjson.loads(line)) for n, line in enumerate(lines, 1) if line.strip()]
+            named = []
+            for n, line in enumerate(path.read_bytes().splitlines(), 1):
+                place = f", line {n},"
+                if line.strip():
+                    named.append((f"line {n}", orjson.loads(line)))
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} cannot be read as reading examples ({error}).", _FORMATS, path=str(path)) from error
+        what = f"{path}{place} cannot be read as reading examples: {error}."
+        raise DataError(what, _FORMATS, path=str(path)) from error
     if not named:
         raise DataError(f"{path} holds no question.", _FORMATS, path=str(path))
     return [_read_one(path, place, one) for place, one in named]
@@ -72,25 +77,23 @@ def _list_squad(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _read_one(path: Path, place: str, one: Any) -> ReadingExample:
     try:
+        question, text, answers = one["question"], one["context"], one.get("answers") or []
         silent = one.get("is_impossible", False) or not one.get("answerable", True)
-        answers = () if silent else one.get("answers") or ()
-        texts = tuple(dict.fromkeys(_text_of(answer).strip() for answer in answers))
-        title = str(one.get("title") or "").replace("_", " ")
-        example = ReadingExample(str(one["question"]).strip(), title, str(one["context"]), texts)
+        texts = [answer["text"] if isinstance(answer, Mapping) else answer for answer in answers]
+        if not (isinstance(answers, list) and all(isinstance(part, str) for part in (question, text, *texts))):
+            raise TypeError("question and context must be texts, and answers a list of them")
     except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}, {place}: {error} is missing or of another type.", _FORMATS, path=str(path)) from error
-    kept = tuple(text for text in texts if text and text in example.text)
-    if texts and not kept:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise DataError(f"{path}, {place}: {what}.", _FORMATS, path=str(path)) from error
+    stripped = [] if silent else list(dict.fromkeys(answer.strip() for answer in texts))
+    kept = tuple(answer for answer in stripped if answer and answer in text)
+    if stripped and not kept:
         raise DataError(
-            f"{path}, {place}: the answer {texts[0]!r} is not in the passage.",
+            f"{path}, {place}: the answer {stripped[0]!r} is not in the passage.",
             "Answers must be exact pieces of the passage.",
             path=str(path),
         )
-    return replace(example, answers=kept)
-
-
-def _text_of(answer: Any) -> str:
-    return str(answer["text"] if isinstance(answer, Mapping) else answer)
+    return ReadingExample(question.strip(), str(one.get("title") or "").replace("_", " "), text, kept)
 
 
 def find_negatives(examples: Sequence[ReadingExample], embedder: Embedder) -> list[list[ReadingExample]]:

@@ -1,17 +1,28 @@
-"""A trained reader as one int8 ONNX file with its card beside it."""
+"""A trained reader as one int8 ONNX file."""
 
 from __future__ import annotations
 
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from optimize.reader.train import Training, build_net
+import torch
+from safetensors.torch import load_file
+
+from optimize.reader.network import ReaderNet, Training
 from program.errors import ModelError
+from program.models.embedded.reader import FILE
 
-READER_FILE = "reader.onnx"
 OPSET = 17
+INPUTS, OUTPUTS = ["words", "types", "open"], ["start", "end", "answers"]
+
+
+def require_onnx() -> None:
+    """Raise `ModelError` when the package onnx, which the export needs, is not installed."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise ModelError("The package onnx is not installed.", 'Run: python -m pip install "ragc[train]"') from error
 
 
 def export_reader(weights: Path, out: Path, training: Training) -> Path:
@@ -23,34 +34,27 @@ def export_reader(weights: Path, out: Path, training: Training) -> Path:
 
     Raises `ModelError` when the package onnx is not installed.
     """
-    try:
-        import onnx  # noqa: F401
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-    except ImportError as error:
-        raise ModelError("The package onnx is not installed.", 'Run: python -m pip install "ragc[train]"') from error
-    import torch
-    from safetensors.torch import load_file
+    require_onnx()
+    from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    net: Any = build_net(training, attention="eager")
+    net = ReaderNet(training, attention="eager")
     net.load_state_dict(load_file(weights), strict=False)
     net.eval()
     axes = {0: "pairs", 1: "tokens"}
     whole = torch.ones(2, 16, dtype=torch.long)
     given = (torch.zeros(2, 16, net.bert.config.hidden_size), whole, whole)
-    names, found = ["words", "types", "open"], ["start", "end", "answers"]
-    out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        full = Path(folder) / READER_FILE
+        full = Path(folder) / FILE
         torch.onnx.export(
             net,
             given,
             str(full),
-            input_names=names,
-            output_names=found,
-            dynamic_axes=dict.fromkeys(names, axes) | {"start": axes, "end": axes, "answers": {0: "pairs"}},
+            input_names=INPUTS,
+            output_names=OUTPUTS,
+            dynamic_axes=dict.fromkeys(INPUTS, axes) | {"start": axes, "end": axes, "answers": {0: "pairs"}},
             opset_version=OPSET,
             dynamo=False,
         )
-        quantize_dynamic(full, out / READER_FILE, per_channel=True, weight_type=QuantType.QInt8)
-    return out / READER_FILE
+        quantize_dynamic(full, out / FILE, per_channel=True, weight_type=QuantType.QInt8)
+    return out / FILE

@@ -30,9 +30,6 @@ STOP_WORDS = frozenset(
 )
 
 
-K1, B, FLOOR = 1.5, 0.75, 0.25  # of Okapi BM25, as in rank-bm25
-
-
 def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
     """Return a text's words in order, lower case, stemmed, without function words."""
     found = WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
@@ -40,7 +37,7 @@ def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> 
 
 
 class Keywords:
-    """The scores of Okapi BM25, multiplied out once into `impacts` (texts by `terms`). Thread-safe."""
+    """The scores of `rank_bm25.BM25Okapi`, multiplied out once into `impacts` (texts by `terms`). Thread-safe."""
 
     def __init__(
         self, impacts: csc_array, terms: Iterable[str], keep_stop_words: bool = False, stem: bool = True
@@ -130,19 +127,19 @@ def weigh_texts(keywords: Keywords, texts: Iterable[str]) -> Any:
 
 def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, float]]:
     """Return each term's weight before its IDF (CSR, texts by terms), and its IDF."""
-    counts = [Counter(words) for words in documents]
-    number = {term: at for at, term in enumerate(dict.fromkeys(term for row in counts for term in row))}
-    if not number:
-        return csr_array((len(counts), 0)), {}
-    starts, lengths = np.cumsum([0, *map(len, counts)]), np.array([row.total() for row in counts])
-    terms = np.fromiter((number[term] for row in counts for term in row), np.int32, starts[-1])
-    f = np.fromiter((times for row in counts for times in row.values()), np.int64, starts[-1])
-    longer = 1 - B + B * lengths / lengths.mean()
-    weights = f * (K1 + 1) / (f + np.repeat(K1 * longer, np.diff(starts)))
-    held = np.bincount(terms, minlength=len(number))
-    idf = np.log(len(counts) - held + 0.5) - np.log(held + 0.5)
-    idf = np.where(idf < 0, FLOOR * idf.mean(), idf)  # of a term in more than half of the texts
-    return csr_array((weights, terms, starts), shape=(len(counts), len(number))), dict(zip(number, idf, strict=True))
+    from rank_bm25 import BM25Okapi
+
+    documents = list(documents)
+    if not any(documents):  # BM25Okapi divides by the number of words
+        return csr_array((len(documents), 0)), {}
+    bm25 = BM25Okapi(documents)
+    number = {term: at for at, term in enumerate(bm25.idf)}
+    starts = np.cumsum([0, *map(len, bm25.doc_freqs)])
+    terms = np.fromiter((number[term] for row in bm25.doc_freqs for term in row), np.int32, starts[-1])
+    f = np.fromiter((times for row in bm25.doc_freqs for times in row.values()), np.int64, starts[-1])
+    longer = 1 - bm25.b + bm25.b * np.array(bm25.doc_len) / bm25.avgdl
+    weights = f * (bm25.k1 + 1) / (f + np.repeat(bm25.k1 * longer, np.diff(starts)))
+    return csr_array((weights, terms, starts), shape=(len(documents), len(number))), bm25.idf
 
 
 _STEMMER, _stemming = snowballstemmer.stemmer("english"), threading.Lock()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,13 +160,23 @@ class QdrantVectors:
         return sorted(found, key=lambda hit: (-hit[1], hit[0]))
 
 
+@contextmanager
+def open_qdrant(url: str = "", folder: Path | None = None) -> Iterator[QdrantClient]:
+    """Yield a client of the server at `url`, of a local folder, or of memory."""
+    from qdrant_client import QdrantClient
+
+    local = {"path": str(folder)} if folder else {"location": ":memory:"}
+    client = connect_server(url) if url else QdrantClient(**local)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
 def connect_server(url: str) -> QdrantClient:
     """Return a client of the server at `url`, its key from QDRANT_API_KEY."""
-    try:
-        from qdrant_client import QdrantClient
-    except ImportError as error:
-        mend = 'Run: python -m pip install -c constraints.txt "ragc[qdrant]"'
-        raise KnowledgeError("The client of Qdrant is not installed.", mend) from error
+    from qdrant_client import QdrantClient
+
     with reporting_errors(url):
         return QdrantClient(url=url, api_key=os.environ.get("QDRANT_API_KEY"), check_compatibility=False)
 

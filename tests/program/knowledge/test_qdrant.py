@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from program.knowledge.index.vectors import (
     Selection,
     best_rows,
     connect_server,
+    open_qdrant,
 )
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
@@ -64,9 +65,9 @@ MATRIX = unit(len(PASSAGES), 1)
 @pytest.fixture(scope="module")
 def folder_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantVectors]:
     folder = tmp_path_factory.mktemp("qdrant")
-    with closing(QdrantClient(path=str(folder))) as client:
+    with open_qdrant(folder=folder) as client:
         QdrantVectors(client, "passages").write_rows(MATRIX, SELECTION, [p.id for p in PASSAGES])
-    with closing(QdrantClient(path=str(folder))) as client:  # read back from the disk
+    with open_qdrant(folder=folder) as client:  # read back from the disk
         yield QdrantVectors(client, "passages")
 
 

@@ -1,0 +1,85 @@
+"""`ragc reader train`: a reader of one's own, from questions with the passages that answer them or do not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from optimize.cli.interruption import INTERRUPTED
+from optimize.cli.show import Json, print_json, print_table, show_progress
+from optimize.compiler import MOST_SEED
+
+MOST_EPOCHS = 100
+
+
+def add_reader_verbs(app: typer.Typer) -> None:
+    """Add `reader` and its verbs."""
+    reader = typer.Typer(help="Train the local model that finds answers in passages.", no_args_is_help=True)
+    reader.command("train")(run_reader_train)
+    reader.callback()(lambda: None)  # else the only verb of a group is the group
+    app.add_typer(reader, name="reader")
+
+
+def _positive(value: float | None) -> float | None:
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise typer.BadParameter(f"{value} is no learning rate. Give a number above 0.")
+    return value
+
+
+def run_reader_train(
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATA...",
+            help="SQuAD's JSON, or JSONL with question, context, answers and maybe title in each line. FILE:SHARE takes"
+            " that share of it (above 0, at most 1), drawn anew each epoch.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder to make; or that of a training that was stopped, to go on.")],
+    dev: Annotated[
+        Path | None, typer.Option(help="A file held out: its figures choose the epoch, and stand in the card.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, max=MOST_EPOCHS, help="Rounds over the data; 4 unless given.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Another seed gives other weights.")] = 0,
+    learning_rate: Annotated[
+        float | None, typer.Option(callback=_positive, help="Peak of the encoder's; 0.0001 unless given.")
+    ] = None,
+    licence: Annotated[str, typer.Option(help="The data's licence, for the card.")] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a reader, and write it with its card."""
+    from optimize.reader.card import make_reader
+    from optimize.reader.data import DataFile
+    from optimize.reader.network import Training
+
+    silent = quiet or json
+    usual = Training()
+    training = replace(
+        usual, seed=seed, epochs=epochs or usual.epochs, learning_rate=learning_rate or usual.learning_rate
+    )
+
+    def tell(line: str) -> None:
+        if not silent:
+            typer.echo(line, err=True)
+
+    try:
+        with show_progress("training", silent, patient=True) as advance:
+            files = [DataFile.parse(word) for word in data]
+            card = make_reader(files, out, training, dev, licence, advance, tell)
+    except KeyboardInterrupt:
+        typer.echo("stopped. Give the same command again to go on.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if json:
+        print_json(card)
+        return
+    if card["figures"]:
+        rows = [[name, f"{value:.4f}"] for name, value in card["figures"].items()]
+        print_table(f"{card['dev']['questions']} questions of {card['dev']['file']}", ["figure", "value"], rows)
+    typer.echo(f'{out}: {card["training"]["steps"]} steps. Use it: [models] reader = "{out}" in ragc.toml')

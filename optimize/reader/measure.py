@@ -1,0 +1,101 @@
+"""How well a reader reads: whether it tells answerable questions from others, and finds the answer."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optimize.reader.examples import ReadingExample
+from program.models.embedded.reader import SPAN_TOKENS, Reader
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from optimize.reader.network import ReaderNet
+    from optimize.reader.pairs import PairEncoder
+
+BATCH = 16  # pairs that are measured at once
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def measure_reader(reader: Reader, examples: Sequence[ReadingExample]) -> dict[str, float]:
+    """Return how a reader does on labelled questions, as it is served.
+
+    `exact` is the share of answerable questions whose best span is an answer (`normalise_answer`); `auc_answers`,
+    `auc_margin` and `auc_sum` how often an answerable question is above an unanswerable one by that score, the sum
+    being `answers` and half the margin. Without unanswerable questions there is `exact` alone.
+    """
+    read = reader.read_pairs([(one.question, (one.title, one.text)) for one in examples])
+    right = [
+        normalise_answer(one.text[slice(*found.span)]) in {normalise_answer(answer) for answer in one.answers}
+        for one, found in zip(examples, read, strict=True)
+    ]
+    scores = np.array([(found.answers, found.margin) for found in read])
+    return _summarise(examples, np.array(right), scores[:, 0], scores[:, 1])
+
+
+def measure_weights(
+    net: ReaderNet, weights: Mapping[str, Any], examples: Sequence[ReadingExample], encoder: PairEncoder
+) -> dict[str, float]:
+    """Return the figures of `measure_reader` for weights in training: of one window a passage, by tokens."""
+    import torch
+
+    from optimize.reader.pairs import collate
+
+    trained = {name: net.get_parameter(name).detach().clone() for name in weights}
+    net.load_state_dict(weights, strict=False)
+    net.eval()
+    encoded = [encoder.encode(one, Random(0)) for one in examples]
+    order = sorted(range(len(encoded)), key=lambda n: len(encoded[n].ids))
+    right, answering, margins = np.zeros(len(encoded), bool), np.zeros(len(encoded)), np.zeros(len(encoded))
+    with torch.no_grad():
+        for at in range(0, len(order), BATCH):
+            rows = order[at : at + BATCH]
+            start, end, answers = net.read(collate([encoded[n] for n in rows]))
+            for row, n in enumerate(rows):
+                score, span = _find_best(start[row], end[row])
+                answering[n] = answers[row]
+                margins[n] = score - start[row, 0] - end[row, 0]
+                right[n] = span in encoded[n].spans
+    net.load_state_dict(trained, strict=False)
+    return _summarise(examples, right, answering, margins)
+
+
+def _find_best(start: Any, end: Any) -> tuple[Any, tuple[int, int]]:
+    """Return the score and the tokens of the best span behind the first token, from one pair's logits."""
+    import torch
+
+    allowed = torch.ones(len(start) - 1, len(start) - 1).triu().tril(SPAN_TOKENS - 1)
+    scores = (start[1:, None] + end[None, 1:]).masked_fill(allowed == 0, -1e4)
+    best = int(scores.argmax())
+    return scores.max(), (best // len(scores) + 1, best % len(scores) + 1)
+
+
+def _summarise(
+    examples: Sequence[ReadingExample],
+    right: NDArray[np.bool_],
+    answers: NDArray[np.float64],
+    margins: NDArray[np.float64],
+) -> dict[str, float]:
+    from sklearn.metrics import roc_auc_score
+
+    answered = np.array([bool(one.answers) for one in examples])
+    found = {"exact": float(right[answered].mean())}
+    if not answered.all():
+        for name, scores in (("answers", answers), ("margin", margins), ("sum", answers + margins / 2)):
+            found[f"auc_{name}"] = float(roc_auc_score(answered, scores))
+    return found
+
+
+def normalise_answer(text: str) -> str:
+    """Return an answer as SQuAD compares it (Rajpurkar et al. 2016, arXiv 1606.05250): lower case, no punctuation.
+
+    Articles are left out, and spaces are single.
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())

@@ -1,0 +1,99 @@
+"""The reader as a torch module: MiniLM with a head for the answer's span and one for whether there is any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import BertModel
+from transformers.utils import logging
+
+from optimize.reader.pairs import Batch
+from program.models.embedded.encoder import minilm_folder
+
+ANSWER_WEIGHT = 1.0  # of the loss of "answers", beside that of the span
+HEAD_PACE = 3  # times the learning rate that the heads have
+LAYER_DECAY = 0.9  # of the learning rate, from a layer to the one before it
+CLOSED = -1e4  # the logit of a place where no answer may stand
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a reader is trained. Another value of any of these is another training, which no checkpoint continues."""
+
+    epochs: int = 4
+    seed: int = 0
+    learning_rate: float = 1e-4
+    batch_tokens: int = 4_096
+    """Tokens of a batch, padding counted."""
+    frozen: int = 1
+    """Layers that stay as they are, from the first; the embeddings always do."""
+    dropout: float = 0.1
+    """Of the embedded tokens."""
+
+
+class ReaderNet(torch.nn.Module):
+    """MiniLM with the two heads, its embeddings and first layers frozen."""
+
+    def __init__(self, training: Training, attention: str = "sdpa") -> None:
+        super().__init__()
+        logging.disable_progress_bar()
+        logging.set_verbosity_error()  # else it warns that the pooler, which no reader has, is left out
+        self.bert: Any = BertModel.from_pretrained(
+            minilm_folder(),
+            add_pooling_layer=False,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            attn_implementation=attention,
+        )
+        self.bert.embeddings.dropout = torch.nn.Dropout(training.dropout)
+        self.span = torch.nn.Linear(self.bert.config.hidden_size, 2)
+        self.answers = torch.nn.Linear(self.bert.config.hidden_size, 1)
+        for frozen in (self.bert.embeddings, *self.bert.encoder.layer[: training.frozen]):
+            frozen.requires_grad_(False)
+
+    def forward(
+        self, words: torch.Tensor, types: torch.Tensor, open: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the logits `start` and `end` (pairs, tokens) and `answers` (pairs,)."""
+        states = self.bert(inputs_embeds=words, token_type_ids=types, attention_mask=mask).last_hidden_state
+        start, end = self.span(states).masked_fill(~open.bool()[..., None], CLOSED).unbind(-1)
+        return start, end, self.answers(states[:, 0])[:, 0]
+
+    def read(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the logits of a batch of token ids."""
+        words = self.bert.embeddings.word_embeddings(batch["ids"])
+        found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self(
+            words, batch["types"], batch["open"], batch["mask"]
+        )
+        return found
+
+    def list_trained(self) -> dict[str, torch.nn.Parameter]:
+        """Return by name the weights that training changes."""
+        return {name: value for name, value in self.named_parameters() if value.requires_grad}
+
+
+def compute_loss(net: ReaderNet, batch: Batch) -> torch.Tensor:
+    """Return the batch's mean loss: of the span, whichever of its occurrences, and of whether there is one.
+
+    The span of a passage that does not answer is the first token (Devlin et al. 2019, arXiv 1810.04805, section 4.3).
+    """
+    start, end, answers = net.read(batch)
+    start, end = start.log_softmax(-1), end.log_softmax(-1)
+    losses = []
+    for row, spans in enumerate(batch["spans"]):
+        firsts, lasts = zip(*(spans or ((0, 0),)), strict=True)
+        losses.append(-torch.logsumexp(start[row, list(firsts)] + end[row, list(lasts)], 0))
+    answered = torch.tensor([float(bool(spans)) for spans in batch["spans"]])
+    silent = torch.nn.functional.binary_cross_entropy_with_logits(answers, answered)
+    return torch.stack(losses).mean() + ANSWER_WEIGHT * silent
+
+
+def make_optimizer(net: ReaderNet, training: Training) -> torch.optim.Optimizer:
+    """Return AdamW: heads at thrice the learning rate, layers at less the nearer they are to the input."""
+    heads = [*net.span.parameters(), *net.answers.parameters()]
+    groups: list[dict[str, Any]] = [{"params": heads, "peak": HEAD_PACE * training.learning_rate}]
+    for depth, layer in enumerate(reversed(net.bert.encoder.layer[training.frozen :])):
+        groups.append({"params": list(layer.parameters()), "peak": training.learning_rate * LAYER_DECAY**depth})
+    return torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
