@@ -89,7 +89,7 @@ class LocalDecider:
             found: Arrays = {}
             for key in sorted(wanted & set(self._heads)):
                 space = _space_key(key)
-                found |= {f"head.{key}.{part}": array for part, array in self._heads[key].to_arrays().items()}
+                found |= {f"head.{key}.{part}": array for part, array in vars(self._heads[key]).items()}
                 found |= {f"space.{space}.{part}": array for part, array in self._spaces[space].to_arrays().items()}
             return found
 
@@ -131,11 +131,13 @@ class LocalDecider:
     def _answer(
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
     ) -> dict[str, Any]:
-        before = answer_untaught(question, asked, blocks, self.embedder, self._space_of(shown).words)
+        before, options = answer_untaught(question, asked, blocks, self.embedder, self._space_of(shown).words)
         if head := self._head_of(question, shown):
-            probabilities = head.probabilities({**blocks, "options": before.features}, len(question.options))
-        else:
-            probabilities = before.probabilities(shown.count_labels(question))
+            probabilities = head.probabilities({**blocks, "options": options}, len(question.options))
+        else:  # labels of one option only move the answer as its prior would
+            labels = [label for _, label in shown.labelled(question)]
+            shares = np.exp(before - before.max()) * [1 + labels.count(n) for n in range(len(before))]
+            probabilities = shares / shares.sum()
         rounded = [round(float(p), DIGITS) for p in probabilities]
         if question.put["type"] == "noul":
             return {"noul": rounded[1]}
@@ -170,12 +172,11 @@ class LocalDecider:
         rows = shown.compute_blocks(space, self.embedder, self.reader)
         places, labels = zip(*shown.labelled(question), strict=True)
 
-        def blocks_at(place: int) -> dict[str, Vector]:
-            before = answer_untaught(question, shown.cases[place], rows[place], self.embedder, space.words)
-            return {**rows[place], "options": before.features}
-
-        groups = [shown.cases[n].asked for n in places]
-        return fit_decision([blocks_at(n) for n in places], labels, groups, space.judged_against)
+        cases, groups = [], [shown.cases[n].asked for n in places]
+        for n in places:
+            _, options = answer_untaught(question, shown.cases[n], rows[n], self.embedder, space.words)
+            cases.append({**rows[n], "options": options})
+        return fit_decision(cases, labels, groups, any(case.evidence for case in shown.cases))
 
     def _keep_head(self, key: str, head: Head) -> None:
         self._heads[key] = head
