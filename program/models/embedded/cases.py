@@ -5,16 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
-from zlib import crc32
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from program.models.embedded.reader import Passage
 from program.sentences import split_pieces
 
 WORDS_KEPT = 20_000  # of the texts read last
@@ -22,8 +17,7 @@ IMAGINED = 20.0  # texts, beside those counted
 _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceText:
+class EvidenceText(NamedTuple):
     """One titled text of the evidence, and the knowledge base it came from, if any."""
 
     title: str
@@ -35,28 +29,30 @@ class EvidenceText:
         """The text as it is embedded: behind its title."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
-    @property
-    def passage(self) -> Passage:
-        """The text as it is read."""
-        return self.title, self.text
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """One set of inputs: the text that is judged, what it is judged against, and all texts."""
 
     asked: str
     evidence: tuple[EvidenceText, ...] = ()
     texts: tuple[str, ...] = ()
-    quoted: tuple[int, int] | None = None
-    """The places of the evidence text and of its piece that is the second text, when it can be quoted from there."""
 
-    @property
+    @cached_property
+    def quoted(self) -> tuple[int, int] | None:
+        """The places of the evidence text and of its piece that is the second text, when it can be quoted from it."""
+        pieces = (
+            (n, at, piece) for n, one in enumerate(self.evidence) for at, piece in enumerate(split_pieces(one.text))
+        )
+        return (
+            next(((n, at) for n, at, piece in pieces if piece.text == self.texts[1]), None) if self.texts[1:] else None
+        )
+
+    @cached_property
     def read(self) -> tuple[EvidenceText, ...]:
         """The evidence, and last the quoted piece under its text's title, if there is one."""
-        if self.quoted is None:
-            return self.evidence
-        return (*self.evidence, EvidenceText(self.evidence[self.quoted[0]].title, self.texts[1]))
+        piece = [EvidenceText(self.evidence[self.quoted[0]].title, self.texts[1])] if self.quoted else []
+        return (*self.evidence, *piece)
 
 
 def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
@@ -73,10 +69,8 @@ def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
     values = [inputs[name] for name in sorted(inputs, key=place)]
     texts = tuple(value for value in values if isinstance(value, str))
     evidence = [found for value in values if not isinstance(value, str) for found in _list_excerpts(value)]
-    pieces = ((n, at, piece) for n, one in enumerate(evidence) for at, piece in enumerate(split_pieces(one.text)))
-    quoted = next(((n, at) for n, at, piece in pieces if piece.text == texts[1]), None) if len(texts) > 1 else None
     others = [EvidenceText("", text) for text in texts[1:] if text.strip()]
-    return Case(texts[0] if texts else "", tuple(evidence or others), texts, quoted)
+    return Case(texts[0] if texts else "", tuple(evidence or others), texts)
 
 
 def _list_excerpts(value: Any) -> list[EvidenceText]:
@@ -100,34 +94,23 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(list_words(text))
 
 
-def hash_text(text: str) -> int:
-    """Return the CRC-32 of a text."""
-    return crc32(text.encode(errors="replace"))
-
-
 class WordRarity:
     """How rare a word is, from 0 (in every text) to 1 (in none), by its share of the texts counted.
 
     The weight is the inverse document frequency log((N + 1 + P) / (n + P p + 0.5)) over its largest value, with P
-    imagined texts of which a word of that length is in the share p. Counts are kept by the word's hash.
+    imagined texts of which a word of that length is in the share p.
     """
 
-    def __init__(self, counts: Mapping[int, int], total: int) -> None:
-        self._counts, self._total = counts, total
+    def __init__(self, texts: Iterable[Collection[str]]) -> None:
+        bags = [set(words) for words in texts]
+        self._counts, self._total = Counter(word for bag in bags for word in bag), len(bags) + 1 + IMAGINED
         self._known: dict[str, float] = {}
-
-    @classmethod
-    def from_texts(cls, texts: Iterable[Iterable[str]]) -> WordRarity:
-        """Count words in texts."""
-        bags = [{hash_text(word) for word in words} for words in texts]
-        return cls(Counter(code for bag in bags for code in bag), len(bags))
 
     def __call__(self, word: str) -> float:
         if word not in self._known:
             share = 0.2 if len(word) <= 3 and not word.isdigit() else 0.1 if len(word) <= 4 else 0.02
-            seen = self._counts.get(hash_text(word), 0) + share * IMAGINED + 0.5
-            total = self._total + 1 + IMAGINED
-            self._known[word] = min(max(math.log(total / seen) / math.log(total / 0.5), 0.0), 1.0)
+            rare = math.log(self._total / (self._counts[word] + share * IMAGINED + 0.5)) / math.log(self._total / 0.5)
+            self._known[word] = min(max(rare, 0.0), 1.0)
         return self._known[word]
 
     def share_of(self, some: frozenset[str], words: frozenset[str]) -> float:
@@ -137,16 +120,3 @@ class WordRarity:
         """
         whole = math.fsum(map(self, some))
         return math.fsum(map(self, some & words)) / whole if whole else 0.0
-
-    def to_arrays(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Return hashes, ascending, and their counts, behind which stands the number of texts."""
-        keys = sorted(self._counts)
-        return np.array(keys, np.uint32), np.array([*(self._counts[key] for key in keys), self._total], np.uint32)
-
-    @classmethod
-    def from_arrays(cls, keys: NDArray[np.uint32], counts: NDArray[np.uint32]) -> WordRarity:
-        """Return what `to_arrays` gave.
-
-        Raises ValueError when the arrays do not fit together.
-        """
-        return cls(dict(zip(keys.tolist(), counts[:-1].tolist(), strict=True)), int(counts[-1]))

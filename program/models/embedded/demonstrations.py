@@ -103,6 +103,7 @@ class DemonstrationSet:
         labels = [{k: v for k, v in demo.items() if k in outputs} for demo in demos]
         written = [to_json_bytes(g, SORTED) for g in given]
         order = sorted(range(len(demos)), key=lambda n: (written[n], to_json_bytes(labels[n], SORTED)))
+        self.described = described
         self.cases = [read_case(given[n], described) for n in order]
         self._written = [written[n] for n in order]
         self._labels = [labels[n] for n in order]
@@ -115,12 +116,9 @@ class DemonstrationSet:
         """What these demonstrations fix for every case read in their light."""
         return FeatureSpace.from_cases(self.cases)
 
-    def compute_blocks(self, space: FeatureSpace, embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
-        """Return the blocks of every case, computed once.
-
-        `space` must be of these demonstrations.
-        """
-        self._blocks = self._blocks or space.compute_blocks(self.cases, embedder, reader)
+    def compute_blocks(self, embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
+        """Return the blocks of every case, computed once."""
+        self._blocks = self._blocks or self.space.compute_blocks(self.cases, embedder, reader)
         return self._blocks
 
     def labelled(self, question: Question) -> list[tuple[int, int]]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from program.models.embedded.cases import Case, EvidenceText, WordRarity, hash_text, list_words, word_set
+from program.models.embedded.cases import Case, EvidenceText, WordRarity, list_words, word_set
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import Reader, Reading
 from program.sentences import split_pieces, split_sentences
@@ -37,31 +38,14 @@ class FeatureSpace:
 
     words: WordRarity
     grams: WordRarity
-    bases: tuple[int, ...] = ()
+    bases: tuple[str, ...]
 
     @classmethod
     def from_cases(cls, cases: Sequence[Case]) -> FeatureSpace:
         """Return the space of some demonstrations."""
-        asked = dict.fromkeys(c.asked for c in cases)
-        return cls(
-            WordRarity.from_texts(map(word_set, dict.fromkeys(t.embedded for c in cases for t in c.evidence) or asked)),
-            WordRarity.from_texts(map(list_grams, asked)),
-            tuple(sorted({hash_text(t.base) for c in cases for t in c.evidence if t.base})),
-        )
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything it is, by name."""
-        found = (*self.words.to_arrays(), *self.grams.to_arrays(), np.array(self.bases, np.uint32))
-        return dict(zip(("words", "word_counts", "grams", "gram_counts", "bases"), found, strict=True))
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> FeatureSpace:
-        """Return the space of these arrays.
-
-        Raises KeyError or ValueError when they do not fit together.
-        """
-        words, grams = (WordRarity.from_arrays(arrays[f"{one}s"], arrays[f"{one}_counts"]) for one in ("word", "gram"))
-        return cls(words, grams, tuple(arrays["bases"].tolist()))
+        asked, shown = (dict.fromkeys(c.asked for c in cases), dict.fromkeys(t for c in cases for t in c.evidence))
+        words = WordRarity(map(word_set, dict.fromkeys(t.embedded for t in shown) or asked))
+        return cls(words, WordRarity(map(list_grams, asked)), tuple(sorted({t.base for t in shown} - {""})))
 
     def compute_blocks(self, cases: Sequence[Case], embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
         """Return each case's blocks, all but `options`.
@@ -71,7 +55,7 @@ class FeatureSpace:
         """
         wanted = [text for c in cases for text in (c.asked, *c.texts, *(one.embedded for one in c.read))]
         vectors = dict(zip(wanted, embedder.encode(wanted), strict=True))
-        readings = iter(reader.read_pairs([(c.asked, one.passage) for c in cases for one in c.read]))
+        readings = iter(reader.read_pairs([(c.asked, one[:2]) for c in cases for one in c.read]))
         return [self._blocks_of(c, vectors, [next(readings) for _ in c.read]) for c in cases]
 
     def _blocks_of(self, case: Case, vectors: Mapping[str, Vector], read: Sequence[Reading]) -> dict[str, Vector]:
@@ -160,8 +144,8 @@ class FeatureSpace:
         """Return for each base demonstrated its best similarity, its lead over all, its share of the first five."""
         best, share = np.zeros((2, len(self.bases)), np.float32)
         for rank, i in enumerate(np.argsort(-sims, kind="stable").tolist()):
-            if (code := hash_text(case.evidence[i].base)) in self.bases:
-                place = self.bases.index(code)
+            if case.evidence[i].base in self.bases:
+                place = self.bases.index(case.evidence[i].base)
                 best[place] = max(best[place], sims[i])
                 share[place] += 1 if rank < 5 else 0
         return np.concatenate([best, best - sims.max(initial=0.0), share / 5])
@@ -196,7 +180,7 @@ def gram_vector(text: str, rarity: WordRarity) -> Vector:
     """
     vector = np.zeros(GRAM_BUCKETS, np.float32)
     for gram in list_grams(text):
-        code = hash_text(gram)
+        code = crc32(gram.encode(errors="replace"))
         vector[(code >> 1) % GRAM_BUCKETS] += (rarity(gram) + 0.1) * (1 if code & 1 else -1)
     length = float(np.linalg.norm(vector))
     return vector / length if length else vector

@@ -30,28 +30,24 @@ EVIDENCE_SETS = (
     " ".join(BLOCKS),
 )
 MANY_SET = "meaning grams"
-MANY_CLASSES, MANY_CASES = 20, 600  # past which fitting is slow
+MANY_CLASSES, MANY_CASES = 10, 600  # past which fitting is slow
 FEW_CASES = 8  # with fewer there are no folds
 STEPS, LEVEL = 500, 1e-4  # of a fit at most; the slope at which it ends
-FLAT = 1e-6  # of the longest, the length of a direction in which all rows are taken to be alike
+FLAT = 1e-5  # a spread, or a length beside the longest, in which all rows are taken to be alike
 
 
 @dataclass(frozen=True)
 class Head:
     """A calibrated logistic regression over some blocks: one column for two classes, else a column a class."""
 
-    blocks: NDArray[np.uint8]
-    """Places in `BLOCKS`."""
+    blocks: NDArray[np.uint8]  # places in BLOCKS
     mean: Vector
     scale: Vector
     weights: Vector
     bias: Vector
-    calibration: Vector
-    """A slope, then a shift a column: a calibrated logit is `slope * logit + shift`."""
-    classes: NDArray[np.int32]
-    """The options that were seen, one a column; of two the column is the second's."""
-    n: NDArray[np.int32]
-    """The number of cases it was fitted on; shape (1,)."""
+    calibration: Vector  # a slope, then a shift a column: a calibrated logit is `slope * logit + shift`
+    classes: NDArray[np.int32]  # the options that were seen, one a column; of two the column is the second's
+    n: NDArray[np.int32]  # the number of cases it was fitted on; shape (1,)
 
     def probabilities(self, blocks: Blocks, options: int) -> Logits:
         """Return shape (options,), summing to 1.
@@ -88,21 +84,21 @@ def fit_decision(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequenc
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     classes, y = np.unique(np.asarray(labels, np.int32), return_inverse=True)
-    parts = {name: _standardise(np.stack([case[name] for case in cases]), name) for name in BLOCKS}
     names, strength, calibration = BLOCKS, WEAK, np.append(1.0, np.zeros(len(classes) if len(classes) > 2 else 1))
     # The systems are small: threads cost more than they bring, and may add up in another order.
     with threadpool_limits(1, user_api="blas"):
         if folds := split_folds(y, groups):
             sets = _block_sets(len(classes), len(y), judged_against)
-            rows = {tried: _rotate(_join(parts, tried, 0))[0] for tried in sets}
+            rows = {tried: _rotate(_standardise(cases, tried)[0])[0] for tried in sets}
             names, strength, logits = _choose(rows, y, folds)
             calibration = calibrate_logits(logits, y)
-        found, directions = _rotate(_join(parts, names, 0))
+        x, mean, scale = _standardise(cases, names)
+        found, directions = _rotate(x)
         weights, bias = _fit_logistic(found, y, strength)
     return Head(
         blocks=np.array([BLOCKS.index(name) for name in names], np.uint8),
-        mean=_join(parts, names, 1),
-        scale=_join(parts, names, 2),
+        mean=mean,
+        scale=scale,
         weights=(weights if directions is None else directions @ weights).astype(np.float32, order="C"),
         bias=bias.astype(np.float32),
         calibration=calibration.astype(np.float32),
@@ -111,17 +107,14 @@ def fit_decision(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequenc
     )
 
 
-def _standardise(raw: Vector, name: str) -> tuple[Vector, Vector, Vector]:
-    """Return (rows, mean, scale) of one block, of which no number is past 1."""
-    mean, scale = np.zeros_like(raw[0]), np.ones_like(raw[0])
-    if name not in UNIT_LENGTH:
-        spread = raw.std(0)
-        mean, scale = raw.mean(0), np.where(spread > 1e-5, 1 / (FAR * np.maximum(spread, 1e-5)), 0.0).astype(np.float32)
+def _standardise(cases: Sequence[Blocks], names: Names) -> tuple[Vector, Vector, Vector]:
+    """Return (rows, mean, scale) of some blocks side by side, no number of which is past 1."""
+    raw = np.stack([np.concatenate([case[name] for name in names]) for case in cases])
+    unit = np.concatenate([np.full(len(cases[0][name]), name in UNIT_LENGTH) for name in names])
+    spread = raw.std(0)
+    scale = np.where(unit, 1.0, (spread > FLAT) / (FAR * np.maximum(spread, FLAT))).astype(np.float32)
+    mean = np.where(unit, np.float32(0), raw.mean(0))
     return np.clip((raw - mean) * scale, -1, 1), mean, scale
-
-
-def _join(parts: Mapping[str, tuple[Vector, Vector, Vector]], names: Names, which: int) -> Vector:
-    return np.concatenate([parts[name][which] for name in names], axis=-1)
 
 
 def _rotate(x: Vector) -> tuple[Array, Array | None]:
@@ -133,7 +126,7 @@ def _rotate(x: Vector) -> tuple[Array, Array | None]:
         return x, None
     wide = x.astype(np.float64)
     values, vectors = np.linalg.eigh(wide @ wide.T)
-    lengths = np.sqrt(np.maximum(values, 1e-12))
+    lengths = np.sqrt(np.maximum(values, FLAT**2))
     kept = lengths >= FLAT * lengths[-1]
     return vectors[:, kept] * lengths[kept], wide.T @ (vectors[:, kept] / lengths[kept])
 

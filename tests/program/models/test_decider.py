@@ -204,7 +204,7 @@ def test_exported_heads_answer_the_same_and_need_no_fitting(
     assert sorted(other.export_heads()) == sorted(taught.export_heads())
 
 
-@pytest.mark.parametrize("part", ["weights", "classes", "words", "calibration", "bias"])
+@pytest.mark.parametrize("part", ["weights", "classes", "calibration", "bias"])
 def test_an_array_missing_or_cut_or_of_what_is_no_number_is_refused(part: str) -> None:
     taught = LocalDecider(shared_embedder(), shared_reader())
     taught(_state("Where are the quinces?", _demos()), QUESTIONS)
