@@ -1,28 +1,23 @@
-"""What a decision is about: the text that is judged, the evidence it is judged against, and the words of both."""
+"""What a decision is about: the text that is judged, what it is judged against, and how rare their words are."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
-from zlib import crc32
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from program.models.embedded.reader import Passage
 from program.sentences import split_pieces
 
 WORDS_KEPT = 20_000  # of the texts read last
+IMAGINED = 20.0  # texts, beside those counted
 _TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceText:
+class EvidenceText(NamedTuple):
     """One titled text of the evidence, and the knowledge base it came from, if any."""
 
     title: str
@@ -34,26 +29,30 @@ class EvidenceText:
         """The text as it is embedded: behind its title."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
-    @property
-    def passage(self) -> Passage:
-        """The text as it is read."""
-        return self.title, self.text
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """One set of inputs: the text that is judged, what it is judged against, and all texts."""
 
     asked: str
     evidence: tuple[EvidenceText, ...] = ()
     texts: tuple[str, ...] = ()
-    quoted: tuple[int, int] | None = None
-    """The places of the evidence text and of its piece that are the second text, when it can be quoted from there."""
 
-    @property
-    def sentence(self) -> tuple[EvidenceText, ...]:
-        """The quoted piece under its text's title, alone, or nothing."""
-        return (EvidenceText(self.evidence[self.quoted[0]].title, self.texts[1]),) if self.quoted else ()
+    @cached_property
+    def quoted(self) -> tuple[int, int] | None:
+        """The places of the evidence text and of its piece that is the second text, when it can be quoted from it."""
+        pieces = (
+            (n, at, piece) for n, one in enumerate(self.evidence) for at, piece in enumerate(split_pieces(one.text))
+        )
+        return (
+            next(((n, at) for n, at, piece in pieces if piece.text == self.texts[1]), None) if self.texts[1:] else None
+        )
+
+    @cached_property
+    def read(self) -> tuple[EvidenceText, ...]:
+        """The evidence, and last the quoted piece under its text's title, if there is one."""
+        piece = [EvidenceText(self.evidence[self.quoted[0]].title, self.texts[1])] if self.quoted else []
+        return (*self.evidence, *piece)
 
 
 def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
@@ -70,9 +69,8 @@ def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
     values = [inputs[name] for name in sorted(inputs, key=place)]
     texts = tuple(value for value in values if isinstance(value, str))
     evidence = [found for value in values if not isinstance(value, str) for found in _list_excerpts(value)]
-    quoted = _find_piece(texts[1], evidence) if len(texts) > 1 else None
     others = [EvidenceText("", text) for text in texts[1:] if text.strip()]
-    return Case(texts[0] if texts else "", tuple(evidence or others), texts, quoted)
+    return Case(texts[0] if texts else "", tuple(evidence or others), texts)
 
 
 def _list_excerpts(value: Any) -> list[EvidenceText]:
@@ -85,14 +83,8 @@ def _list_excerpts(value: Any) -> list[EvidenceText]:
     return [EvidenceText("", value)] if isinstance(value, str) else []
 
 
-def _find_piece(sentence: str, evidence: Sequence[EvidenceText]) -> tuple[int, int] | None:
-    places = ((n, at) for n, one in enumerate(evidence) for at, piece in enumerate(split_pieces(one.text))
-              if piece.text == sentence)  # fmt: skip
-    return next(places, None)
-
-
 def list_words(text: str) -> list[str]:
-    """Return the words of a text in any case and order of letters' case folded."""
+    """Return the words of a text without their case."""
     return [word.casefold() for word in _TOKEN.findall(text)]
 
 
@@ -106,29 +98,19 @@ class WordRarity:
     """How rare a word is, from 0 (in every text) to 1 (in none), by its share of the texts counted.
 
     The weight is the inverse document frequency log((N + 1 + P) / (n + P p + 0.5)) over its largest value, with P
-    imagined texts of which a word of that length is in the share p. Counts are kept by CRC-32 of the word.
+    imagined texts of which a word of that length is in the share p.
     """
 
-    IMAGINED = 20.0
-
-    def __init__(self, counts: dict[int, int], total: int) -> None:
-        self.counts = counts
-        self.total = total
-        self._top = math.log((total + 1 + self.IMAGINED) / 0.5)
+    def __init__(self, texts: Iterable[Collection[str]]) -> None:
+        bags = [set(words) for words in texts]
+        self._counts, self._total = Counter(word for bag in bags for word in bag), len(bags) + 1 + IMAGINED
         self._known: dict[str, float] = {}
-
-    @classmethod
-    def from_texts(cls, texts: Iterable[Iterable[str]]) -> WordRarity:
-        """Count words in texts."""
-        bags = [{crc32(word.encode(errors="replace")) for word in words} for words in texts]
-        return cls(Counter(code for bag in bags for code in bag), len(bags))
 
     def __call__(self, word: str) -> float:
         if word not in self._known:
-            seen = self.counts.get(crc32(word.encode(errors="replace")), 0)
-            prior = 0.2 if len(word) <= 3 and not word.isdigit() else 0.1 if len(word) <= 4 else 0.02
-            weight = math.log((self.total + 1 + self.IMAGINED) / (seen + prior * self.IMAGINED + 0.5))
-            self._known[word] = min(max(weight / self._top, 0.0), 1.0)
+            share = 0.2 if len(word) <= 3 and not word.isdigit() else 0.1 if len(word) <= 4 else 0.02
+            rare = math.log(self._total / (self._counts[word] + share * IMAGINED + 0.5)) / math.log(self._total / 0.5)
+            self._known[word] = min(max(rare, 0.0), 1.0)
         return self._known[word]
 
     def share_of(self, some: frozenset[str], words: frozenset[str]) -> float:
@@ -136,21 +118,5 @@ class WordRarity:
 
         The sums are exact, so that no order of words changes them.
         """
-        whole = math.fsum(self(word) for word in some)
-        return math.fsum(self(word) for word in some & words) / whole if whole else 0.0
-
-    def to_arrays(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Return hashes, ascending, and counts, for `from_arrays`.
-
-        The number of texts is appended to the counts.
-        """
-        keys = np.array(sorted(self.counts), np.uint32)
-        return keys, np.array([*(self.counts[int(key)] for key in keys), self.total], np.uint32)
-
-    @classmethod
-    def from_arrays(cls, keys: NDArray[np.uint32], counts: NDArray[np.uint32]) -> WordRarity:
-        """Return what `to_arrays` gave.
-
-        Raises ValueError when the arrays do not fit together.
-        """
-        return cls(dict(zip(keys.tolist(), counts[:-1].tolist(), strict=True)), int(counts[-1]))
+        whole = math.fsum(map(self, some))
+        return math.fsum(map(self, some & words)) / whole if whole else 0.0

@@ -16,7 +16,7 @@ from program.errors import IntegrityError
 from program.models.embedded.cases import Case, read_case
 from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
 from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import FeatureSpace, Vector
+from program.models.embedded.features import Vector
 from program.models.embedded.heads import Head, fit_decision
 from program.models.embedded.reader import READER, Reader
 
@@ -48,7 +48,6 @@ class LocalDecider:
         self._lock = threading.RLock()
         self._sets: OrderedDict[bytes, DemonstrationSet] = OrderedDict()
         self._heads: OrderedDict[str, Head] = OrderedDict()
-        self._spaces: dict[str, FeatureSpace] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LocalDecider:
         return self  # copies of a program share what was fitted
@@ -68,14 +67,13 @@ class LocalDecider:
 
         They share one request's demonstrations.
         """
-        described = str(state.get("input_fields") or "")
-        cases = [read_case(one, described) for one in inputs]
         shown = self._demonstrations({**state, "inputs": inputs[0]}, sorted(questions))
-        blocks = self._space_of(shown).compute_blocks(cases, self.embedder, self.reader)
+        cases = [read_case(one, shown.described) for one in inputs]
+        blocks = shown.space.compute_blocks(cases, self.embedder, self.reader)
         put = {name: Question.from_questions(name, questions) for name in questions}
         return [
-            {name: self._answer(question, asked, found, shown) for name, question in put.items()}
-            for asked, found in zip(cases, blocks, strict=True)
+            {name: self._answer(question, *one, shown) for name, question in put.items()}
+            for one in zip(cases, blocks, strict=True)
         ]
 
     def export_heads(self, requests: Iterable[tuple[State, Questions]] | None = None) -> Arrays:
@@ -85,37 +83,33 @@ class LocalDecider:
         were put) make use of, or all.
         """
         with self._lock:
-            wanted = set(self._heads) if requests is None else {k for r in requests for k in self._head_keys(*r)}
-            found: Arrays = {}
-            for key in sorted(wanted & set(self._heads)):
-                space = _space_key(key)
-                found |= {f"head.{key}.{part}": array for part, array in self._heads[key].to_arrays().items()}
-                found |= {f"space.{space}.{part}": array for part, array in self._spaces[space].to_arrays().items()}
-            return found
+            wanted = set(self._heads)
+            if requests is not None:
+                put = ((self._demonstrations(state, sorted(asked)), asked) for state, asked in requests)
+                wanted &= {
+                    shown.head_key(Question.from_questions(n, asked)) or "" for shown, asked in put for n in asked
+                }
+            return {f"head.{k}.{part}": array for k in sorted(wanted) for part, array in vars(self._heads[k]).items()}
 
     def import_heads(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over exported heads, so that their demonstrations need no fitting here.
 
         Raises `IntegrityError` when an array is missing, of another form, or holds what is no number.
         """
-        parts: dict[str, dict[str, Arrays]] = {"head": {}, "space": {}}
+        parts: dict[str, Arrays] = {}
         try:
             for name, array in arrays.items():
                 kind, key, part = name.split(".")
-                parts[kind].setdefault(key, {})[part] = np.asarray(array)
-                if array.dtype.kind == "f" and not np.isfinite(array).all():
-                    raise ValueError(f"{name} is not finite")
-            spaces = {key: FeatureSpace.from_arrays(found) for key, found in parts["space"].items()}
-            heads = {key: Head.from_arrays(found) for key, found in parts["head"].items()}
-            if lost := {_space_key(key) for key in heads} - set(spaces):
-                raise KeyError(*lost)
+                if kind != "head" or (array.dtype.kind == "f" and not np.isfinite(array).all()):
+                    raise ValueError(f"{name} is no part of a head, or not finite")
+                parts.setdefault(key, {})[part] = np.asarray(array)
+            heads = {key: Head.from_arrays(found) for key, found in parts.items()}
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise IntegrityError(
                 f"The decision heads are not as they were exported ({error}).",
                 "Compile again, or restore the artifact's heads.safetensors.",
             ) from error
         with self._lock:
-            self._spaces |= spaces
             for key, head in heads.items():
                 self._keep_head(key, head)
 
@@ -123,19 +117,16 @@ class LocalDecider:
     def _read_by(self) -> str:
         return f"{self.embedder.digest} {self.reader.digest}"
 
-    def _head_keys(self, state: State, questions: Questions) -> set[str]:
-        shown = self._demonstrations(state, sorted(questions))
-        keys = (shown.head_key(Question.from_questions(name, questions)) for name in questions)
-        return {key for key in keys if key is not None}
-
     def _answer(
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
     ) -> dict[str, Any]:
-        before = answer_untaught(question, asked, blocks, self.embedder, self._space_of(shown).words)
+        before, options = answer_untaught(question, asked, blocks, self.embedder, shown.space.words)
         if head := self._head_of(question, shown):
-            probabilities = head.probabilities({**blocks, "options": before.features}, len(question.options))
-        else:
-            probabilities = before.probabilities(shown.count_labels(question))
+            probabilities = head.probabilities({**blocks, "options": options}, len(question.options))
+        else:  # labels of one option only move the answer as its prior would
+            labels = [label for _, label in shown.labelled(question)]
+            shares = np.exp(before - before.max()) * [1 + labels.count(n) for n in range(len(before))]
+            probabilities = shares / shares.sum()
         rounded = [round(float(p), DIGITS) for p in probabilities]
         if question.put["type"] == "noul":
             return {"noul": rounded[1]}
@@ -153,9 +144,6 @@ class LocalDecider:
                 self._sets.popitem(last=False)
             return self._sets[key]
 
-    def _space_of(self, shown: DemonstrationSet) -> FeatureSpace:
-        return self._spaces.get(shown.digest) or shown.space
-
     def _head_of(self, question: Question, shown: DemonstrationSet) -> Head | None:
         """Return the head of these labels, fitted at the first time; None when they name fewer than two options."""
         if (key := shown.head_key(question)) is None:
@@ -166,25 +154,17 @@ class LocalDecider:
             return head
 
     def _fit_head(self, question: Question, shown: DemonstrationSet) -> Head:
-        space = self._spaces.setdefault(shown.digest, shown.space)
-        rows = shown.compute_blocks(space, self.embedder, self.reader)
+        rows = shown.compute_blocks(self.embedder, self.reader)
         places, labels = zip(*shown.labelled(question), strict=True)
-
-        def blocks_at(place: int) -> dict[str, Vector]:
-            before = answer_untaught(question, shown.cases[place], rows[place], self.embedder, space.words)
-            return {**rows[place], "options": before.features}
-
+        cases = []
+        for n in places:
+            _, options = answer_untaught(question, shown.cases[n], rows[n], self.embedder, shown.space.words)
+            cases.append({**rows[n], "options": options})
         groups = [shown.cases[n].asked for n in places]
-        return fit_decision([blocks_at(n) for n in places], labels, groups, space.judged_against)
+        return fit_decision(cases, labels, groups, any(case.evidence for case in shown.cases))
 
     def _keep_head(self, key: str, head: Head) -> None:
         self._heads[key] = head
         self._heads.move_to_end(key)
         while len(self._heads) > HEADS_KEPT:
-            gone, _ = self._heads.popitem(last=False)
-            if not any(_space_key(kept) == _space_key(gone) for kept in self._heads):
-                self._spaces.pop(_space_key(gone), None)
-
-
-def _space_key(head_key: str) -> str:
-    return head_key.partition("-")[0]
+            self._heads.popitem(last=False)

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from program.models.embedded.cases import Case, WordRarity, read_case, word_set
 from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import SUREST, VERSION, FeatureSpace, Vector
+from program.models.embedded.features import VERSION, FeatureSpace, Vector
 from program.models.embedded.reader import Reader
 
 TRUE = frozenset({"true", "yes", "1", "1.0"})
@@ -25,6 +24,8 @@ SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 MOST_OPTIONS = 12  # more, and their similarities add nothing to the embedding itself
 WARMTH = 0.1  # cosine difference that makes one option e times as likely as another
 WARY = 4.0  # the reader's logits that count for one
+
+Demos = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,22 +92,18 @@ class Question:
 class DemonstrationSet:
     """A request's demonstrations, parsed once and kept in one order, whatever order they come in.
 
-    `inputs` and `outputs` are the names that hold what is judged and its labels; `read_by` tells the
-    models that read the inputs.
+    `inputs` and `outputs` are the names that hold what is judged and its labels; `read_by` tells the models that read
+    the inputs.
     """
 
     def __init__(
-        self,
-        demos: Sequence[Mapping[str, Any]],
-        inputs: Collection[str],
-        outputs: Collection[str],
-        described: str,
-        read_by: str,
+        self, demos: Demos, inputs: Collection[str], outputs: Collection[str], described: str, read_by: str
     ) -> None:
         given = [{k: v for k, v in demo.items() if k in inputs} for demo in demos]
         labels = [{k: v for k, v in demo.items() if k in outputs} for demo in demos]
         written = [to_json_bytes(g, SORTED) for g in given]
         order = sorted(range(len(demos)), key=lambda n: (written[n], to_json_bytes(labels[n], SORTED)))
+        self.described = described
         self.cases = [read_case(given[n], described) for n in order]
         self._written = [written[n] for n in order]
         self._labels = [labels[n] for n in order]
@@ -119,12 +116,9 @@ class DemonstrationSet:
         """What these demonstrations fix for every case read in their light."""
         return FeatureSpace.from_cases(self.cases)
 
-    def compute_blocks(self, space: FeatureSpace, embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
-        """Return the blocks of every case, computed once.
-
-        `space` must be of these demonstrations.
-        """
-        self._blocks = self._blocks or space.compute_blocks(self.cases, embedder, reader)
+    def compute_blocks(self, embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
+        """Return the blocks of every case, computed once."""
+        self._blocks = self._blocks or self.space.compute_blocks(self.cases, embedder, reader)
         return self._blocks
 
     def labelled(self, question: Question) -> list[tuple[int, int]]:
@@ -135,11 +129,6 @@ class DemonstrationSet:
         found = [(n, question.label_of(own.get(question.field))) for n, own in enumerate(self._labels)]
         pairs = [(n, label) for n, label in found if label is not None]
         return sorted(pairs, key=lambda pair: (self._written[pair[0]], pair[1]))
-
-    def count_labels(self, question: Question) -> list[int]:
-        """Return how many demonstrations name each option."""
-        labels = [label for _, label in self.labelled(question)]
-        return [labels.count(n) for n in range(len(question.options))]
 
     def head_key(self, question: Question) -> str | None:
         """Return the name of the head fitted on these labels, if any.
@@ -170,31 +159,12 @@ def _digest(*parts: bytes) -> bytes:
     return hashed.digest()
 
 
-@dataclass(frozen=True)
-class Prior:
-    """A soft answer from similarity and from what is read, without demonstrations."""
-
-    logits: NDArray[np.float64]
-    """One an option."""
-    features: Vector
-    """What a head may use of it."""
-
-    def probabilities(self, counts: Sequence[int]) -> NDArray[np.float64]:
-        """Return shape (options,), summing to 1.
-
-        Labels of one option only move the answer as its prior would.
-        """
-        logits = self.logits + np.log(np.asarray(counts, np.float64) + 1)
-        powers = np.exp(logits - logits.max())
-        return np.asarray(powers / powers.sum())
-
-
 def answer_untaught(
     question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity
-) -> Prior:
-    """Return the answer of someone who saw no demonstration.
+) -> tuple[Vector, Vector]:
+    """Return the logits of someone who saw no demonstration, one an option, and what a head may use beside them.
 
-    It is told from the question put, its options, and the inputs.
+    They are told from the question put, its options, and the inputs, and are soft.
     """
     if question.put["type"] == "noul":
         return _answer_noul(question, case, blocks, embedder, rarity)
@@ -203,8 +173,7 @@ def answer_untaught(
     named = [label if question.put["type"] == "choice" else "" for label in question.options]
     texts = [_describe_option(label, said) for label, said in zip(named, told, strict=True)]
     sims = embedder.encode(texts) @ embedder.encode([case.asked])[0]
-    logits = (sims - sims.mean()) / WARMTH
-    return Prior(logits.astype(np.float64), sims if len(question.options) <= MOST_OPTIONS else sims[:0])
+    return (sims - sims.mean()) / WARMTH, sims if len(question.options) <= MOST_OPTIONS else sims[:0]
 
 
 def _describe_option(label: str, description: Any) -> str:
@@ -216,46 +185,41 @@ def _describe_option(label: str, description: Any) -> str:
 
 def _answer_noul(
     question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity
-) -> Prior:
+) -> tuple[Vector, Vector]:
     asked, *rows = embedder.encode([case.asked, question.told, *question.peers])
     near, *others = (float(row @ asked) for row in rows)
-    beside = np.array(others or [near], np.float32)
-    own = _base_features(case, blocks, question.base, rarity)
-    present, lead = own[0], own[2]
+    beside = others or [near]
+    own = _compare_base(case, blocks, question.base, rarity)
     if case.evidence and question.alone:
         logit = float(blocks["answers"].max()) / WARY
-    elif question.peers and present:
-        logit = 4.0 * (near - float(beside.max())) + 4.0 * lead + 0.5
+    elif question.peers and own[0]:
+        logit = 4.0 * (near - max(beside)) + 4.0 * own[2] + 0.5
     else:
         logit = 4.0 * (near - 0.3)
-    logit = 1.1 * float(np.tanh(logit))  # at most .75, at least .25
-    return Prior(
-        np.array([0.0, logit]),
-        np.array([near, near - float(beside.max()), near - float(beside.mean()), *own], np.float32),
-    )
+    features = [near, near - max(beside), near - sum(beside) / len(beside), *own]
+    return np.array([0.0, 1.1 * np.tanh(logit)], np.float32), np.array(
+        features, np.float32
+    )  # at most .75, at least .25
 
 
-def _base_features(case: Case, blocks: Mapping[str, Vector], base: str, rarity: WordRarity) -> list[float]:
-    """Return how the evidence of one knowledge base stands beside the others': eleven numbers, 0 without any.
+def _compare_base(case: Case, blocks: Mapping[str, Vector], base: str, rarity: WordRarity) -> list[float]:
+    """Return how the evidence of one knowledge base stands beside the others': ten numbers, 0 without any.
 
-    In order: whether there is any, its best similarity, its lead over the others' best, whether it comes
-    first, its share of the first three and of all, one over its best rank, the share of the question's words
-    that it covers, and its lead in that over what the others cover; how surely it answers, and its lead in that.
+    In order: whether there is any; its best similarity, and its lead in that; one over its best rank; its share of the
+    first three and of all; the share of the question's words that it covers, and its lead; how surely it answers, and
+    its lead.
     """
+    own = np.array([bool(base) and text.base == base for text in case.evidence], bool)
+    if not own.any():
+        return [0.0] * 10
     sims, answers = blocks["similarities"], blocks["answers"]
-    order = np.argsort(-sims, kind="stable").tolist()
-    ranks = [rank for rank, i in enumerate(order) if base and case.evidence[i].base == base]
-    if not ranks:
-        return [0.0] * 11
-    is_own = np.array([text.base == base for text in case.evidence])
-    best, answer = float(sims[is_own].max()), float(answers[is_own].max())
-    words = word_set(case.asked)
-    held = [frozenset[str]().union(*(word_set(t.embedded) for t in case.evidence if (t.base == base) is own))
-            for own in (True, False)]  # fmt: skip
-    covers = [rarity.share_of(words, some) for some in held]
+    ranks = np.flatnonzero(own[np.argsort(-sims, kind="stable")])
+    covers = []
+    for some in (own, ~own):
+        held = (word_set(text.embedded) for text, is_some in zip(case.evidence, some, strict=True) if is_some)
+        covers.append(rarity.share_of(word_set(case.asked), frozenset[str]().union(*held)))
+    leads = [float(of[own].max() - of[~own].max()) if not own.all() else 0.0 for of in (sims, answers)]
     return [
-        1.0, best, best - float(sims[~is_own].max(initial=best if is_own.all() else -1.0)),
-        float(ranks[0] == 0), sum(r < 3 for r in ranks) / 3, len(ranks) / len(order),
-        1 / (1 + ranks[0]), covers[0], covers[0] - covers[1],
-        answer, answer - float(answers[~is_own].max(initial=answer if is_own.all() else -SUREST)),
-    ]  # fmt: skip
+        *(1.0, float(sims[own].max()), leads[0], 1 / (1 + float(ranks[0])), float((ranks < 3).sum()) / 3, own.mean()),
+        *(covers[0], covers[0] - covers[1], float(answers[own].max()), leads[1]),
+    ]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,51 +30,40 @@ EVIDENCE_SETS = (
     " ".join(BLOCKS),
 )
 MANY_SET = "meaning grams"
-MANY_CLASSES, MANY_CASES = 20, 600  # past which fitting is slow
+MANY_CLASSES, MANY_CASES = 10, 600  # past which fitting is slow
 FEW_CASES = 8  # with fewer there are no folds
-STEPS, NEAR = 500, 1e-4  # of a fit at most; the slope at which it ends
-FLAT = 1e-6  # of the longest, the length of a direction in which all rows are taken to be alike
+STEPS, LEVEL = 500, 1e-4  # of a fit at most; the slope at which it ends
+FLAT = 1e-5  # a spread, or a length beside the longest, in which all rows are taken to be alike
 
 
 @dataclass(frozen=True)
 class Head:
     """A calibrated logistic regression over some blocks: one column for two classes, else a column a class."""
 
-    blocks: NDArray[np.uint8]
-    """Places in `BLOCKS`."""
+    blocks: NDArray[np.uint8]  # places in BLOCKS
     mean: Vector
     scale: Vector
     weights: Vector
     bias: Vector
-    calibration: Vector
-    """A slope, then a shift a column: a calibrated logit is `slope * logit + shift`."""
-    classes: NDArray[np.int32]
-    """The options that were seen, one a column; of two the column is the second's."""
-    n: NDArray[np.int32]
-    """The number of cases it was fitted on; shape (1,)."""
+    calibration: Vector  # a slope, then a shift a column: a calibrated logit is `slope * logit + shift`
+    classes: NDArray[np.int32]  # the options that were seen, one a column; of two the column is the second's
+    n: NDArray[np.int32]  # the number of cases it was fitted on; shape (1,)
 
     def probabilities(self, blocks: Blocks, options: int) -> Logits:
         """Return shape (options,), summing to 1.
 
         An option that no case showed keeps a small share.
         """
-        names = tuple(BLOCKS[i] for i in self.blocks)
-        limit = _clip_limit(names, tuple(len(blocks[name]) for name in names))
-        x = (np.concatenate([blocks[name] for name in names]) - self.mean) * self.scale
-        raw = np.clip(x, -limit, limit).astype(np.float64) @ self.weights + self.bias
-        told = softmax(_widen((float(self.calibration[0]) * raw + self.calibration[1:])[None, :]))[0]
+        x = np.clip((np.concatenate([blocks[BLOCKS[i]] for i in self.blocks]) - self.mean) * self.scale, -1, 1)
+        logits = self.calibration[0] * (x.astype(np.float64) @ self.weights + self.bias) + self.calibration[1:]
         floor = 0.5 / (int(self.n[0]) + 2)
         shares = np.full(options, floor)
-        shares[self.classes] = np.maximum(told, floor)
+        shares[self.classes] = np.maximum(softmax(logits[None, :])[0], floor)
         return np.asarray(shares / shares.sum())
-
-    def to_arrays(self) -> dict[str, Array]:
-        """Return everything it is, by name."""
-        return dict(vars(self))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Head:
-        """Return the head of these arrays.
+        """Return the head of these arrays, which are its fields.
 
         Raises KeyError, IndexError or ValueError when they do not fit together.
         """
@@ -95,66 +83,50 @@ def fit_decision(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequenc
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+    classes, y = np.unique(np.asarray(labels, np.int32), return_inverse=True)
+    names, strength, calibration = BLOCKS, WEAK, np.append(1.0, np.zeros(len(classes) if len(classes) > 2 else 1))
     # The systems are small: threads cost more than they bring, and may add up in another order.
     with threadpool_limits(1, user_api="blas"):
-        classes, y = np.unique(np.asarray(labels, np.int32), return_inverse=True)
-        parts = {name: _standardise(np.stack([case[name] for case in cases]), name) for name in BLOCKS}
-        names: Names = BLOCKS
-        strength, slope, shift = WEAK, 1.0, np.zeros(len(classes) if len(classes) > 2 else 1)
         if folds := split_folds(y, groups):
             sets = _block_sets(len(classes), len(y), judged_against)
-            rows = {tried: rotate_rows(_join(parts, tried, 0))[0] for tried in sets}
+            rows = {tried: _rotate(_standardise(cases, tried)[0])[0] for tried in sets}
             names, strength, logits = _choose(rows, y, folds)
-            slope, shift = calibrate_logits(logits, y)
-        found, directions = rotate_rows(_join(parts, names, 0))
-        weights, bias = fit_logistic(found, y, strength)
+            calibration = calibrate_logits(logits, y)
+        x, mean, scale = _standardise(cases, names)
+        found, directions = _rotate(x)
+        weights, bias = _fit_logistic(found, y, strength)
     return Head(
         blocks=np.array([BLOCKS.index(name) for name in names], np.uint8),
-        mean=_join(parts, names, 1),
-        scale=_join(parts, names, 2),
+        mean=mean,
+        scale=scale,
         weights=(weights if directions is None else directions @ weights).astype(np.float32, order="C"),
         bias=bias.astype(np.float32),
-        calibration=np.append(slope, shift).astype(np.float32),
+        calibration=calibration.astype(np.float32),
         classes=classes,
         n=np.array([len(y)], np.int32),
     )
 
 
-def _standardise(raw: Vector, name: str) -> tuple[Vector, Vector, Vector]:
-    """Return (rows, mean, scale) of one block, its mean square length 1, so that no block drowns another."""
-    width = raw.shape[1]
-    mean, scale = np.zeros(width, np.float32), np.ones(width, np.float32)
-    if name not in UNIT_LENGTH and width:
-        spread = raw.std(0)
-        mean = raw.mean(0)
-        scale = (np.where(spread > 1e-5, 1 / np.maximum(spread, 1e-5), 0.0) / np.sqrt(width)).astype(np.float32)
-    limit = _clip_limit((name,), (width,))
-    return np.clip((raw - mean) * scale, -limit, limit), mean, scale
+def _standardise(cases: Sequence[Blocks], names: Names) -> tuple[Vector, Vector, Vector]:
+    """Return (rows, mean, scale) of some blocks side by side, no number of which is past 1."""
+    raw = np.stack([np.concatenate([case[name] for name in names]) for case in cases])
+    unit = np.concatenate([np.full(len(cases[0][name]), name in UNIT_LENGTH) for name in names])
+    spread = raw.std(0)
+    scale = np.where(unit, 1.0, (spread > FLAT) / (FAR * np.maximum(spread, FLAT))).astype(np.float32)
+    mean = np.where(unit, np.float32(0), raw.mean(0))
+    return np.clip((raw - mean) * scale, -1, 1), mean, scale
 
 
-@lru_cache(maxsize=1024)
-def _clip_limit(names: Names, widths: tuple[int, ...]) -> Vector:
-    ends = [
-        np.full(width, 1.0 if name in UNIT_LENGTH else FAR / np.sqrt(max(width, 1)))
-        for name, width in zip(names, widths, strict=True)
-    ]
-    return np.concatenate(ends).astype(np.float32)
+def _rotate(x: Vector) -> tuple[Array, Array | None]:
+    """Return the rows in the directions (d, r) in which they lie, when these are fewer than the columns.
 
-
-def _join(parts: Mapping[str, tuple[Vector, Vector, Vector]], names: Names, which: int) -> Vector:
-    return np.concatenate([parts[name][which] for name in names], axis=-1)
-
-
-def rotate_rows(x: Vector) -> tuple[Array, Array | None]:
-    """Return fewer than all coordinates of the rows when there are more than rows, and their directions.
-
-    Rotation changes no regression with a round penalty. Shapes are (n, r) and (d, r) for r directions.
+    Rotation changes no regression with a round penalty.
     """
     if x.shape[0] >= x.shape[1]:
         return x, None
     wide = x.astype(np.float64)
     values, vectors = np.linalg.eigh(wide @ wide.T)
-    lengths = np.sqrt(np.maximum(values, 1e-12))
+    lengths = np.sqrt(np.maximum(values, FLAT**2))
     kept = lengths >= FLAT * lengths[-1]
     return vectors[:, kept] * lengths[kept], wide.T @ (vectors[:, kept] / lengths[kept])
 
@@ -169,10 +141,10 @@ def _block_sets(classes: int, cases: int, judged_against: bool) -> list[Names]:
 
 def _choose(rows: Mapping[Names, Array], y: Array, folds: Folds) -> tuple[Names, float, Logits]:
     """Return the blocks, the strength and their out-of-fold logits of least log loss."""
-    tried = {(names, MIDDLE): predict_out_of_fold(x, y, folds, MIDDLE) for names, x in rows.items()}
+    tried = {(names, MIDDLE): _predict_out_of_fold(x, y, folds, MIDDLE) for names, x in rows.items()}
     best, _ = min(tried, key=lambda one: log_loss(tried[one], y))
     if len(rows) > 1:
-        tried |= {(best, other): predict_out_of_fold(rows[best], y, folds, other) for other in (WEAK, STRONG)}
+        tried |= {(best, other): _predict_out_of_fold(rows[best], y, folds, other) for other in (WEAK, STRONG)}
     names, strength = min(tried, key=lambda one: log_loss(tried[one], y))
     return names, strength, tried[names, strength]
 
@@ -192,45 +164,40 @@ def split_folds(y: Array, groups: Sequence[str]) -> Folds:
     return folds if all(len(np.unique(y[train])) == len(of_class) for train, _ in folds) else []
 
 
-def fit_logistic(x: Array, y: Array, strength: float) -> tuple[Array, Array]:
+def _fit_logistic(x: Array, y: Array, strength: float) -> tuple[Array, Array]:
     """Return the weights (d, k) and the bias (k,); k is 1 for two classes, else one column a class."""
     from sklearn import config_context
     from sklearn.linear_model import LogisticRegression
 
     with config_context(assume_finite=True, skip_parameter_validation=True):
-        model = LogisticRegression(C=strength, tol=NEAR, max_iter=STEPS).fit(x, y)
+        model = LogisticRegression(C=strength, tol=LEVEL, max_iter=STEPS).fit(x, y)
     return model.coef_.T, model.intercept_
 
 
-def predict_out_of_fold(x: Array, y: Array, folds: Folds, strength: float) -> Logits:
+def _predict_out_of_fold(x: Array, y: Array, folds: Folds, strength: float) -> Logits:
     """Return shape (n, k): the logits each case gets from the folds it is not in."""
     k = int(y.max()) + 1
     logits = np.zeros((len(y), 1 if k == 2 else k))
     for train, held in folds:
-        weights, bias = fit_logistic(x[train], y[train], strength)
+        weights, bias = _fit_logistic(x[train], y[train], strength)
         logits[held] = x[held].astype(np.float64) @ weights + bias
     return logits
 
 
-def _widen(logits: Logits) -> Logits:
-    """Return a column a class: one column alone is the second's of two."""
-    return np.hstack([np.zeros((len(logits), 1)), logits]) if logits.shape[1] == 1 else logits
-
-
 def softmax(logits: Logits) -> Logits:
-    """Return shares that sum to 1 in each row."""
-    powers = np.exp(logits - logits.max(1, keepdims=True))
+    """Return shares that sum to 1 in each row; logits of one column are those of the second class."""
+    full = np.hstack([np.zeros_like(logits), logits]) if logits.shape[1] == 1 else logits
+    powers = np.exp(full - full.max(1, keepdims=True))
     return np.asarray(powers / powers.sum(1, keepdims=True))
 
 
 def log_loss(logits: Logits, y: Array) -> float:
-    """Return the mean log loss; logits of one column are those of the second class."""
-    chosen = softmax(_widen(logits))[np.arange(len(y)), y]
-    return float(-np.mean(np.log(np.maximum(chosen, 1e-12))))
+    """Return the mean log loss."""
+    return float(-np.log(np.maximum(softmax(logits)[np.arange(len(y)), y], 1e-12)).mean())
 
 
-def calibrate_logits(logits: Logits, y: Array) -> tuple[float, Array]:
-    """Return the slope and the shift that calibrate logits.
+def calibrate_logits(logits: Logits, y: Array) -> Array:
+    """Return the slope and the shifts that calibrate logits.
 
     They are Platt's numbers for two classes, a temperature and a share of the log prior for more. Each is drawn towards
     leaving the logits alone, as strongly as one or two cases would.
@@ -240,10 +207,9 @@ def calibrate_logits(logits: Logits, y: Array) -> tuple[float, Array]:
     k = logits.shape[1]
     direction = np.ones(1) if k == 1 else np.log(np.bincount(y, minlength=k) / len(y))
 
-    def loss_at(parameters: Array) -> float:
-        slope, share = np.exp(parameters[0]), parameters[1]
-        pull = (2 * parameters[0] ** 2 + share**2) / len(y)
-        return log_loss(slope * logits + share * direction, y) + float(pull)
+    def loss_at(given: Array) -> float:
+        pull = (2 * given[0] ** 2 + given[1] ** 2) / len(y)
+        return log_loss(np.exp(given[0]) * logits + given[1] * direction, y) + float(pull)
 
     found = minimize(loss_at, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-7}).x
-    return float(np.exp(found[0])), np.asarray(found[1] * direction)
+    return np.append(np.exp(found[0]), found[1] * direction)
