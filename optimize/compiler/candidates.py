@@ -275,10 +275,7 @@ def _sets_for_heads(had: list[Demonstration], own: list[Demonstration], new: lis
 
 
 def _sets_for_prompts(
-    had: list[Demonstration],
-    own: list[Demonstration],
-    runs: list[Demonstration],
-    predictor: dspy.Predict,
+    had: list[Demonstration], own: list[Demonstration], runs: list[Demonstration], predictor: dspy.Predict
 ) -> Sets:
     found, decision = {AS_IT_IS: had}, is_decision(predictor)
     outputs = predictor.signature.output_fields

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from program.serve.reference import resolve
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
 
-STATE_SECONDS = 1.0  # how old the state of an experiment may be before it is read from disk again
 REMEMBERED = 10_000  # how many answers outside the experiment are kept in mind: no outcome of theirs is logged
 _LOG = logging.getLogger("ragc.experiment")
 
@@ -87,8 +85,6 @@ class Experiment:
         self._assignment = store.Assignment(design.id, design.weights, design.include)
         self._key = store.read_unit_key()
         self._log = self._new_log()
-        self._state = store.ExperimentState()
-        self._read_at = -math.inf
         self._outside: OrderedDict[str, None] = OrderedDict()
 
     @classmethod
@@ -150,15 +146,11 @@ class Experiment:
             self._write_row("outcome", request=key, values=values)
 
     def state(self) -> store.ExperimentState:
-        """Tell whether it runs, looked up at most once a second; halted if unreadable."""
-        now = time.monotonic()
-        if now - self._read_at >= STATE_SECONDS:
-            try:
-                self._state = store.read_state(self._folder)
-            except (OSError, IntegrityError) as error:
-                self._state = store.ExperimentState("halted", str(error))
-            self._read_at = now
-        return self._state
+        """Read whether the experiment runs; a state that cannot be read counts as halted."""
+        try:
+            return store.read_state(self._folder)
+        except (OSError, IntegrityError) as error:
+            return store.ExperimentState("halted", str(error))
 
     def log_exposure(self, arm: store.ArmDesign, unit: str) -> str:
         """Log an exposure and return its request's id; "" when the disk fails."""
