@@ -15,6 +15,7 @@ from typing import Any
 import dspy
 import numpy as np
 import orjson
+from pydantic import TypeAdapter
 
 from optimize.compiler.demonstrations import (
     MOST,
@@ -115,30 +116,14 @@ class CandidateSets:
                 found[name] = {"kind": "another" if place else AS_IT_IS, "text": text}
         return found
 
-    def dump(self) -> dict[str, Any]:
-        """Return JSON values: the offers, and the demonstrations they speak of."""
-        return {
-            name: {
-                "instructions": offer.instructions,
-                "sets": {
-                    kind: [[one.topic, one.fields] for one in self.sets[name][kind]]
-                    for kind in (AS_IT_IS, *offer.demonstrations)
-                },
-            }
-            for name, offer in self.offers.items()
-        }
+    def dump(self) -> Any:
+        """Return JSON values."""
+        return TypeAdapter(CandidateSets).dump_python(self, mode="json")
 
     @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> CandidateSets:
+    def load(cls, dumped: Any) -> CandidateSets:
         """Return the candidates of such JSON values."""
-        sets, offers = {}, {}
-        for name, one in dumped.items():
-            sets[name] = {
-                kind: [Demonstration(name, topic, fields) for topic, fields in shown]
-                for kind, shown in one["sets"].items()
-            }
-            offers[name] = Offer(tuple(one["instructions"]), tuple(kind for kind in sets[name] if kind != AS_IT_IS))
-        return cls(sets, offers)
+        return TypeAdapter(cls).validate_python(dumped)
 
 
 def find_candidates(
@@ -290,10 +275,7 @@ def _sets_for_heads(had: list[Demonstration], own: list[Demonstration], new: lis
 
 
 def _sets_for_prompts(
-    had: list[Demonstration],
-    own: list[Demonstration],
-    runs: list[Demonstration],
-    predictor: dspy.Predict,
+    had: list[Demonstration], own: list[Demonstration], runs: list[Demonstration], predictor: dspy.Predict
 ) -> Sets:
     found, decision = {AS_IT_IS: had}, is_decision(predictor)
     outputs = predictor.signature.output_fields

@@ -97,10 +97,7 @@ class Publisher:
             },
             "data": self._describe_data(),
             "knowledge": self._describe_knowledge(program),
-            "models": {
-                **program.runtime.models.names.model_dump(),
-                **program.runtime.models.weights,
-            },
+            "models": {**program.runtime.models.names.model_dump(), **program.runtime.models.weights},
             "optimizer": dict(optimizer),
             "points": {name: dict(point) for name, point in points.points.items()},
             "scores": {**scores.metrics(), "plain": plain.metrics()},
@@ -123,16 +120,17 @@ class Publisher:
 
     def find_sealed(self, study: str) -> str:
         """Return the version already sealed from a study, or empty."""
-        found = [m for m in self._list_sealed() if m.section("optimizer").get("study") == study]
+        found = [
+            m
+            for m in read_manifests(self.project.artifacts, self.project.name)
+            if m.section("optimizer").get("study") == study
+        ]
         return f"{self.project.name}@{found[-1].version}" if found else ""
-
-    def _list_sealed(self) -> list[Manifest]:
-        return read_manifests(self.project.artifacts, self.project.name)
 
     def _find_equal(self, program: AgenticRAG, scored: int) -> str:
         """Return a version with this uncompiled program, scored on as many questions of the same test, or empty."""
         state = f"sha256:{hashlib.sha256(export_files(program)['program.json']).hexdigest()}"
-        for one in self._list_sealed():
+        for one in read_manifests(self.project.artifacts, self.project.name):
             if (
                 any(file.path == "program.json" and file.digest == state for file in one.files)
                 and one.section("scores").get("utility", {}).get("n", 0) >= scored

@@ -130,13 +130,7 @@ class Search:
     """
 
     def __init__(
-        self,
-        study: Study,
-        scoring: Scoring,
-        firsts: Sequence[Setting],
-        price: float,
-        seed: int,
-        worker: int = 0,
+        self, study: Study, scoring: Scoring, firsts: Sequence[Setting], price: float, seed: int, worker: int = 0
     ) -> None:
         self.study = study
         self.scoring = scoring

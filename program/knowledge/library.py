@@ -185,7 +185,7 @@ class Library:
         asked = (query, name, depth, filters, graph, digest, self.embedder.digest, reranker.name if reranker else "")
         key = repr((digest_code(Path(__file__).parents[1]), *asked)) if self._cache else ""
         kept = self._cache.get([key]) if self._cache else {}
-        with suppress(ValueError, TypeError, KeyError):  # not kept, or damaged
+        with suppress(ValueError, TypeError, LookupError, AttributeError):  # not kept, or damaged
             return tuple(self.unpack_pool(orjson.loads(kept[key])))
         if isinstance(source, Documents):
             pool = source.candidates(query, depth, filters, graph=graph)

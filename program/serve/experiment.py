@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,24 +15,13 @@ from uuid import uuid4
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_store import (
-    ArmDesign,
-    Assignment,
-    Design,
-    ExperimentState,
-    ExposureLog,
-    pseudonymize_unit,
-    read_design,
-    read_state,
-    read_unit_key,
-)
+from program.serve import experiment_store as store
 from program.serve.opening import load
 from program.serve.reference import resolve
 
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
 
-STATE_SECONDS = 1.0  # how old the state of an experiment may be before it is read from disk again
 REMEMBERED = 10_000  # how many answers outside the experiment are kept in mind: no outcome of theirs is logged
 _LOG = logging.getLogger("ragc.experiment")
 
@@ -44,7 +32,7 @@ class LoggedProgram:
     Without a `unit`, and where nothing can be logged, the control answers. `request_id` is that of the last question.
     """
 
-    def __init__(self, experiment: Experiment, arm: ArmDesign, unit: str) -> None:
+    def __init__(self, experiment: Experiment, arm: store.ArmDesign, unit: str) -> None:
         self._experiment, self._arm, self._unit = experiment, arm, unit
         self.request_id = ""
 
@@ -91,14 +79,12 @@ class AssignedArm:
 class Experiment:
     """A running experiment in a service, safe from threads and across a fork."""
 
-    def __init__(self, folder: Path, design: Design, programs: Mapping[str, AgenticRAG]) -> None:
+    def __init__(self, folder: Path, design: store.Design, programs: Mapping[str, AgenticRAG]) -> None:
         self.design, self.programs = design, programs
         self._folder = folder
-        self._assignment = Assignment(design.id, design.weights, design.include)
-        self._key = read_unit_key()
+        self._assignment = store.Assignment(design.id, design.weights, design.include)
+        self._key = store.read_unit_key()
         self._log = self._new_log()
-        self._state = ExperimentState()
-        self._read_at = -math.inf
         self._outside: OrderedDict[str, None] = OrderedDict()
 
     @classmethod
@@ -116,8 +102,8 @@ class Experiment:
         `programs` gives arms that are loaded already. Raises `ExperimentError` when there is no such experiment or no
         key for pseudonyms, `IntegrityError` when its design or a version changed since the start.
         """
-        folder, design = read_design(name, artifacts)
-        read_unit_key()
+        folder, design = store.read_design(name, artifacts)
+        store.read_unit_key()
         given = programs or {}
         known = [arm.name for arm in design.arms]
         if surplus := sorted(given.keys() - set(known)):
@@ -159,21 +145,17 @@ class Experiment:
         if key and values and key not in self._outside:
             self._write_row("outcome", request=key, values=values)
 
-    def state(self) -> ExperimentState:
-        """Tell whether it runs, looked up at most once a second; halted if unreadable."""
-        now = time.monotonic()
-        if now - self._read_at >= STATE_SECONDS:
-            try:
-                self._state = read_state(self._folder)
-            except (OSError, IntegrityError) as error:
-                self._state = ExperimentState("halted", str(error))
-            self._read_at = now
-        return self._state
+    def state(self) -> store.ExperimentState:
+        """Read whether the experiment runs; a state that cannot be read counts as halted."""
+        try:
+            return store.read_state(self._folder)
+        except (OSError, IntegrityError) as error:
+            return store.ExperimentState("halted", str(error))
 
-    def log_exposure(self, arm: ArmDesign, unit: str) -> str:
+    def log_exposure(self, arm: store.ArmDesign, unit: str) -> str:
         """Log an exposure and return its request's id; "" when the disk fails."""
         request = uuid4().hex
-        unit_hash = pseudonymize_unit(self._key, self.design.id, unit)
+        unit_hash = store.pseudonymize_unit(self._key, self.design.id, unit)
         logged = self._write_row("exposure", unit=unit_hash, arm=arm.name, digest=arm.digest, request=request)
         return request if logged else ""
 
@@ -197,8 +179,8 @@ class Experiment:
             return False
         return True
 
-    def _new_log(self) -> ExposureLog:
-        return ExposureLog(self._folder, self.design.id, self.design.seal, self._key)
+    def _new_log(self) -> store.ExposureLog:
+        return store.ExposureLog(self._folder, self.design.id, self.design.seal, self._key)
 
 
 def measure_answer(answer: Answer) -> dict[str, float]:
@@ -215,7 +197,7 @@ def measure_answer(answer: Answer) -> dict[str, float]:
     }
 
 
-def _load_arm(arm: ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> AgenticRAG:
+def _load_arm(arm: store.ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> AgenticRAG:
     found = resolve(arm.version, artifacts)
     if found.digest != arm.digest:
         raise IntegrityError(

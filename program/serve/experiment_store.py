@@ -253,29 +253,25 @@ class ExposureLog:
         self.path = folder / f"exposures-{host}-{self.pid}.jsonl"
         self._experiment = experiment
         self._opened = {"design": seal, "key": hmac.digest(key, b"ragc exposure log", "sha256")[:4].hex()}
-        self._descriptor = -1
+        self._begun = False
         self._lock = threading.Lock()
 
     def append(self, kind: str, **fields: Any) -> None:
         """Write one row with the time. Raises `OSError` when the disk does not take it."""
+        row = self._format_row(kind, fields)
         with self._lock:
-            if self._descriptor < 0:
-                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
-                # A process id comes again, and an earlier holder may have been killed in the middle of a row.
-                torn = os.fstat(self._descriptor).st_size > 0
-                self._write_line((b"\n" if torn else b"") + self._format_row("opened", self._opened))
-            self._write_line(self._format_row(kind, fields))
+            self.path.touch(0o640)
+            with self.path.open("ab", buffering=0) as file:
+                if not self._begun:  # a process id comes again, and an earlier holder may have been killed in a row
+                    row = (b"\n" if file.tell() else b"") + self._format_row("opened", self._opened) + row
+                written = file.write(row)
+            self._begun = written == len(row)  # else a full disk: what follows starts on a line of its own
+            if not self._begun:
+                raise OSError(f"{self.path} took {written} of {len(row)} bytes")
 
     def _format_row(self, kind: str, fields: ExposureRow) -> bytes:
         row = {"kind": kind, "ts": round(time.time(), 3), "experiment": self._experiment, **fields}
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
-
-    def _write_line(self, line: bytes) -> None:
-        written = os.write(self._descriptor, line)
-        if written < len(line):  # a full disk: what follows starts on a line of its own
-            os.close(self._descriptor)
-            self._descriptor = -1
-            raise OSError(f"{self.path} took {written} of {len(line)} bytes")
 
 
 def log_files(folder: Path) -> list[Path]:

@@ -158,27 +158,23 @@ def _decision_in(found: Mapping[str, Any], name: str, questions: Questions) -> d
 
 
 def _read_noul(name: str, value: Any) -> float:
-    if not isinstance(value, Mapping):
-        bare = _verdict_probability(name, value)
-        return _read_probability(name, value) if bare is None else bare
-    keys = {normalise_name(str(key)): item for key, item in value.items() if item is not None}
     own = normalise_name(name)
-    verdicts = {key: _verdict_probability(name, keys[key]) for key in (*VERDICT_KEYS, own) if key in keys}
-    stated = [verdict for verdict in verdicts.values() if verdict is not None]
-    numbers: list[float] = []
+    pairs = value.items() if isinstance(value, Mapping) else ((own, value),)
+    keys = {normalise_name(str(key)): item for key, item in pairs if item is not None}
+    said: list[float] = []  # verdicts, then probabilities
     failure = UnreadableReply(f"{name} has neither a verdict nor a probability")
-    for key in (own, *PROBABILITY_KEYS):
-        if key in keys and (key != own or verdicts[own] is None):
-            try:
-                numbers.append(_read_probability(name, keys[key]))
-            except UnreadableReply as error:
-                failure = error
-    said = [*stated, *numbers]
+    for key in (key for key in (*VERDICT_KEYS, own, *PROBABILITY_KEYS) if key in keys):
+        verdict = None if key in PROBABILITY_KEYS else _verdict_probability(name, keys[key])
+        try:
+            if verdict is not None or key not in VERDICT_KEYS:
+                said.append(_read_probability(name, keys[key]) if verdict is None else verdict)
+        except UnreadableReply as error:
+            failure = error
     if not said:
         raise failure
     if min(said) < 0.5 < max(said):
         raise UnreadableReply(f"the verdict and the probability of {name} contradict each other")
-    return said[-1] if numbers else stated[0]
+    return said[-1]
 
 
 def _verdict_probability(name: str, value: Any) -> float | None:
@@ -239,10 +235,8 @@ def _read_label(name: str, value: Any, labels: Sequence[str]) -> str:
 
 def _sure_of(chosen: str, labels: Sequence[str]) -> dict[str, Any]:
     """Return `SURE` for the label, the rest shared among the others."""
-    if len(labels) == 1:
-        return {"probabilities": {chosen: 1.0}, "confidence": 1.0}
-    rest = round((1 - SURE) / (len(labels) - 1), 6)
-    return {"probabilities": {each: SURE if each == chosen else rest for each in labels}, "confidence": SURE}
+    sure, rest = (SURE, round((1 - SURE) / (len(labels) - 1), 6)) if len(labels) > 1 else (1.0, 0.0)
+    return {"probabilities": {each: sure if each == chosen else rest for each in labels}, "confidence": sure}
 
 
 def _read_shares(table: Mapping[str, Any], labels: Sequence[str]) -> dict[str, float] | None:
