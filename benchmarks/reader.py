@@ -28,7 +28,7 @@ from optimize.reader.measure import measure_reader, normalise_answer
 from program.knowledge.project import Project
 from program.models.embedded.encoder import THREADS
 from program.models.embedded.reader import Reader, Reading
-from program.sentences import split_pieces
+from program.models.text import split_pieces
 
 SCORES = ("answers", "margin", "sum")
 DEPTH = 8  # passages that search returns

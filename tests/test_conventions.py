@@ -16,7 +16,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("program", "optimize")
-RULES = ROOT / "program" / "models" / "rules"
 MOST_LINES, MOST_ENTRIES, MOST_DOUBLED, MOST_PACKAGES = 400, 12, 8, 35
 ONE_WORD, FIRST_LINE = 0.35, 80
 NO_VERB = re.compile(
@@ -63,7 +62,7 @@ def test_no_file_is_longer_than_four_hundred_lines() -> None:
 
 
 def test_no_folder_holds_more_than_twelve_things() -> None:
-    folders = {path.parent for path, _ in modules().values()} - {RULES}
+    folders = {path.parent for path, _ in modules().values()}
     sizes = {str(folder): sum(one.name != "__pycache__" for one in folder.iterdir()) for folder in folders}
     assert {folder: size for folder, size in sizes.items() if size > MOST_ENTRIES} == {}
 
@@ -73,12 +72,6 @@ def test_no_module_reaches_itself_through_its_imports() -> None:
     while leaves := {name for name, others in edges.items() if not others & edges.keys()}:
         edges = {name: others for name, others in edges.items() if name not in leaves}
     assert sorted(edges) == []
-
-
-def test_the_word_rules_are_imported_by_the_models_alone() -> None:
-    rules = "program.models.rules"
-    users = {name for name, (_, tree) in modules().items() if any(one.startswith(rules) for one in imported(tree))}
-    assert {name for name in users if not name.startswith("program.models.")} == set()
 
 
 def test_a_public_name_is_defined_in_one_file() -> None:

@@ -24,8 +24,8 @@ from program.loop.grounding import split_claims, state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import LOCAL
+from program.models.text import split_pieces, split_sentences
 from program.passage import Passage
-from program.sentences import split_pieces, split_sentences
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
 NEGATIVES = 4

@@ -242,7 +242,7 @@ def _warn_of_sub_queries(question: LabelledQuestion, knowledge: Knowledge) -> It
 
 def _find_missed(sub_queries: Iterable[str], texts: Mapping[str, str], shared: int) -> list[str]:
     """Return the ids of texts that share too few words with every sub-query."""
-    from program.knowledge.index.keywords import split_words
+    from program.models.text import split_words
 
     asked = [set(split_words(query)) for query in sub_queries]
     held = {id_: set(split_words(text)) for id_, text in texts.items()}

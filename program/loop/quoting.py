@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from program.loop.state import STATES, Ask, Flow, State
+from program.models.text import split_pieces
 from program.passage import Passage
-from program.sentences import split_pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from program.models.embedded.encoder import Embedder
-from program.models.rules.words import STOP, snowball_stem
 from program.models.table_schema import Column, Schema, TableSchema
+from program.models.text import STOP_WORDS, stem_word
 
 Operation = Literal["count", "sum", "avg", "min", "max", ""]
 SHOWN_ROWS = 10
@@ -80,10 +80,10 @@ class _Token:
     def __init__(self, match: re.Match[str]) -> None:
         self.text, self.start, self.low = match.group(), match.start(), match.group().casefold()
         self.number = self.low[0].isdigit()
-        self.stem = self.low.replace(",", "") if self.number else snowball_stem(self.low)
+        self.stem = self.low.replace(",", "") if self.number else stem_word(self.low)
         before = match.string[: self.start].rstrip(" \"'“(")
         self.capital = self.text[0].isupper() and bool(before) and before[-1] not in ".?!:;-\n"
-        self.telling = self.number or (self.low not in STOP and len(self.low) > 1)
+        self.telling = self.number or (self.low not in STOP_WORDS and len(self.low) > 1)
 
 
 def _split(text: str) -> list[_Token]:
@@ -91,7 +91,7 @@ def _split(text: str) -> list[_Token]:
 
 
 def _name_stems(*named: Column | TableSchema) -> set[str]:
-    return {snowball_stem(word) for one in named for word in one.words}
+    return {stem_word(word) for one in named for word in one.words}
 
 
 class RowReader:
@@ -120,7 +120,7 @@ class _TableWords:
         for column, value in ((c, value) for c in self.columns if c.kind == "text" for value in c.values):
             stems = tuple(token.stem for token in _split(value))
             # A cell such as `site` is taken for the column `active_sites`, where there is one.
-            if stems and not (len(stems) == 1 and (stems[0] in self.own | self.named or value.lower() in STOP)):
+            if stems and not (len(stems) == 1 and (stems[0] in self.own | self.named or value.lower() in STOP_WORDS)):
                 self.cells[stems].append((column, value))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
-from program.knowledge.index.keywords import STOP_WORDS
+from program.models.text import STOP_WORDS
 from program.passage import Passage, embedding_text
 
 Key = tuple[str, ...]  # an entity's name as it is compared: words in lower case, without accents or a possessive 's

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import threading
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import snowballstemmer
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
 from program.knowledge.index.vectors import Hits, QdrantVectors, Selection, best_rows
+from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters
-
-# A number with its points and commas is one word (4.50, 3.8), so is a word with its apostrophe.
-WORD = re.compile(r"\d+(?:[.,]\d+)+|\w+(?:'\w+)*")
-STOP_WORDS = frozenset(
-    """a about above after again all also am an and any are as at be because been before being below between
-    both but by can could did do does doing down during each few for from further had has have having he her
-    here hers him his how i if in into is it its itself just me more most my no nor not of off on once only or
-    other our ours out over own please same she should so some such than that the their theirs them then there
-    these they this those through to too under until up us very was we were what when where which while who
-    whom whose why will with would you your yours""".split()
-)
-
-
-def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
-    """Return a text's words in order, lower case, stemmed, without function words."""
-    found = WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
-    return [_stem_word(w) if stem and not w.isdigit() else w for w in found if keep_stop_words or w not in STOP_WORDS]
 
 
 class Keywords:
@@ -140,12 +119,3 @@ def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, flo
     longer = 1 - bm25.b + bm25.b * np.array(bm25.doc_len) / bm25.avgdl
     weights = f * (bm25.k1 + 1) / (f + np.repeat(bm25.k1 * longer, np.diff(starts)))
     return csr_array((weights, terms, starts), shape=(len(documents), len(number))), bm25.idf
-
-
-_STEMMER, _stemming = snowballstemmer.stemmer("english"), threading.Lock()
-
-
-@lru_cache(maxsize=20_000)
-def _stem_word(word: str) -> str:
-    with _stemming:  # the stemmer keeps its place in the word on itself
-        return str(_STEMMER.stemWord(word))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from program.sentences import split_pieces
+from program.models.text import split_pieces
 
 WORDS_KEPT = 20_000  # of the texts read last
 IMAGINED = 20.0  # texts, beside those counted

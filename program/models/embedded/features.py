@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from program.models.embedded.cases import Case, EvidenceText, WordRarity, list_words, word_set
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import Reader, Reading
-from program.sentences import split_pieces, split_sentences
+from program.models.text import split_pieces, split_sentences
 
 Vector = NDArray[np.float32]
 BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options")

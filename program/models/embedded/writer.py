@@ -17,7 +17,7 @@ from program.errors import ModelError
 from program.models.embedded.arithmetic import solve_arithmetic
 from program.models.embedded.reader import READER, Reader, Reading
 from program.models.embedded.splitting import split_question
-from program.sentences import split_pieces, strip_markdown
+from program.models.text import split_pieces, strip_markdown
 from program.signatures import Excerpt
 
 SENTENCES = 3  # of an answer, when the prompt does not say

@@ -16,7 +16,8 @@ from rank_bm25 import BM25Okapi
 
 from program.errors import ModelError
 from program.knowledge.index.fusion import RERANKED, Reranker, fuse, rank_positions
-from program.knowledge.index.keywords import Keywords, split_words
+from program.knowledge.index.keywords import Keywords
+from program.models.text import split_words
 from program.passage import Passage
 
 

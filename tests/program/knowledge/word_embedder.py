@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from program.knowledge.index.keywords import split_words
 from program.models.embedded.encoder import Embedder
+from program.models.text import split_words
 
 SIZE = 64
 

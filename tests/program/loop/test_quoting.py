@@ -21,7 +21,9 @@ def quoting(chances=CHANCES, **how) -> Scripted:
     models = ScriptedModels(states=lambda inputs: chances.get(inputs["sentence"], 0.1))
     made = Scripted(models=models, pool=POOL, **{"route": 0, "judge": 0, "ground": 0, **how})
     clients = made.rag.runtime.models
-    made.rag.runtime = replace(made.rag.runtime, models=replace(clients, write=ScriptedModels(READER, sub_queries=PARTS).lm()))
+    made.rag.runtime = replace(
+        made.rag.runtime, models=replace(clients, write=ScriptedModels(READER, sub_queries=PARTS).lm())
+    )
     return made
 
 

@@ -1,12 +1,26 @@
-"""The sentences, list items and table cells of a passage's text, each as it can be quoted, with its place."""
+"""A text cut into words, sentences, and pieces that can be quoted."""
 
 from __future__ import annotations
 
 import re
+import threading
+import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+import snowballstemmer
+
+# A number with its points and commas is one word (4.50, 3.8), so is a word with its apostrophe.
+WORD = re.compile(r"\d+(?:[.,]\d+)+|\w+(?:'\w+)*")
+STOP_WORDS = frozenset(
+    """a about above after again all also am an and any are as at be because been before being below between
+    both but by can could did do does doing down during each few for from further had has have having he her
+    here hers him his how i if in into is it its itself just me more most my no nor not of off on once only or
+    other our ours out over own please same she should so some such than that the their theirs them then there
+    these they this those through to too under until up us very was we were what when where which while who
+    whom whose why will with would you your yours""".split()
+)
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d{1,2}[.)])\s+")
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _RULE = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
@@ -16,6 +30,22 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
 _PROMPT_MARK = re.compile(r"\[\[\s*##.*?##\s*\]\]")
 PIECES_KEPT = 20_000  # of the passages read last
+
+
+def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
+    """Return a text's words in order, lower case, stemmed, without function words."""
+    found = WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
+    return [stem_word(w) if stem and not w.isdigit() else w for w in found if keep_stop_words or w not in STOP_WORDS]
+
+
+_STEMMER, _stemming = snowballstemmer.stemmer("english"), threading.Lock()
+
+
+@lru_cache(maxsize=20_000)
+def stem_word(word: str) -> str:
+    """Return the Snowball (English) stem of a lower-case word."""
+    with _stemming:  # the stemmer keeps its place in the word on itself
+        return str(_STEMMER.stemWord(word))
 
 
 class Piece(NamedTuple):
