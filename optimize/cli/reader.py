@@ -20,7 +20,6 @@ def add_reader_verbs(app: typer.Typer) -> None:
     """Add `reader` and its verbs."""
     reader = typer.Typer(help="Train the local model that finds answers in passages.", no_args_is_help=True)
     reader.command("train")(run_reader_train)
-    reader.callback()(lambda: None)  # else the only verb of a group is the group
     app.add_typer(reader, name="reader")
 
 
@@ -34,7 +33,7 @@ def run_reader_train(
     data: Annotated[
         list[str],
         typer.Argument(
-            metavar="DATA...",
+            metavar="DATA",
             help="SQuAD's JSON, or JSONL with question, context, answers and maybe title in each line. FILE:SHARE takes"
             " that share of it (above 0, at most 1), drawn anew each epoch.",
         ),
@@ -82,4 +81,4 @@ def run_reader_train(
     if card["figures"]:
         rows = [[name, f"{value:.4f}"] for name, value in card["figures"].items()]
         print_table(f"{card['dev']['questions']} questions of {card['dev']['file']}", ["figure", "value"], rows)
-    typer.echo(f'{out}: {card["training"]["steps"]} steps. Use it: [models] reader = "{out}" in ragc.toml')
+    typer.echo(f'{card["training"]["steps"]} steps. Use it in ragc.toml: [models] reader = "{out.resolve()}"')
