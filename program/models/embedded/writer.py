@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import dspy
@@ -193,12 +194,10 @@ def _quote_pieces(reader: Reader, asked: Sequence[str], passages: Sequence[Excer
 
 
 def _follow_up(reader: Reader, question: str, draft: str, passages: Sequence[Excerpt]) -> str:
-    """Return the draft with the best span for it, or for the question, behind it."""
-    read = [pair for asked in dict.fromkeys((question, draft)) for pair in _read(reader, asked, passages)]
-    if not read:
+    """Return the draft with the question's best span behind it, unless the draft has it."""
+    if not passages:
         return draft
-    reading, passage = max(read, key=lambda pair: pair[0].margin)
-    span = _span_text(reading, passage)
+    span = _span_text(*max(_read(reader, question, passages), key=lambda pair: pair[0].margin))
     return draft if span.casefold() in draft.casefold() else f"{draft} {span}"
 
 
@@ -233,10 +232,13 @@ def _ask_back(reader: Reader, question: str, passages: Sequence[Excerpt]) -> str
 
 
 def _tell_apart(titles: Sequence[str]) -> list[str]:
-    """Return of each title the last step that not all of them have, each once."""
-    paths = [[step for part in title.split(TITLE_STEP) if (step := strip_markdown(part))] for title in titles]
-    told = [next((step for step in reversed(path) if not all(step in p for p in paths)), "") for path in paths]
-    return list(dict.fromkeys(filter(None, told)))
+    """Return each title's step where the first two unlike titles last differ, each once; none of titles all alike."""
+    paths = [[strip_markdown(step) for step in title.split(TITLE_STEP)] for title in titles]
+    other = next((path for path in paths if path != paths[0]), None)
+    if other is None:
+        return []
+    at = max(n for n, (one, two) in enumerate(zip_longest(paths[0], other)) if one != two)
+    return list(dict.fromkeys(filter(None, (path[min(at, len(path) - 1)] for path in paths))))
 
 
 def _span_text(reading: Reading, passage: Excerpt) -> str:

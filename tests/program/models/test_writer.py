@@ -213,7 +213,7 @@ def test_the_part_that_the_passages_answer_least_is_missing():
     [
         ({"Plans > Basic": "Price 4", "Plans > Pro": "A price."}, "What exactly do you mean: Basic or Pro?"),
         (
-            {"Basic > Costs": "Price month", "Pro > Costs": "month: price", "C > Costs": "Monthly price"},
+            {"Basic > Costs": "Price month", "Pro > Costs": "month: price", "C > Fee": "Monthly price"},
             "Which do you mean: Basic, Pro or C?",
         ),
         ({"Costs": "Price month", "Costs ": "month: price"}, "Which do you mean: Price or month?"),
