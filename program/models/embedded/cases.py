@@ -41,18 +41,18 @@ class Case:
     @cached_property
     def quoted(self) -> tuple[int, int] | None:
         """The places of the evidence text and of its piece that is the second text, when it can be quoted from it."""
-        pieces = (
-            (n, at, piece) for n, one in enumerate(self.evidence) for at, piece in enumerate(split_pieces(one.text))
-        )
-        return (
-            next(((n, at) for n, at, piece in pieces if piece.text == self.texts[1]), None) if self.texts[1:] else None
-        )
+        for n, one in enumerate(self.evidence if len(self.texts) > 1 else ()):
+            for at, piece in enumerate(split_pieces(one.text)):
+                if piece.text == self.texts[1]:
+                    return n, at
+        return None
 
     @cached_property
     def read(self) -> tuple[EvidenceText, ...]:
         """The evidence, and last the quoted piece under its text's title, if there is one."""
-        piece = [EvidenceText(self.evidence[self.quoted[0]].title, self.texts[1])] if self.quoted else []
-        return (*self.evidence, *piece)
+        if self.quoted is None:
+            return self.evidence
+        return (*self.evidence, EvidenceText(self.evidence[self.quoted[0]].title, self.texts[1]))
 
 
 def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:

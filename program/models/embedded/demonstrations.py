@@ -196,10 +196,8 @@ def _answer_noul(
         logit = 4.0 * (near - max(beside)) + 4.0 * own[2] + 0.5
     else:
         logit = 4.0 * (near - 0.3)
-    features = [near, near - max(beside), near - sum(beside) / len(beside), *own]
-    return np.array([0.0, 1.1 * np.tanh(logit)], np.float32), np.array(
-        features, np.float32
-    )  # at most .75, at least .25
+    soft = np.array([0.0, 1.1 * np.tanh(logit)], np.float32)  # at most .75, at least .25
+    return soft, np.array([near, near - max(beside), near - sum(beside) / len(beside), *own], np.float32)
 
 
 def _compare_base(case: Case, blocks: Mapping[str, Vector], base: str, rarity: WordRarity) -> list[float]:

@@ -43,7 +43,7 @@ class FeatureSpace:
     @classmethod
     def from_cases(cls, cases: Sequence[Case]) -> FeatureSpace:
         """Return the space of some demonstrations."""
-        asked, shown = (dict.fromkeys(c.asked for c in cases), dict.fromkeys(t for c in cases for t in c.evidence))
+        asked, shown = dict.fromkeys(c.asked for c in cases), dict.fromkeys(t for c in cases for t in c.evidence)
         words = WordRarity(map(word_set, dict.fromkeys(t.embedded for t in shown) or asked))
         return cls(words, WordRarity(map(list_grams, asked)), tuple(sorted({t.base for t in shown} - {""})))
 
@@ -119,13 +119,8 @@ class FeatureSpace:
         return best
 
     def _judge_statement(self, case: Case, n: int, at: int, read: Sequence[Reading], sims: Vector) -> list[float]:
-        text, asked, whole, alone, sentence = (
-            case.evidence[n].text,
-            word_set(case.asked),
-            read[n],
-            read[-1],
-            case.read[-1],
-        )
+        text, whole, sentence, alone = case.evidence[n].text, read[n], case.read[-1], read[-1]
+        asked = word_set(case.asked)
         scores = score_pieces(whole, text)
         return [
             _clip(scores[at]),
