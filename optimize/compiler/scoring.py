@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,7 @@ FOLDS = 4
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
+class Scores(NamedTuple):
     """Numbers of a setting, one a question; NaN where it was not asked or not graded, or no label tells `routing`."""
 
     utility: Floats
@@ -44,22 +43,13 @@ class Scores:
     calls: Floats
     usd: Floats
 
-    @classmethod
-    def of(cls, rows: Floats) -> Scores:
-        """Return the scores in four rows."""
-        return cls(rows[0], rows[1], rows[2], rows[3])
-
-    def rows(self) -> Floats:
-        """Return the four rows as one array."""
-        return np.array([self.utility, self.routing, self.calls, self.usd])
-
     def take(self, places: Sequence[int]) -> Scores:
         """Return the scores of the questions at those places."""
-        return Scores.of(self.rows()[:, list(places)])
+        return Scores(*np.array(self)[:, list(places)])
 
     def append(self, other: Scores) -> Scores:
         """Return the scores of these questions and then of the other's."""
-        return Scores.of(np.hstack([self.rows(), other.rows()]))
+        return Scores(*np.hstack([self, other]))
 
     def price_calls(self, price: float, own: float) -> Floats:
         """Return the utilities if a call cost `price` instead of the project's `own`."""
@@ -109,7 +99,7 @@ class Scoring:
                 for n, answer in zip(open_, answers, strict=True):
                     known[:, n] = self._grade_answer(self.questions[n], answer)
             first = upto
-        return Scores.of(known.copy())
+        return Scores(*known.copy())
 
     def _grade_answer(self, question: LabelledQuestion, answer: Answer) -> tuple[float, ...]:
         """Return utility, routing, calls and US dollars; the first two are NaN when grading raises."""

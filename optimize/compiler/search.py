@@ -191,7 +191,7 @@ class Search:
         chosen: dict[bytes, Trial] = {}
         for trial in [*(one for one in leaders if one is not None), frontier[-1], *frontier, *ranked]:
             if len(chosen) < most:
-                scores = self.scoring(trial.setting).rows()[[0, 2]]
+                scores = np.array(self.scoring(trial.setting))[[0, 2]]
                 chosen.setdefault(np.round(scores, 9).tobytes(), trial)
         return sorted(chosen.values(), key=lambda trial: (-trial.worth, trial.number))
 

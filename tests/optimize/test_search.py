@@ -283,10 +283,10 @@ def test_settings_that_open_no_branch_perform_nothing(own_shop):
     unread = {"judge.relevance:relevant": 0.77, "judge.sufficiency:sufficient": 0.66}
     plain = plan.firsts[3]
     assert plain["policy.judge"] == 0
-    rows = [again(setting).rows() for setting in [*plan.firsts, {**plain, **unread}]]
+    rows = [np.array(again(setting)) for setting in [*plan.firsts, {**plain, **unread}]]
     assert session.record.performed == performed
     for one, other in zip([*first, first[3]], rows, strict=True):
-        assert np.array_equal(one.rows(), other, equal_nan=True)
+        assert np.array_equal(np.array(one), other, equal_nan=True)
 
 
 def test_knobs_of_few_trials_have_no_importance(rag, tmp_path):
