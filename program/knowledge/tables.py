@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,16 +21,13 @@ from program.errors import KnowledgeError
 from program.knowledge.sql_gate import check_sql
 from program.knowledge.tables_csv import load_folder
 from program.models.embedded.encoder import Embedder
-from program.models.table_query import TableQuery, write_table_query
+from program.models.table_rows import SHOWN_ROWS, RowReader
 from program.models.table_schema import Schema, read_schema
 from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 
-FLOOR = 0.62
-"""Confidence under which a question is not about these tables."""
 SECONDS = 2.0
 _OPERATIONS = 5_000  # of SQLite's machine between two looks at the clock
 _MOST_CHARACTERS = 1_000
-_TIES = 10
 _URL_MEND = "Write it as SQLAlchemy does, such as sqlite:///orders.db, and install its driver."
 _READ_ONLY = {
     "sqlite": ("PRAGMA query_only = ON",),
@@ -50,7 +48,7 @@ class TableSource:
     """
 
     def __init__(self, name: str, card: SourceCard, place: str | Path, embedder: Embedder) -> None:
-        self._name, self._card, self._embedder = name, card, embedder
+        self._name, self._card = name, card
         self._url = _parse_url(str(place)) if "://" in str(place) else None
         self._file = Path((self._url.database or "") if self._url else place)
         self._shown = self._url.render_as_string(hide_password=True) if self._url else str(place)
@@ -63,6 +61,7 @@ class TableSource:
             self.schema: Schema = read_schema(connection)
         if not self.schema.tables:
             raise KnowledgeError(f"The database of {name} has no table.", "Correct its url in ragc.toml.")
+        self._reader = RowReader(self.schema, embedder, lambda sql: self.rows(sql)[1])
         self._columns = {table.name: [column.name for column in table.columns] for table in self.schema.tables}
 
     @property
@@ -99,19 +98,28 @@ class TableSource:
         """
         if k < 1 or not query.strip():
             return []
-        asked = write_table_query(query[:_MOST_CHARACTERS], self.schema, self._embedder)
-        if asked is None or asked.confidence < FLOOR:
+        asked = self._reader.read(query[:_MOST_CHARACTERS])
+        if asked is None:
             return []
-        sql, names, rows = self._answer(asked)
-        if not asked.is_answered_by(rows):
+        names, rows = self.rows(asked.rows_sql)
+        measure = names.index(asked.measure) if asked.measure else 0
+        value: Any = None
+        if asked.operation in ("count", "sum", "avg"):
+            value = self.rows(asked.sql)[1][0][0]
+        elif asked.operation and rows:
+            value = rows[0][measure]
+            rows = [row for row in rows if row[measure] == value]
+        elif len(rows) > SHOWN_ROWS:
             return []
-        if tied := self._count_tied(asked, names, rows):
-            sql, names, rows = self._answer(asked.with_limit(tied))
+        if value is None and (asked.operation or not rows):
+            return []
+        said = f"{asked.computed} {show_value(value)}." if asked.operation else "these rows."
+        subject = asked.table.replace("_", " ").capitalize()
         passage = Passage(
             id=f"{self._name}/{asked.table}",
             source=self._name,
-            title=asked.title,
-            text=asked.say_result(names, rows, sql),
+            title=f"{asked.table} > {asked.computed}{asked.where}",
+            text="\n".join([f"{subject}{asked.where}: {said}", *_format_rows(names, rows), f"SQL: {asked.sql}"]),
             score=asked.confidence,
             method="sql",
         )
@@ -126,26 +134,11 @@ class TableSource:
 
         Raises `KnowledgeError` when `check_sql` refuses it, it fails, or it takes more than 2 seconds.
         """
-        return self._run(check_sql(sql, self._columns, self.schema.dialect))
-
-    def _run(self, safe: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        safe = check_sql(sql, self._columns, self.schema.dialect)
         with self._connected(SECONDS) as connection:
             # Without parameters the driver takes colons and percent signs in a literal for what they are.
             result = connection.execution_options(no_parameters=True).exec_driver_sql(safe)
             return list(result.keys()), [tuple(row) for row in result]
-
-    def _answer(self, asked: TableQuery) -> tuple[str, list[str], list[tuple[Any, ...]]]:
-        sql = check_sql(asked.sql, self._columns, self.schema.dialect)
-        return sql, *self._run(sql)
-
-    def _count_tied(self, asked: TableQuery, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
-        """Count the rows that share the last place, with those before; 0 when none does."""
-        if asked.ranked is None or len(rows) < asked.ranked:
-            return 0
-        at = asked.rank_column(names)
-        _, _, wider = self._answer(asked.with_limit(asked.ranked + _TIES))
-        level = sum(row[at] == rows[-1][at] for row in wider[len(rows) :])
-        return len(rows) + level if level else 0
 
     @contextmanager
     def _connected(self, seconds: float | None = None) -> Iterator[Connection]:
@@ -223,6 +216,21 @@ def _open_database(url: URL) -> Engine:
         driver.commit()  # else the settings are rolled back with the first transaction
 
     return engine
+
+
+def show_value(value: Any) -> str:
+    """Write a value for a reader: figures to two decimals, a missing one as a dash."""
+    if value is None:
+        return "-"
+    if isinstance(value, float | Decimal):
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return str(value)
+
+
+def _format_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return a line of `column: value` for each row that is shown."""
+    pairs = ([(name, value) for name, value in zip(names, row, strict=True) if value is not None] for row in rows)
+    return [", ".join(f"{name}: {show_value(value)}" for name, value in row) for row in [*pairs][:SHOWN_ROWS]]
 
 
 def _first_line(error: Exception) -> str:

@@ -16,20 +16,6 @@ DISTINCT_KEPT, LONGEST_VALUE, TABLES_READ = 500, 120, 100
 _YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
 _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
-_EMPTY_WORDS = frozenset("id at on is has the of no code date time type name per to from".split())
-_DIMENSIONS = {
-    "money": "gbp usd eur cad aud chf sek nok dkk price cost costs amount fee fees revenue salary wage budget fare rent"
-    " charge sales turnover",
-    "duration": "minutes minute mins min hours hour hrs seconds secs duration nights",
-    "weight": "kg grams tonnes lb lbs weight",
-    "distance": "km kilometres miles metres distance",
-    "height": "height tall",
-    "temperature": "celsius fahrenheit temperature temp degrees",
-    "age": "age",
-    "quantity": "quantity qty units pieces copies items stock",
-}
-DIMENSIONS = {name: frozenset(listed.split()) for name, listed in _DIMENSIONS.items()}
-"""What numbers measure, by the words of their column's name."""
 
 
 @lru_cache(maxsize=5_000)
@@ -49,7 +35,6 @@ class Column:
     name: str
     kind: Kind
     unique: bool = False
-    blanks: bool = False
     values: tuple[str, ...] = ()
     low: Any = None
     high: Any = None
@@ -59,18 +44,6 @@ class Column:
     def words(self) -> tuple[str, ...]:
         """The words of its name, lower case: `unit_price_gbp` is unit, price, gbp."""
         return _split_name(self.name)
-
-    @cached_property
-    def telling(self) -> tuple[str, ...]:
-        """The words of its name that tell what it holds; all of them when none does."""
-        return tuple(word for word in self.words if word not in _EMPTY_WORDS) or self.words
-
-    @cached_property
-    def dimension(self) -> str:
-        """What its number measures, read from its name (`money`, `duration`, ...), or empty."""
-        if self.kind not in ("integer", "real"):
-            return ""
-        return next((name for name, words in DIMENSIONS.items() if not words.isdisjoint(self.words)), "")
 
     @property
     def number(self) -> bool:
@@ -86,11 +59,6 @@ class Column:
     def year(self) -> bool:
         """True for a number column that holds years."""
         return self.kind == "integer" and "year" in self.words and 1000 <= (self.low or 0) <= (self.high or 0) < 2200
-
-    @cached_property
-    def prose(self) -> bool:
-        """True when its values are phrases rather than names."""
-        return bool(self.values) and sum(v.count(" ") + 1 for v in self.values) >= 3 * len(self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +82,6 @@ class TableSchema:
     def words(self) -> tuple[str, ...]:
         """The words of its name, lower case."""
         return _split_name(self.name)
-
-    @property
-    def label(self) -> Column:
-        """The column that names a row: a name or title, else an identifier, else the first."""
-        named = [c for c in self.columns if c.kind == "text" and c.words[-1] in ("name", "title")]
-        return (named or [c for c in self.columns if c.key and c.unique] or list(self.columns))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +143,8 @@ def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> Tab
 def _read_column(connection: sa.Connection, table: str, name: str, type_: Any, rows: int) -> Column:
     column: sa.ColumnClause[Any] = sa.column(name)
     source = sa.table(table, column)
-    counts = sa.select(sa.func.count(column), sa.func.count(sa.distinct(column))).select_from(source)
-    filled, different = connection.execute(counts).one()
+    counts = sa.select(sa.func.count(sa.distinct(column))).select_from(source)
+    different = connection.execute(counts).scalar_one()
     unique = different == rows and rows > 1
     kind: Kind = (
         "boolean" if isinstance(type_, sa.Boolean)
@@ -211,7 +173,7 @@ def _read_column(connection: sa.Connection, table: str, name: str, type_: Any, r
         # SQLite keeps whatever it is given, so a column may not hold what it was declared to.
         if any(not _fits_kind(kind, v) for v in (low, high) if v is not None):
             kind, low, high = "text", None, None
-    return Column(table, name, kind, unique, filled < rows, values, low, high, shapes)
+    return Column(table, name, kind, unique, values, low, high, shapes)
 
 
 def _fits_kind(kind: Kind, value: Any) -> bool:

@@ -138,7 +138,6 @@ def test_the_types_of_csv_columns_are_read_from_their_cells(write: Callable[[str
     folder = write("t.csv", "﻿id,code,n,share,day,word,open\n1,007,5,0.5,2025-01-02,x,yes\n2,010,,2,2025-01-03,y,no\n")
     columns = TableSource("t", CARD, folder, WordEmbedder()).schema.table("t").columns
     assert [c.kind for c in columns] == ["integer", "text", "integer", "real", "date", "text", "boolean"]
-    assert [c.name for c in columns if c.blanks] == ["n"]
 
 
 def test_the_schema_names_tables_columns_values_ranges_and_links(clinic: TableSource, tmp_path: Path) -> None:
