@@ -46,7 +46,7 @@ class Passage:
     score: float = 0.0
     """What orders the passages of one result, higher is better."""
     method: str = "dense"
-    """How it was found: dense, keyword, both, graph, sql, web or http."""
+    """How it was found: dense, keyword, both, graph, rows, sql (written by a language model), web or http."""
     as_of: date | None = None
     """The day on which the document was true."""
     authority: int = AUTHORITY["reviewed"]
@@ -125,6 +125,8 @@ class Filters:
     """The least authority allowed, a value of AUTHORITY."""
     attributes: tuple[tuple[str, str], ...] = ()
     """Pairs of a key and the value it must have, compared without case."""
+    sql: str = ""
+    """The SELECT whose rows are wanted; only a source of tables reads it."""
 
     def admits(self, passage: Passage) -> bool:
         """Tell whether the passage passes every filter."""

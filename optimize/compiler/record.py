@@ -212,7 +212,7 @@ class RequestKeys:
     def memory_key(self, request: Request, model: Any) -> Hashable:
         """Return the name in this process."""
         if isinstance(request, Find):
-            return ("find", request.query, request.sources, request.depth, request.not_before)
+            return ("find", request.query, request.sources, request.depth, request.not_before, request.sql)
         return (self._fingerprint_of(request.predictor, model), *map(_hashable_input, request.inputs.values()))
 
     def digest(self, request: Request, model: Any) -> bytes | None:
@@ -222,7 +222,8 @@ class RequestKeys:
             if not all(places):
                 return None
             content = ["find", request.query, request.sources, places, request.depth, source_digest()]
-            return digest_json(content if request.not_before is None else [*content, request.not_before])
+            narrowed = [one for one in (request.not_before, request.sql) if one]
+            return digest_json([*content, *narrowed])
         inputs = {name: to_jsonable(value) for name, value in to_prompt_inputs(request.inputs).items()}
         return digest_json([self._fingerprint_of(request.predictor, model), inputs])
 

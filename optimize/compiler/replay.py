@@ -122,7 +122,8 @@ class Replay:
         program, tuning = self.program, self.program.tuning()  # the knobs are read once for all questions
         view = SimpleNamespace(
             judges_at_once=program.judges_at_once, sources=program.sources, strategies=program.strategies,
-            links=program.links, vouches=self._vouches, quotes=program.quotes, threshold=program.threshold,
+            links=program.links, tables=program.tables, vouches=self._vouches, quotes=program.quotes,
+            threshold=program.threshold,
             tuning=lambda: tuning,
         )  # fmt: skip
         rounds = self.program.runtime.budget.max_rounds

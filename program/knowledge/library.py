@@ -104,6 +104,10 @@ class Library:
         """Return the card of every source, in the project's order."""
         return [source.describe() for source in self.sources.values()]
 
+    def describe_tables(self, name: str) -> str:
+        """Return the schema of a source of tables, for whoever writes SQL; empty for any other."""
+        return str(getattr(self.sources[name], "schema_card", ""))
+
     def passages(self) -> list[Passage]:
         """Return every passage of the document bases, in order of base and file."""
         return list(self.index.passages) if self.index else []

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import sqlglot
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
+from sqlglot import exp
 
 from program.errors import KnowledgeError
 from program.knowledge.sql_gate import check_sql
@@ -26,6 +28,8 @@ from program.models.table_schema import Schema, read_schema
 from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 
 SECONDS = 2.0
+SHOWN_WRITTEN = 40
+"""Rows that are shown of a SELECT written by a language model."""
 _OPERATIONS = 5_000  # of SQLite's machine between two looks at the clock
 _MOST_CHARACTERS = 1_000
 _URL_MEND = "Write it as SQLAlchemy does, such as sqlite:///orders.db, and install its driver."
@@ -92,12 +96,14 @@ class TableSource:
         return self.search(query, depth, filters)
 
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """Return one passage that holds the rows found, or none.
+        """Return one passage that holds the rows found, or none; its score is the confidence in [0, 1].
 
-        Its score is the confidence in [0, 1].
+        The rows are those of `filters.sql`, where it is given, passes `check_sql` and finds any.
         """
         if k < 1 or not query.strip():
             return []
+        if filters.sql and (written := self._select_written(filters.sql)):
+            return [written] if filters.admits(written) else []
         asked = self._reader.read(query[:_MOST_CHARACTERS])
         if asked is None:
             return []
@@ -121,7 +127,7 @@ class TableSource:
             title=f"{asked.table} > {asked.computed}{asked.where}",
             text="\n".join([f"{subject}{asked.where}: {said}", *_format_rows(names, rows), f"SQL: {asked.sql}"]),
             score=asked.confidence,
-            method="sql",
+            method="rows",
         )
         return [passage] if filters.admits(passage) else []
 
@@ -139,6 +145,27 @@ class TableSource:
             # Without parameters the driver takes colons and percent signs in a literal for what they are.
             result = connection.execution_options(no_parameters=True).exec_driver_sql(safe)
             return list(result.keys()), [tuple(row) for row in result]
+
+    def _select_written(self, sql: str) -> Passage | None:
+        """Return the rows of a SELECT that a language model wrote; None where it is refused, fails or finds none."""
+        try:
+            names, rows = self.rows(sql)
+        except KnowledgeError:
+            return None
+        if all(value is None for row in rows for value in row):
+            return None
+        read = {table.name.lower() for table in sqlglot.parse_one(sql, dialect=self.schema.dialect).find_all(exp.Table)}
+        tables = [name for name in self._columns if name.lower() in read]
+        count = f"the first {SHOWN_WRITTEN} of {len(rows)}" if len(rows) > SHOWN_WRITTEN else str(len(rows))
+        lines = [f"Rows selected from {' and '.join(tables)}: {count}.", *_format_rows(names, rows, SHOWN_WRITTEN)]
+        text = "\n".join([*lines, f"SQL: {' '.join(sql.split())}"])
+        title = f"{' and '.join(tables)} > {', '.join(names)}"
+        return Passage(f"{self._name}/{tables[0]}", self._name, title, text, 1.0, "sql")
+
+    @property
+    def schema_card(self) -> str:
+        """The tables, columns, samples and keys as text, for whoever writes SQL."""
+        return self.schema.describe()
 
     @contextmanager
     def _connected(self, seconds: float | None = None) -> Iterator[Connection]:
@@ -227,10 +254,10 @@ def show_value(value: Any) -> str:
     return str(value)
 
 
-def _format_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+def _format_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int = SHOWN_ROWS) -> list[str]:
     """Return a line of `column: value` for each row that is shown."""
     pairs = ([(name, value) for name, value in zip(names, row, strict=True) if value is not None] for row in rows)
-    return [", ".join(f"{name}: {show_value(value)}" for name, value in row) for row in [*pairs][:SHOWN_ROWS]]
+    return [", ".join(f"{name}: {show_value(value)}" for name, value in row) for row in [*pairs][:most]]
 
 
 def _first_line(error: Exception) -> str:

@@ -72,6 +72,11 @@ class AgenticRAG(dspy.Module):
             contradiction=signatures.Contradiction,
             **({"evidence": signatures.JudgeEvidence} if self.judges_at_once else {}),
         )
+        writes = not is_embedded(runtime.models.write)
+        tables = [card.name for card in cards if card.kind == "tables" and writes]
+        self.tables = {name: runtime.library.describe_tables(name) for name in tables}
+        if tables:
+            self.retriever = Stage(sql=signatures.WriteSql)
         self.generator = Stage(
             answer=signatures.Generate,
             states=signatures.States,

@@ -28,12 +28,16 @@ UNJUDGED = Verdict(True, 1.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """A search for candidates, `depth` of each source; `not_before` leaves out what is undated or older."""
+    """A search for candidates, `depth` of each source; `not_before` leaves out what is undated or older.
+
+    `sql` is the SELECT that a language model wrote for a source of tables.
+    """
 
     query: str
     sources: tuple[str, ...]
     depth: int = DEPTH
     not_before: date | None = None
+    sql: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class StepFailed(Exception):
 
 def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:
     """Return the arguments of the library's search."""
-    filters = Filters(not_before=find.not_before) if find.not_before else NO_FILTERS
+    filters = Filters(find.not_before, sql=find.sql) if find.not_before or find.sql else NO_FILTERS
     return find.query, find.sources, find.depth, filters
 
 
@@ -194,6 +198,10 @@ class Program(Protocol):
     @property
     def judges_at_once(self) -> bool: ...
 
+    @property
+    def tables(self) -> Mapping[str, str]:
+        """The schema of each source of tables, where a language model can write SQL."""
+
     def tuning(self) -> Tuning: ...
 
     def threshold(self, predictor: str, field: str) -> float: ...
@@ -223,6 +231,8 @@ class State:
     pool: Sequence[Passage] | None = None
     """What the question's own first look found."""
     pools: dict[Find, Sequence[Passage]] = field(default_factory=dict)
+    queried: set[tuple[Find, str]] = field(default_factory=set)
+    """The searches, with a source of tables, for which a SELECT was asked for."""
     look_ups: list[LookUp] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
     followed: set[str] = field(default_factory=set)

@@ -7,6 +7,7 @@ asynchronously, streaming, or from a record.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.loop import evidence
@@ -36,6 +37,8 @@ from program.loop.state import (
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
 CLAIM = "claim"
+SQL = "sql"
+"""How a passage was found whose SELECT a language model wrote."""
 MOST_CLAIMS = 2  # looked up again, of those without support
 NO_BASES: Mapping[str, str] = {}
 
@@ -241,7 +244,36 @@ def _rank_found(state: State, name: str, finds: Sequence[Find], bases: Mapping[s
     new = [find for find in dict.fromkeys(finds) if find not in state.pools]
     if new:
         state.pools.update(zip(new, (yield [*new]), strict=True))
+    yield from _query_tables(state, finds)
     evidence.rank_searches(state, {(name, find.query): state.pools[find] for find in finds}, bases)
+
+
+def _query_tables(state: State, finds: Sequence[Find]) -> Flow[None]:
+    """Search the tables that the plan wants by a SELECT that a language model writes.
+
+    Its rows take the place of what the source found by itself; where it has none, that stays.
+    """
+    tables = state.program.tables
+    undated = (find for find in finds if find.not_before is None)  # rows have no date
+    wanted = [(f, name) for f in undated for name in f.sources if name in tables and name in state.plan.bases]
+    wanted = [(find, name) for find, name in wanted if (find, name) not in state.queried]
+    if not wanted:
+        return
+    state.queried.update(wanted)
+    try:
+        asks = [Ask("retriever.sql", {"question": find.query, "tables": tables[name]}) for find, name in wanted]
+        written = [reply["sql"].strip() for reply in (yield [*asks])]
+        given = [(find, name, sql) for (find, name), sql in zip(wanted, written, strict=True) if sql]
+        state.path.append(f"sql({len(given)})")
+        found = (yield [replace(find, sources=(name,), sql=sql) for find, name, sql in given]) if given else []
+    except StepFailed as failure:
+        state.path.append(f"no sql: {failure}")
+        return
+    for (find, name, _), rows in zip(given, found, strict=True):
+        if any(passage.method == SQL for passage in rows):
+            state.pools[find] = evidence.Pool([*(p for p in state.pools[find] if p.source != name), *rows])
+        else:
+            state.path.append(f"sql refused or empty: {name}")
 
 
 def _ask_follow_up(state: State, n: int) -> Ask:

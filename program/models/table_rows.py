@@ -190,7 +190,8 @@ class _Reading:
 
     def _add_values(self, column: Column, values: Sequence[str], sql: str = "{}") -> bool:
         kept = [*dict.fromkeys(values)]
-        return self._add(column, f"is {' or '.join(kept)}", f"{sql} IN ({', '.join(map(_literal, kept))})")
+        listed = ", ".join(_literal(value if sql == "{}" else value.lower()) for value in kept)
+        return self._add(column, f"is {' or '.join(kept)}", f"{sql} IN ({listed})")
 
     def _quote(self, name: str) -> str:
         return str(exp.to_identifier(name, quoted=True).sql(dialect=self.reader.dialect))
@@ -208,7 +209,7 @@ class _Reading:
     def _find_identifiers(self) -> None:
         for column in (column for column in self.words.columns if column.shapes):
             matches = re.finditer(rf"(?i)\b(?:{'|'.join(column.shapes)})\b", self.question)
-            if found := [match.group().lower() for match in matches if self._use(*match.span())]:
+            if found := [match.group() for match in matches if self._use(*match.span())]:
                 self._add_values(column, found, "LOWER({})")
 
     def _find_cells(self) -> None:

@@ -13,6 +13,8 @@ import sqlalchemy as sa
 
 Kind = Literal["integer", "real", "date", "text", "boolean"]
 DISTINCT_KEPT, LONGEST_VALUE, TABLES_READ = 500, 120, 100
+SAMPLES = 6
+"""Values of a column that a description of it shows."""
 _YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
 _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
@@ -44,6 +46,14 @@ class Column:
     def words(self) -> tuple[str, ...]:
         """The words of its name, lower case: `unit_price_gbp` is unit, price, gbp."""
         return _split_name(self.name)
+
+    def describe(self) -> str:
+        """Return its name and kind, with its range, its values or the first of them."""
+        shown = f" from {self.low} to {self.high}" if self.low is not None else ""
+        if self.values:
+            more = ", ..." if len(self.values) > SAMPLES else ""
+            shown = f": {', '.join(self.values[:SAMPLES])}{more}"
+        return f"{self.name} {self.kind}{shown}"
 
     @property
     def number(self) -> bool:
@@ -90,6 +100,14 @@ class Schema:
 
     tables: tuple[TableSchema, ...]
     dialect: str
+
+    def describe(self) -> str:
+        """Return the schema as text for whoever writes SQL: dialect, tables, columns, samples and keys."""
+        lines = [f"Dialect: {self.dialect}"]
+        for table in self.tables:
+            lines += ["", f"Table {table.name}", *(f"  {column.describe()}" for column in table.columns)]
+            lines += [f"  {key.column} refers to {key.to_table}.{key.to_column}" for key in table.foreign_keys]
+        return "\n".join(lines)
 
     def table(self, name: str) -> TableSchema:
         """Return the table of that name."""

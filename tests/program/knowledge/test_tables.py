@@ -20,7 +20,7 @@ from program.knowledge.tables import TableSource, show_value
 from program.knowledge.testing import SourceConformance
 from program.models.embedded.encoder import shared_embedder
 from program.models.table_rows import NAMES, RowReader
-from program.passage import Source, SourceCard
+from program.passage import Filters, Source, SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
 NAMES_OF_DATABASES = ("CLINIC", "LIBRARY", "SUPPORT", "GALLERY")
@@ -80,7 +80,7 @@ def test_a_result_says_in_words_what_was_computed_shows_rows_and_ends_with_its_s
     assert first == "Visits where department is Cardiology and outcome is referred: count 1."
     assert row.startswith("visit_ref: V-1003, visited_on: 2025-02-03, department: Cardiology, doctor: Amelie Roux")
     assert last.startswith("SQL: SELECT COUNT(*)")
-    assert passage.method == "sql"
+    assert passage.method == "rows"
     assert passage.as_of is None
     assert 0 < passage.score <= 1
 
@@ -186,3 +186,21 @@ def test_a_question_leaves_the_database_file_as_it_was(tmp_path: Path) -> None:
         source.rows("DELETE FROM members")
     assert hashlib.sha256(file.read_bytes()).hexdigest() == before
     assert [p.name for p in tmp_path.iterdir()] == ["records.db"]
+
+
+def test_a_select_that_is_given_is_run_and_one_that_is_refused_leaves_the_question(clinic: TableSource) -> None:
+    question = "How many visits were there to cardiology?"
+    grouped = "SELECT doctor, COUNT(*) AS visits FROM visits GROUP BY doctor ORDER BY visits DESC LIMIT 1"
+    (found,) = clinic.search(question, 1, Filters(sql=grouped))
+    assert found.text == f"Rows selected from visits: 1.\ndoctor: Ines Costa, visits: 3\nSQL: {grouped}"
+    assert (found.id, found.method) == ("records/visits", "sql")
+    for sql in ("DROP TABLE visits", "SELECT doctor FROM nurses", "SELECT doctor FROM visits WHERE doctor = 'Nobody'"):
+        assert clinic.search(question, 1, Filters(sql=sql)) == clinic.search(question, 1)
+
+
+def test_the_schema_is_described_with_kinds_ranges_values_and_keys(databases: dict[str, TableSource]) -> None:
+    card = databases["LIBRARY"].schema_card
+    assert card.startswith("Dialect: sqlite\n\nTable loans\n")
+    assert "  genre text: crime, history, nature, poetry\n" in card
+    assert "  fine_gbp real from 0 to 6.25\n" in card
+    assert "  member_id refers to members.id" in card

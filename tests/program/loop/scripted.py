@@ -151,11 +151,14 @@ class Shelf:
     def describe(self) -> Sequence[SourceCard]:
         return self.cards
 
+    def describe_tables(self, name: str) -> str:
+        return f"Table of {name}"
+
     def searches_here(self, sources: Sequence[str]) -> bool:
         return False
 
     def candidates(self, query, sources, depth, filters=NO_FILTERS, failed=None) -> list[Passage]:
-        find = Find(query, tuple(sources), depth, filters.not_before)
+        find = Find(query, tuple(sources), depth, filters.not_before, filters.sql)
         self.finds.append(find)
         pool = self.pool(find) if callable(self.pool) else self.pool
         fresh = [p for p in pool if not find.not_before or (p.as_of and p.as_of >= find.not_before)]
