@@ -120,11 +120,6 @@ class Spending:
     def seconds(self) -> float:
         return self._before + time.monotonic() - self._started
 
-    @property
-    def money(self) -> bool:
-        """True when money is capped."""
-        return self.caps.usd is not None
-
     def join_study(self, ledger: Ledger, study: str, leads: bool) -> None:
         """Book for a study from now on, with what was spent here before."""
         before = self._ledger.read_spending(self._study)

@@ -174,7 +174,10 @@ def grade_answer(
 
 @lru_cache(maxsize=16_384)
 def split_answer(text: str) -> tuple[str, ...]:
-    """Return an answer's sentences, list items and table rows, without citation marks and notes of other sources."""
+    """Return an answer's sentences, list items and table rows.
+
+    Citation marks and notes of other sources are left out.
+    """
     import pysbd
 
     split = pysbd.Segmenter(language="en", clean=False).segment  # not shared: it keeps the text it works on

@@ -78,7 +78,7 @@ class TrainingData:
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def count_seen(self) -> int:
-        """Return how many of the held-out questions are about a passage that is trained on."""
+        """Return how many held-out questions are about a passage trained on."""
         trained = {one.text for file in self.examples for one in file}
         return sum(one.text in trained for one in self.held_out)
 

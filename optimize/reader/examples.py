@@ -32,7 +32,10 @@ class ReadingExample:
     answers: tuple[str, ...] = ()
 
     def spans(self) -> list[tuple[int, int]]:
-        """Return where in the text the answers stand: every occurrence as whole words, or else every one."""
+        """Return where in the text the answers stand.
+
+        Every occurrence as whole words counts, or else every one.
+        """
         for edge in (r"(?<!\w){}(?!\w)", "{}"):
             patterns = [edge.format(re.escape(answer)) for answer in self.answers]
             if found := {match.span() for pattern in patterns for match in re.finditer(pattern, self.text)}:
@@ -41,11 +44,12 @@ class ReadingExample:
 
 
 def read_examples(path: Path) -> list[ReadingExample]:
-    """Return a file's questions: SQuAD's JSON, or JSONL with `question`, `context`, `answers` and maybe `title`.
+    """Return the questions of a file.
 
-    An answer is an object with `text`, or the text itself. A question without answers, or with `answerable` or
-    `is_impossible` to say so, is one that its passage does not answer. Raises `DataError` with the line or id of what
-    cannot be read, and for an answer that is not in its passage.
+    It is SQuAD's JSON, or JSONL with `question`, `context`, `answers` and maybe `title`. An answer is an object with
+    `text`, or the text itself. A question without answers, or with `answerable` or `is_impossible` to say so, is one
+    that its passage does not answer. Raises `DataError` with the line or id of what cannot be read, and for an answer
+    that is not in its passage.
     """
     place = ""
     try:
@@ -97,7 +101,7 @@ def _read_one(path: Path, place: str, one: Any) -> ReadingExample:
 
 
 def find_negatives(examples: Sequence[ReadingExample], embedder: Embedder) -> list[list[ReadingExample]]:
-    """Return for each answerable question passages that search finds and that do not answer it.
+    """Return for each answerable question passages that do not answer it.
 
     They are the nearest by the cosine of sentence vectors, of all passages of these examples, but those that hold one
     of its answers and those that are labelled as answering the same words. An unanswerable question has none.

@@ -18,7 +18,7 @@ INPUTS, OUTPUTS = ["words", "types", "open"], ["start", "end", "answers"]
 
 
 def require_onnx() -> None:
-    """Raise `ModelError` when the package onnx, which the export needs, is not installed."""
+    """Raise `ModelError` when the package onnx is not installed."""
     try:
         import onnx  # noqa: F401
     except ImportError as error:
@@ -26,11 +26,12 @@ def require_onnx() -> None:
 
 
 def export_reader(weights: Path, out: Path, training: Training) -> Path:
-    """Write `reader.onnx` into a folder, and return its path: weights in int8, about 11 MB.
+    """Write `reader.onnx` into a folder, and return its path.
 
-    Its inputs are `words` (pairs, tokens, 384), the embeddings' rows of the token ids, and `types` and `open` (pairs,
-    tokens), none of which is padding; its outputs are logits: `start` and `end` (pairs, tokens), `answers` (pairs,).
-    The word embeddings are not in it: they are those of the MiniLM package, which training leaves as they are.
+    Its weights are in int8, about 11 MB.     Its inputs are `words` (pairs, tokens, 384), the embeddings' rows of the
+    token ids, and `types` and `open` (pairs, tokens), none of which is padding; its outputs are logits: `start` and
+    `end` (pairs, tokens), `answers` (pairs,). The word embeddings are not in it: they are those of the MiniLM package,
+    which training leaves as they are.
 
     Raises `ModelError` when the package onnx is not installed.
     """

@@ -43,7 +43,10 @@ def measure_reader(reader: Reader, examples: Sequence[ReadingExample]) -> dict[s
 def measure_weights(
     net: ReaderNet, weights: Mapping[str, Any], examples: Sequence[ReadingExample], encoder: PairEncoder
 ) -> dict[str, float]:
-    """Return the figures of `measure_reader` for weights in training: of one window a passage, by tokens."""
+    """Return the figures of `measure_reader` for weights in training.
+
+    They are of one window a passage, by tokens.
+    """
     import torch
 
     from optimize.reader.pairs import collate
@@ -94,7 +97,10 @@ def _summarise(
 
 
 def normalise_answer(text: str) -> str:
-    """Return an answer as SQuAD compares it (Rajpurkar et al. 2016, arXiv 1606.05250): lower case, no punctuation.
+    """Return an answer as SQuAD compares it, in lower case without punctuation.
+
+    Rajpurkar et al. 2016, arXiv 1606.05250.
+
 
     Articles are left out, and spaces are single.
     """

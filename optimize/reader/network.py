@@ -75,7 +75,7 @@ class ReaderNet(torch.nn.Module):
 
 
 def compute_loss(net: ReaderNet, batch: Batch) -> torch.Tensor:
-    """Return the batch's mean loss: of the span, whichever of its occurrences, and of whether there is one.
+    """Return the batch's mean loss, of the span and of whether there is one.
 
     The span of a passage that does not answer is the first token (Devlin et al. 2019, arXiv 1810.04805, section 4.3).
     """
@@ -91,7 +91,10 @@ def compute_loss(net: ReaderNet, batch: Batch) -> torch.Tensor:
 
 
 def make_optimizer(net: ReaderNet, training: Training) -> torch.optim.Optimizer:
-    """Return AdamW: heads at thrice the learning rate, layers at less the nearer they are to the input."""
+    """Return AdamW, with the heads at thrice the learning rate.
+
+    Layers have less the nearer they are to the input.
+    """
     heads = [*net.span.parameters(), *net.answers.parameters()]
     groups: list[dict[str, Any]] = [{"params": heads, "peak": HEAD_PACE * training.learning_rate}]
     for depth, layer in enumerate(reversed(net.bert.encoder.layer[training.frozen :])):

@@ -40,7 +40,10 @@ class PairEncoder:
         self._kept: dict[str, Any] = {}
 
     def encode(self, example: ReadingExample, random: Random) -> Encoded:
-        """Return the pair; of a long text the window around one of its answers, or from its beginning."""
+        """Return the pair, of a long text a window.
+
+        It is around one of the answers, or from the beginning.
+        """
         question, title, text = (self._read(part) for part in (example.question, example.title, example.text))
         head = [CLS, *question.ids[:QUESTION_TOKENS], SEP, *title.ids[:TITLE_TOKENS], SEP]
         room = PAIR_TOKENS - len(head) - 1
@@ -71,7 +74,7 @@ def _choose_window(spans: Sequence[tuple[int, int]], length: int, room: int, ran
 
 
 def make_batches(encoded: Sequence[Encoded], tokens: int, random: Random) -> list[list[Encoded]]:
-    """Return batches of about so many tokens, of examples of like length, in random order."""
+    """Return batches of about so many tokens, of like lengths, in random order."""
     batches: list[list[Encoded]] = []
     size = POOL * max(1, tokens // USUAL_TOKENS)
     for at in range(0, len(encoded), size):

@@ -82,7 +82,10 @@ class _Run:
         return make_batches(encoded, self._training.batch_tokens, random)
 
     def run_epoch(self, epoch: int, before: int, total: int, advance: Advance) -> str:
-        """Take the steps of an epoch that are left, keep its weights if they are best, and return its figures."""
+        """Take the steps left of an epoch, and return its figures.
+
+        Its weights are kept if they are best.
+        """
         lost, seen = 0.0, 0
         for step, batch in enumerate(self.list_batches(epoch), before):
             if step < self.step:

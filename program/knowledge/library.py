@@ -105,7 +105,7 @@ class Library:
         return [source.describe() for source in self.sources.values()]
 
     def describe_tables(self, name: str) -> str:
-        """Return the schema of a source of tables, for whoever writes SQL; empty for any other."""
+        """Return a source's tables for whoever writes SQL; empty without any."""
         return str(getattr(self.sources[name], "schema_card", ""))
 
     def passages(self) -> list[Passage]:

@@ -96,7 +96,10 @@ class TableSource:
         return self.search(query, depth, filters)
 
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """Return one passage that holds the rows found, or none; its score is the confidence in [0, 1].
+        """Return one passage that holds the rows found, or none.
+
+        Its score is the confidence in [0, 1].
+
 
         The rows are those of `filters.sql`, where it is given, passes `check_sql` and finds any.
         """

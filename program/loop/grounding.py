@@ -113,10 +113,10 @@ def _ask_draft(state: State, strict: bool) -> Ask:
 
 
 def quote_passages(state: State) -> Flow[str]:
-    """Return what the kept passages state of each look-up, most probable first, each piece with its citation.
+    """Return what the kept passages state of each look-up, with citations.
 
-    Of each look-up at most `sentences` pieces past the threshold are taken; where none is, the best `quote_at_least`
-    of all. Nothing is said twice.
+    The most probable piece comes first. Of each look-up at most `sentences` pieces past the threshold are taken; where
+    none is, the best `quote_at_least` of all. Nothing is said twice.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
@@ -203,7 +203,10 @@ def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[
 
 
 def write_text(state: State, strict: bool) -> Flow[Draft]:
-    """Return a text from the kept passages: quoted by the embedded writer, else written by the language model."""
+    """Return a text from the kept passages, quoted or written.
+
+    The embedded writer quotes, a language model writes.
+    """
     if state.program.quotes(strict):
         text = yield from quote_passages(state)
         state.path.append("quote")

@@ -102,7 +102,10 @@ class Schema:
     dialect: str
 
     def describe(self) -> str:
-        """Return the schema as text for whoever writes SQL: dialect, tables, columns, samples and keys."""
+        """Return the schema as text for whoever writes SQL.
+
+        It holds dialect, tables, columns, samples and keys.
+        """
         lines = [f"Dialect: {self.dialect}"]
         for table in self.tables:
             lines += ["", f"Table {table.name}", *(f"  {column.describe()}" for column in table.columns)]

@@ -61,7 +61,10 @@ class Piece(NamedTuple):
 
 @lru_cache(maxsize=PIECES_KEPT)
 def split_pieces(text: str) -> tuple[Piece, ...]:
-    """Return the sentences, list items and table cells of a Markdown text, in order; headings are left out."""
+    """Return the sentences, list items and table cells of a Markdown text.
+
+    They come in order; headings are left out.
+    """
     return tuple(piece for piece in _walk_lines(text) if piece.text and not _PROMPT_MARK.search(piece.text))
 
 

@@ -38,7 +38,10 @@ class Keywords:
         return split_words(text, self.keep_stop_words, self.stem)
 
     def scores(self, query: str) -> NDArray[np.float64]:
-        """Return every text's score, shape (texts,); a term counts as often as the query holds it."""
+        """Return every text's score, shape (texts,).
+
+        A term counts as often as the query holds it.
+        """
         matrix: Any = self.impacts
         total = np.zeros(matrix.shape[0], np.float64)
         for column in (self.terms[term] for term in self.split_text(query) if term in self.terms):

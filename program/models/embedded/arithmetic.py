@@ -29,7 +29,7 @@ _BINARY = re.compile(r"[\d.)] ?[-+*/]+ ?[-(\d.]")
 
 
 def solve_arithmetic(question: str) -> str:
-    """Return the result of the one sum in a question as a plain number, or an empty string.
+    """Return the result of the one sum in a question, or an empty string.
 
     A sum holds numbers, parentheses, `+ - * / ^ x × ÷`, "plus", "minus", "times", "divided by", "squared", "15 % of".
     The result has commas at its thousands when the sum has.

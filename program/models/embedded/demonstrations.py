@@ -162,7 +162,10 @@ def _digest(*parts: bytes) -> bytes:
 def answer_untaught(
     question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity
 ) -> tuple[Vector, Vector]:
-    """Return the logits of someone who saw no demonstration, one an option, and what a head may use beside them.
+    """Return the logits of someone who saw no demonstration, one an option.
+
+    Behind them comes what a head may use beside them.
+
 
     They are told from the question put, its options, and the inputs, and are soft.
     """

@@ -244,7 +244,7 @@ def encodable(text: str) -> str:
 
 
 def map_threaded(work: Callable[[Given], Found], parts: Sequence[Given]) -> list[Found]:
-    """Return what the work gives of each part, done on as many threads as `count_threads` says."""
+    """Return what the work gives of each part, done on `count_threads` threads."""
     used = min(count_threads(), len(parts))
     if used < 2:
         return [work(part) for part in parts]

@@ -183,7 +183,10 @@ def gram_vector(text: str, rarity: WordRarity) -> Vector:
 
 @lru_cache(maxsize=SHAPES_KEPT)
 def question_shape(text: str) -> tuple[float, ...]:
-    """Return how a text is built, in whatever language: lengths, sentences, capitals inside, and counts of marks."""
+    """Return how a text is built, in whatever language.
+
+    These are lengths, sentences, capitals inside, and counts of marks.
+    """
     words = text.split()
     capitals = sum(word[:1].isupper() for word in words[1:])
     return (

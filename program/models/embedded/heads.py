@@ -150,9 +150,9 @@ def _choose(rows: Mapping[Names, Array], y: Array, folds: Folds) -> tuple[Names,
 
 
 def split_folds(y: Array, groups: Sequence[str]) -> Folds:
-    """Return for each fold the places outside and inside it, groups whole and classes spread.
+    """Return for each fold the places outside and inside it.
 
-    There are none when a class has too few groups to be in each.
+    Groups stay whole, and classes are spread. There are none when a class has too few groups to be in each.
     """
     from sklearn.model_selection import StratifiedGroupKFold
 
@@ -185,7 +185,10 @@ def _predict_out_of_fold(x: Array, y: Array, folds: Folds, strength: float) -> L
 
 
 def softmax(logits: Logits) -> Logits:
-    """Return shares that sum to 1 in each row; logits of one column are those of the second class."""
+    """Return shares that sum to 1 in each row.
+
+    Logits of one column are those of the second class.
+    """
     full = np.hstack([np.zeros_like(logits), logits]) if logits.shape[1] == 1 else logits
     powers = np.exp(full - full.max(1, keepdims=True))
     return np.asarray(powers / powers.sum(1, keepdims=True))

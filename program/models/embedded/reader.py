@@ -57,7 +57,7 @@ class Reading:
         return self.best_within(0, None)[0]
 
     def best_within(self, start: int, end: int | None) -> tuple[float, tuple[int, int]]:
-        """Return the score and the place of the best answer between two characters of the text."""
+        """Return the score and place of the best answer between two characters."""
         low = int(np.searchsorted(self.offsets[:, 0], start))
         high = len(self.offsets) if end is None else int(np.searchsorted(self.offsets[:, 1], end, side="right"))
         if high <= low:

@@ -172,7 +172,10 @@ def limit_reply(call: Call, spent: ModelSpending) -> Call:
 
 
 def count_used_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the tokens in and out of a DSPy usage by model, in either of the names that providers give them."""
+    """Return the tokens in and out of a DSPy usage by model.
+
+    Providers name them in two ways.
+    """
     kinds = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
     read, written = (sum(int(t.get(new) or t.get(old) or 0) for t in usage.values()) for new, old in kinds)
     return read, written
