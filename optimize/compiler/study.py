@@ -120,6 +120,11 @@ class Spending:
     def seconds(self) -> float:
         return self._before + time.monotonic() - self._started
 
+    @property
+    def money(self) -> bool:
+        """True when money is capped."""
+        return self.caps.usd is not None
+
     def join_study(self, ledger: Ledger, study: str, leads: bool) -> None:
         """Book for a study from now on, with what was spent here before."""
         before = self._ledger.read_spending(self._study)
@@ -225,10 +230,8 @@ class Study:
         while (noted := self.notes.get(key)) is None:
             check()
             if time.monotonic() > end or self.finished:
-                raise StudyError(
-                    f"The compile that began {self.name} has not said what is searched.",
-                    "Go on with it first: ragc compile PROJECT --resume",
-                )
+                what = f"The compile that began {self.name} has not said what is searched."
+                raise StudyError(what, "Go on with it first: ragc compile PROJECT --resume")
             time.sleep(PAUSE)
         return noted
 
@@ -249,10 +252,8 @@ class Study:
         found = _find_differences("", self.notes.get(Note.IDENTITY, {}), json.loads(json.dumps(identity)))
         if found:
             shown = "; ".join(found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
-            raise StudyError(
-                f"The study {self.name} was made under other conditions: {shown}.",
-                "Restore them to go on with it, or start anew: ragc compile PROJECT",
-            )
+            mend = "Restore them to go on with it, or start anew: ragc compile PROJECT"
+            raise StudyError(f"The study {self.name} was made under other conditions: {shown}.", mend)
 
 
 def create_study(project: Project, identity: Mapping[str, Any], notes: Mapping[str, Any]) -> Study:
