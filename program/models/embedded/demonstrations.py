@@ -194,7 +194,7 @@ def _answer_noul(
     beside = others or [near]
     own = _compare_base(case, blocks, question.base, rarity)
     if case.evidence and question.alone:
-        logit = float(blocks["answers"].max()) / WARY
+        logit = float((blocks["statement"][:1] if case.quoted else blocks["answers"]).max()) / WARY
     elif question.peers and own[0]:
         logit = 4.0 * (near - max(beside)) + 4.0 * own[2] + 0.5
     else:

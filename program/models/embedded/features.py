@@ -119,6 +119,7 @@ class FeatureSpace:
         return best
 
     def _judge_statement(self, case: Case, n: int, at: int, read: Sequence[Reading], sims: Vector) -> list[float]:
+        """Return how well the quoted piece answers, first the score of the best answer in it."""
         text, whole, sentence, alone = case.evidence[n].text, read[n], case.read[-1], read[-1]
         asked = word_set(case.asked)
         scores = score_pieces(whole, text)

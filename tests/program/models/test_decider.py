@@ -141,11 +141,14 @@ def test_a_sentence_that_can_be_quoted_from_its_passage_is_read_there_and_alone(
     passage = {"title": "Shelf plan", "text": "Pears are north. Hammers are south.\n\n* We open at **nine**."}
     fields = "`question` `passage` `sentence`"
     for sentence, place in (("Pears are north.", (0, 0)), ("We open at nine.", (0, 2)), ("We close at nine.", None)):
-        case = read_case({"question": "When?", "sentence": sentence, "passage": passage}, fields)
+        inputs = {"question": "When?", "sentence": sentence, "passage": passage}
+        case = read_case(inputs, fields)
         (block,) = FeatureSpace.from_cases([case]).compute_blocks([case], decider.embedder, decider.reader)
         assert case.quoted == place
         assert block["statement"].any() == (place is not None)
         assert np.isfinite(block["statement"]).all() and len(block["statement"]) == STATEMENT
+        told = decider({"inputs": inputs, "input_fields": fields}, {"zebra": QUESTIONS["zebra"]})["zebra"]["noul"]
+        assert place is None or (told > 0.5) == (block["statement"][0] > 0), "untaught: what is read in the sentence"
 
 
 def test_the_order_of_demonstrations_does_not_change_the_answer() -> None:
