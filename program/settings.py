@@ -73,7 +73,7 @@ class DocumentsSettings(_Files):
 
 
 class TablesSettings(_Base):
-    """Tables for questions that count, sum or compare."""
+    """Tables for questions that count, add up or compare; comparing takes a language model as writer."""
 
     kind: Literal["tables"]
     """Marks a base of tables."""

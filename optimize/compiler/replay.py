@@ -120,12 +120,9 @@ class Replay:
 
     def _run_all(self, questions: Sequence[str]) -> list[_Run]:
         program, tuning = self.program, self.program.tuning()  # the knobs are read once for all questions
-        view = SimpleNamespace(
-            judges_at_once=program.judges_at_once, sources=program.sources, strategies=program.strategies,
-            links=program.links, tables=program.tables, vouches=self._vouches, quotes=program.quotes,
-            threshold=program.threshold,
-            tuning=lambda: tuning,
-        )  # fmt: skip
+        same = ("judges_at_once", "sources", "strategies", "links", "tables", "quotes", "threshold")
+        read = {name: getattr(program, name) for name in same}
+        view = SimpleNamespace(**read, vouches=self._vouches, tuning=lambda: tuning)
         rounds = self.program.runtime.budget.max_rounds
         runs = []
         for question in questions:
