@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +20,8 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState
-from scipy.stats import wilcoxon
 
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
@@ -31,7 +32,6 @@ from program.loop.rag import AgenticRAG
 
 SHARES = (0.15, 0.4, 1.0)  # parts of the questions after which a trial may be given up
 PRUNED_BELOW = 0.1  # p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up
-FEWEST = 2  # questions from which a setting may be given up
 IN_FULL = 4  # of the first settings so many are scored on every question: others are compared with them
 GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
 IMPORTANT_FROM = 20  # complete trials under which nothing is said of importances
@@ -144,6 +144,9 @@ class Search:
         self._name = f"{socket.gethostname()}:{os.getpid()}:{worker}"
         self._memory: optuna.Study | None = None
         self._remembered = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            self._pruner = optuna.pruners.WilcoxonPruner(p_threshold=PRUNED_BELOW)
         self._order = np.random.default_rng(seed).permutation(len(scoring.questions)).tolist()
         optuna.logging.set_verbosity(logging.ERROR)
 
@@ -257,16 +260,22 @@ class Search:
     def _is_hopeless(self, scores: Scores, best: Trial, seen: Sequence[int]) -> bool:
         """Return True when a setting is worse than the best on these questions and costs no fewer calls."""
         before = self.scoring(best.setting).take(seen)
-        lost = before.utility - scores.utility
-        lost = lost[np.isfinite(lost)]
-        if scores.mean_calls < before.mean_calls or len(lost) < FEWEST or lost.mean() <= 0:
+        if scores.mean_calls < before.mean_calls:
             return False
-        return bool(wilcoxon(lost, alternative="greater", zero_method="zsplit").pvalue < PRUNED_BELOW)
+        study = optuna.create_study(direction="maximize")
+        study.add_trial(optuna.create_trial(value=best.worth, intermediate_values=_by_question(before, seen)))
+        running = optuna.create_trial(state=TrialState.RUNNING, intermediate_values=_by_question(scores, seen))
+        return bool(self._pruner.prune(study, running))
 
 
 def plain_params(params: Mapping[str, Any]) -> Setting:
     """Return Optuna's parameters as a setting."""
     return {name: value if isinstance(value, int) else float(value) for name, value in params.items()}
+
+
+def _by_question(scores: Scores, places: Sequence[int]) -> dict[int, float]:
+    pairs = zip(places, scores.utility.tolist(), strict=True)
+    return {place: utility for place, utility in pairs if np.isfinite(utility)}
 
 
 def _make_distribution(d: Dimension) -> BaseDistribution:

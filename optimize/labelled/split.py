@@ -20,10 +20,12 @@ from program.storage import write_whole
 
 SPLITS: tuple[str, ...] = get_args(Split)
 LEARNT_FROM = ("train", "dev")
-SHARES = (0.5, 0.2, 0.3)  # how much of the questions each split should get
+SHARES = (0.5, 0.2, 0.3)
+"""How much of the questions each split should get."""
 _SIZE_WEIGHT = 4.0  # the number of questions counts as much as four tags
-_PASSES = 3  # looks at each group in a division
-_TURNS, _PLACED = 100, 20_000  # divisions made at most, and groups placed in all of them, about
+_PASSES = 10
+_LEAST_GAIN = 1e-9
+_SWAPS_UP_TO = 200  # groups; past that, moving single groups is even enough
 _DIGITS = 16
 
 
@@ -96,41 +98,100 @@ def _group_questions(
 
 
 def _place_groups(groups: Sequence[_Group], seed: int) -> list[int]:
-    """Return the index in SPLITS of each group: of several divisions the one nearest to SHARES."""
-    features = [
-        Counter(f for q in group.questions for f in ("all", q.outcome, *(f"tag {tag}" for tag in q.tags)) if f)
-        for group in groups
-    ]
-    names = ["all", *sorted({name for counted in features for name in counted} - {"all"})]
-    counts = np.array([[counted[name] for name in names] for counted in features], float).reshape(-1, len(names))
-    weights = 1.0 / np.maximum(counts.sum(axis=0), 1.0)
-    weights[0] *= _SIZE_WEIGHT
-    target = np.outer(SHARES, counts.sum(axis=0))
+    """Return the index in SPLITS of each group: placed, then moved and swapped."""
+    division = _Division(groups)
+    free = [n for n, group in enumerate(groups) if not group.split]
+    for n, group in enumerate(groups):
+        if group.split:
+            division.put(n, SPLITS.index(group.split))
+    shuffled = {n: hashlib.sha256(f"{seed}:{groups[n].key}".encode()).hexdigest() for n in free}
+    free.sort(key=lambda n: (-len(groups[n].questions), shuffled[n]))
+    for n in free:
+        division.put(n, division.find_best(n))
+    division.fill_empty(free)
+    for _ in range(_PASSES):
+        moved = division.move_groups(free)
+        swapped = len(free) <= _SWAPS_UP_TO and division.swap_groups(free)
+        if not (moved or swapped):
+            break
+    return division.place
 
-    def divide(turn: int) -> tuple[float, list[int]]:
-        """Put each group where it is needed most, a few times over; leave no split empty."""
-        filled, place = np.zeros_like(target), [SPLITS.index(g.split) if g.split else -1 for g in groups]
-        shuffled = [hashlib.sha256(f"{seed}:{turn}:{group.key}".encode()).hexdigest() for group in groups]
-        free = [n for n, group in enumerate(groups) if not group.split]
-        for n in set(range(len(groups))).difference(free):
-            filled[place[n]] += counts[n]
-        for n in sorted(free, key=lambda n: shuffled[n]) * _PASSES:
-            if place[n] >= 0:
-                if filled[place[n], 0] <= counts[n, 0]:  # the last of its split
-                    continue
-                filled[place[n]] -= counts[n]
-            gain = (((filled + counts[n] - target) ** 2 - (filled - target) ** 2) * weights).sum(axis=1)
-            place[n] = int(np.argmin(np.round(gain, 9)))
-            filled[place[n]] += counts[n]
-        for empty in sorted(set(range(len(SPLITS))) - {*place}):
-            if spare := [n for n in free if filled[place[n], 0] > counts[n, 0]]:
-                moved = min(spare, key=lambda n: len(groups[n].questions))
-                filled[[place[moved], empty]] += np.outer([-1, 1], counts[moved])
-                place[moved] = empty
-        return round(float((((filled - target) ** 2) * weights).sum()), 9), place
 
-    turns = min(_TURNS, 1 + _PLACED // max(len(groups), 1))
-    return min((divide(turn) for turn in range(turns)), key=lambda found: found[0])[1]
+def _list_features(question: LabelledQuestion) -> list[str]:
+    outcome = [f"outcome {question.outcome}"] if question.outcome else []
+    return ["all", *outcome, *(f"tag {tag}" for tag in question.tags)]
+
+
+class _Division:
+    """Groups placed in splits, and how far their features are from SHARES."""
+
+    def __init__(self, groups: Sequence[_Group]) -> None:
+        features = [Counter(f for q in group.questions for f in _list_features(q)) for group in groups]
+        names = ["all", *sorted({name for counted in features for name in counted} - {"all"})]
+        rows = [[counted[name] for name in names] for counted in features]
+        self.counts = np.array(rows, np.float64).reshape(len(groups), len(names))
+        self.weights = 1.0 / np.maximum(self.counts.sum(axis=0), 1.0)
+        self.weights[0] *= _SIZE_WEIGHT
+        self.target = np.outer(SHARES, self.counts.sum(axis=0))
+        self.filled = np.zeros_like(self.target)
+        self.place = [-1] * len(groups)
+
+    def put(self, n: int, split: int) -> None:
+        """Place a group, out of the split that it was in."""
+        if self.place[n] >= 0:
+            self.filled[self.place[n]] -= self.counts[n]
+        self.filled[split] += self.counts[n]
+        self.place[n] = split
+
+    def find_best(self, n: int) -> int:
+        """Return the split that gains most from a group that is in none."""
+        after, before = self.filled + self.counts[n] - self.target, self.filled - self.target
+        gain = ((after**2 - before**2) * self.weights).sum(axis=1)
+        return int(np.argmin(np.round(gain, 9)))
+
+    def fill_empty(self, free: Sequence[int]) -> None:
+        """Give each empty split the smallest group that another can spare."""
+        for empty in range(len(SPLITS)):
+            holds = Counter(self.place)
+            spare = [n for n in free if holds[self.place[n]] > 1]
+            if not holds[empty] and spare:
+                self.put(min(spare, key=lambda n: self.counts[n, 0]), empty)
+
+    def move_groups(self, free: Sequence[int]) -> bool:
+        """Move each group to a better split, never the last out of its own."""
+        moved = False
+        holds = Counter(self.place)
+        for n in free:
+            old = self.place[n]
+            for new in range(len(SPLITS)):
+                if new != self.place[n] and holds[self.place[n]] > 1:
+                    moved |= self._try_places({n: new})
+            holds.update({old: -1})
+            holds.update({self.place[n]: 1})
+        return moved
+
+    def swap_groups(self, free: Sequence[int]) -> bool:
+        """Exchange pairs of groups where that helps; return whether any was exchanged."""
+        swapped = False
+        for i, one in enumerate(free):
+            for other in free[i + 1 :]:
+                if self.place[one] != self.place[other]:
+                    swapped |= self._try_places({one: self.place[other], other: self.place[one]})
+        return swapped
+
+    def _try_places(self, places: Mapping[int, int]) -> bool:
+        """Place groups anew where that brings the division nearer to the target."""
+        before, old = self._measure_gap(), {n: self.place[n] for n in places}
+        for n, split in places.items():
+            self.put(n, split)
+        if better := self._measure_gap() < before - _LEAST_GAIN:
+            return better
+        for n, split in old.items():
+            self.put(n, split)
+        return False
+
+    def _measure_gap(self) -> float:
+        return float((((self.filled - self.target) ** 2) * self.weights).sum())
 
 
 def write_splits(path: Path, where: Mapping[str, str]) -> int:
