@@ -201,7 +201,7 @@ class Replay:
         elif ask.predictor == DRAFT and self.program.runtime.models.rewrite is not None:
             dear = bool(ask.inputs["strict"])  # a first draft spares the second model, a strict one takes that back
             counts["dear"] += dear
-            counts["spared"] += 1 - 2 * dear
+            counts["spared"] += 0 if self.program.quotes(strict=False) else 1 - 2 * dear
 
     @staticmethod
     def _finish_answer(run: _Run, answer: Answer) -> Answer:

@@ -258,9 +258,9 @@ def show_value(value: Any) -> str:
 
 
 def _format_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int = SHOWN_ROWS) -> list[str]:
-    """Return a line of `column: value` for each row that is shown."""
+    """Return an item of `column: value` for each row that is shown."""
     pairs = ([(name, value) for name, value in zip(names, row, strict=True) if value is not None] for row in rows)
-    return [", ".join(f"{name}: {show_value(value)}" for name, value in row) for row in [*pairs][:most]]
+    return ["* " + ", ".join(f"{name}: {show_value(value)}" for name, value in row) for row in [*pairs][:most]]
 
 
 def _first_line(error: Exception) -> str:

@@ -232,7 +232,8 @@ class Driver:
             self.meter.add(calls=1, tokens_in=tokens[0], tokens_out=tokens[1])
         if self.program.runtime.models.rewrite is not None and is_draft(call.request):
             dear = bool(call.inputs["strict"])  # written anew: by the second one, which was to write it all along
-            self.meter.add(dear=dear, spared=1 - 2 * dear)
+            quotes = self.program.quotes(strict=False)  # then nothing was written that spared it
+            self.meter.add(dear=dear, spared=0 if quotes else 1 - 2 * dear)
         return self._note_step(call, reply, spent, tokens)
 
     def replace_judge(self, call: PreparedRequest, spent: ModelSpending, error: LMError) -> None:

@@ -21,6 +21,7 @@ from program.models.table_schema import Column, Schema, TableSchema
 from program.models.text import STOP_WORDS, stem_word
 
 Operation = Literal["count", "sum", "avg", "min", "max", ""]
+UNTELLING = STOP_WORDS | {"many", "much"}  # words that name no column and no cell
 SHOWN_ROWS = 10
 """Rows that are shown, and up to which a question without an operation can mean them all."""
 ALIKE, LONG = 0.85, 6  # likeness of spelling, and length, from which a word is a misspelt cell
@@ -83,7 +84,7 @@ class _Token:
         self.stem = self.low.replace(",", "") if self.number else stem_word(self.low)
         before = match.string[: self.start].rstrip(" \"'“(")
         self.capital = self.text[0].isupper() and bool(before) and before[-1] not in ".?!:;-\n"
-        self.telling = self.number or (self.low not in STOP_WORDS and len(self.low) > 1)
+        self.telling = self.number or (self.low not in UNTELLING and len(self.low) > 1)
 
 
 def _split(text: str) -> list[_Token]:
@@ -123,7 +124,7 @@ class _TableWords:
         for column, value in ((c, value) for c in self.columns if c.kind == "text" for value in c.values):
             stems = tuple(token.stem for token in _split(value))
             # A cell such as `site` is taken for the column `active_sites`, where there is one.
-            if stems and not (len(stems) == 1 and (stems[0] in self.own | self.named or value.lower() in STOP_WORDS)):
+            if stems and not (len(stems) == 1 and (stems[0] in self.own | self.named or value.lower() in UNTELLING)):
                 self.cells[stems].append((column, value))
 
 

@@ -178,7 +178,7 @@ def test_of_an_embedded_program_only_the_demonstrations_of_its_deciders_are_offe
     made = [Demonstration("classifier.route", f"t{n}", {**route, "question": f"How much {n}?"}) for n in range(220)]
     sets = gather_sets(program, made, []).sets
     deciders = {"classifier.route", "judge.relevance", "judge.sufficiency", "judge.contradiction"}
-    assert set(sets) == deciders | {"grounder.support", "grounder.responsive"}
+    assert set(sets) == deciders | {"grounder.support", "grounder.responsive", "generator.states"}
     assert {kind: len(shown) for kind, shown in sets["classifier.route"].items()} == {
         "as it is": 0,
         "labelled": 220,

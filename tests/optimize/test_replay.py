@@ -57,11 +57,10 @@ def test_a_question_seen_before_performs_nothing(rag):
     assert record.performed == performed
 
 
-def test_a_plan_whose_look_ups_wait_for_each_other_is_read_back_from_the_file(rag, tmp_path):
-    ask = Ask("decomposer.split", {"question": "Who leads the team that packs the kettles?"})
+def test_a_plan_is_read_back_from_the_file(rag, tmp_path):
+    ask = Ask("decomposer.split", {"question": "Who packs the kettles and how long does it take?"})
     made, read_back = (read_look_ups(Replay(rag.deepcopy(), Record(tmp_path / "record")).reply(ask)) for _ in range(2))
-    assert read_back == made
-    assert made[-1].after == (0,)
+    assert read_back == made and len(made) == 2
 
 
 def test_another_threshold_alone_performs_nothing(rag):

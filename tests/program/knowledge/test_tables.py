@@ -78,7 +78,7 @@ def test_a_result_says_in_words_what_was_computed_shows_rows_and_ends_with_its_s
     assert passage.title == "visits > count where department is Cardiology and outcome is referred"
     first, row, last = passage.text.splitlines()
     assert first == "Visits where department is Cardiology and outcome is referred: count 1."
-    assert row.startswith("visit_ref: V-1003, visited_on: 2025-02-03, department: Cardiology, doctor: Amelie Roux")
+    assert row.startswith("* visit_ref: V-1003, visited_on: 2025-02-03, department: Cardiology, doctor: Amelie Roux")
     assert last.startswith("SQL: SELECT COUNT(*)")
     assert passage.method == "rows"
     assert passage.as_of is None
@@ -88,14 +88,14 @@ def test_a_result_says_in_words_what_was_computed_shows_rows_and_ends_with_its_s
 def test_at_most_ten_rows_are_shown(sales: TableSource) -> None:
     (passage,) = sales.search("How many sales were there in 2025?", 1)
     assert passage.text.startswith("Sales where sold_on in 2025: count 365.\n")
-    assert passage.text.count("\nsale_ref: ") == 10
+    assert passage.text.count("\n* sale_ref: ") == 10
 
 
 def test_those_who_share_the_extreme_are_all_shown(tmp_path: Path) -> None:
     (tmp_path / "races.csv").write_text("race,winner,laps\na,Ann,5\nb,Bob,9\nc,Cy,9\n", encoding="utf-8")
     (passage,) = TableSource("r", CARD, tmp_path, WordEmbedder()).search("Which race has the most laps?", 1)
     assert passage.text.startswith(
-        "Races: largest laps 9.\nrace: b, winner: Bob, laps: 9\nrace: c, winner: Cy, laps: 9\n"
+        "Races: largest laps 9.\n* race: b, winner: Bob, laps: 9\n* race: c, winner: Cy, laps: 9\n"
     )
 
 
@@ -192,7 +192,7 @@ def test_a_select_that_is_given_is_run_and_one_that_is_refused_leaves_the_questi
     question = "How many visits were there to cardiology?"
     grouped = "SELECT doctor, COUNT(*) AS visits FROM visits GROUP BY doctor ORDER BY visits DESC LIMIT 1"
     (found,) = clinic.search(question, 1, Filters(sql=grouped))
-    assert found.text == f"Rows selected from visits: 1.\ndoctor: Ines Costa, visits: 3\nSQL: {grouped}"
+    assert found.text == f"Rows selected from visits: 1.\n* doctor: Ines Costa, visits: 3\nSQL: {grouped}"
     assert (found.id, found.method) == ("records/visits", "sql")
     for sql in ("DROP TABLE visits", "SELECT doctor FROM nurses", "SELECT doctor FROM visits WHERE doctor = 'Nobody'"):
         assert clinic.search(question, 1, Filters(sql=sql)) == clinic.search(question, 1)

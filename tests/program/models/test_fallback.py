@@ -67,7 +67,7 @@ def test_when_both_are_dead_the_embedded_models_answer(dead, tmp_path):
     assert f"{SECOND} cannot be reached: local/reader decided" in answer.trace.path
     told = answer.trace.stood_in
     assert set(told) <= set(answer.trace.path) and len(set(told)) == len(told)
-    for who, did in (("openai/stand-in", f"{SECOND} was asked"), (SECOND, "minilm decided"), (SECOND, "v1 wrote")):
+    for who, did in (("openai/stand-in", f"{SECOND} was asked"), (SECOND, "reader decided"), (SECOND, "reader wrote")):
         assert any(note.startswith(who) and note.endswith(did) for note in told)
     assert {step.model for step in answer.trace.steps if step.model} <= {"local/reader"}
     assert answer.outcome and not answer.usage.usd
@@ -80,7 +80,7 @@ def test_behind_a_cascade_the_second_model_takes_the_dear_ones_place(dead, secon
     rag.load_state(state | doubts)
     answer = rag(QUESTION)
     assert {f"local/reader > {SECOND}"} < {step.model for step in answer.trace.steps}
-    assert second.calls == answer.usage.calls - 1 > 0  # one text was the embedded writer's
+    assert second.calls == answer.usage.calls > 0
 
 
 @pytest.mark.parametrize("fallback", ["true", '"local/reader"', '"openai/stand-in"'])
