@@ -46,7 +46,7 @@ def test_the_committed_versions_load_and_answer(tmp_path: Path) -> None:
         rag = load(version, artifacts=FOLDER.parents[1] / "artifacts", project=tmp_path)
         answer = rag("What is 15% of 240?")
         assert answer.version == version and answer.text
-    assert answer.text == "15% of 240 is 36 (240 × 15 / 100)."  # the compiled one knows that this needs no look-up
+    assert answer.text == "36"  # the compiled one knows that this needs no look-up
 
 
 @cache
