@@ -266,16 +266,19 @@ def _live(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
     lines = _Lines()
     on_screen = console.is_terminal and not quiet
     view: Any = ""
+    stage = ""
     stopping = False
 
     def seen() -> Any:
         return Group(view, STOPPING) if stopping else view
 
     def show(live: Live) -> None:
-        nonlocal view
+        nonlocal view, stage
         check()
         if on_screen:
             view = _view(live)
+            if stage != (stage := live.stage):  # one that is over in no time is shown, too
+                screen.refresh()
         elif not quiet:
             lines(live)
 
