@@ -103,6 +103,12 @@ def digest_code(root: Path) -> str:
     return f"sha256:{found.hexdigest()}"
 
 
+def digest_file(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a small file that a reader sees old or new, also after a power cut."""
     aside = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")

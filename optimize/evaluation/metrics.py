@@ -12,6 +12,7 @@ from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer, Outcome
 from program.loop.grounding import NOTE, split_claims
+from program.models.text import split_sentences
 from program.settings import UtilitySettings
 
 METRICS = (
@@ -178,11 +179,8 @@ def split_answer(text: str) -> tuple[str, ...]:
 
     Citation marks and notes of other sources are left out.
     """
-    import pysbd
-
-    split = pysbd.Segmenter(language="en", clean=False).segment  # not shared: it keeps the text it works on
-    found = (sentence for line in _MARK_OR_NOTE.sub("", text).splitlines() for sentence in split(line))
-    return tuple(sentence.strip() for sentence in found if re.search(r"\w", sentence))
+    lines = _MARK_OR_NOTE.sub("", text).splitlines()
+    return tuple(sentence for line in lines for sentence in split_sentences(line) if re.search(r"\w", sentence))
 
 
 def score_routing(question: LabelledQuestion, answer: Answer) -> float | None:

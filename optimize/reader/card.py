@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from optimize.reader.train import ASIDE, CHECKPOINT, WEIGHTS, Tell, train_reader
 from program.errors import StudyError
 from program.models.embedded.encoder import MINILM_SHA256
 from program.models.embedded.reader import CARD, PAIR_TOKENS, SPAN_TOKENS, STRIDE, Reader
-from program.storage import write_whole
+from program.storage import digest_file, write_whole
 
 if TYPE_CHECKING:
     from program.knowledge.index.build import Advance
@@ -59,7 +58,7 @@ def make_reader(
     graph = export_reader(out / WEIGHTS, out, training)
     advance(steps, steps)
     card = {
-        "sha256": _digest_file(graph),
+        "sha256": digest_file(graph),
         "minilm_sha256": MINILM_SHA256,
         "data": [_describe_data(file, read) for file, read in zip(files, data.examples, strict=True)],
         "dev": {**_describe_data(DataFile(dev), data.held_out), "seen": data.count_seen()} if dev else None,
@@ -85,15 +84,10 @@ def _check_folder(out: Path) -> None:
         raise StudyError(what, "Give --out a new folder.", path=str(out))
 
 
-def _digest_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _describe_data(file: DataFile, read: Sequence[ReadingExample]) -> dict[str, Any]:
     answered = sum(bool(one.answers) for one in read)
     counts = {"questions": len(read), "answered": answered, "share": file.share}
-    return {"file": file.path.name, "sha256": _digest_file(file.path), **counts}
+    return {"file": file.path.name, "sha256": digest_file(file.path), **counts}
 
 
 def _find_version() -> str:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from optimize.reader.examples import ReadingExample
 from program.models.embedded.encoder import minilm_folder
-from program.models.embedded.reader import CLS, PAIR_TOKENS, QUESTION_TOKENS, SEP, TITLE_TOKENS
+from program.models.embedded.reader import PAIR_TOKENS, SEP, join_head
 
 POOL = 40  # batches whose examples are sorted by length together
 USUAL_TOKENS = 160  # of an example, about
@@ -45,7 +45,7 @@ class PairEncoder:
         It is around one of the answers, or from the beginning.
         """
         question, title, text = (self._read(part) for part in (example.question, example.title, example.text))
-        head = [CLS, *question.ids[:QUESTION_TOKENS], SEP, *title.ids[:TITLE_TOKENS], SEP]
+        head = join_head(question.ids, title.ids)
         room = PAIR_TOKENS - len(head) - 1
         spans = [found for start, end in example.spans() if (found := _tokens_of(text.offsets, start, end))]
         start = _choose_window(spans, len(text.ids), room, random) if spans and len(text.ids) > room else 0

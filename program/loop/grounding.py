@@ -316,9 +316,9 @@ def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:
     """Return the look-ups with the kept passages that each found; those that none found go to all."""
     if len(state.queries) < 2:
         return [(state.question, state.kept)]
-    found = {q: {p.id for (_, query), ps in state.ranked.items() if query == q for p in ps} for q in state.queries}
-    known = set().union(*found.values())
-    return [(query, [p for p in state.kept if p.id in found[query] or p.id not in known]) for query in state.queries]
+    split = state.split_by_look_up(state.kept)
+    known = {p.id for _, found in split for p in found}
+    return [(query, [p for p in state.kept if p in found or p.id not in known]) for query, found in split]
 
 
 def _take(quotes: Sequence[_Quote], taken: Sequence[_Quote], most: int) -> list[_Quote]:

@@ -148,8 +148,7 @@ def _list_parts(state: State, passages: Sequence[Passage]) -> list[tuple[str, li
     """Return each look-up of a plan that is judged by itself, with those of the passages that it found."""
     if not state.tuning.each_part or len(state.queries) < 2:
         return []
-    found = {q: {p.id for (_, query), ps in state.ranked.items() if query == q for p in ps} for q in state.queries}
-    return [(query, [p for p in passages if p.id in found[query]]) for query in state.queries]
+    return state.split_by_look_up(passages)
 
 
 def _measure_coverage(state: State) -> float:

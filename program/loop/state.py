@@ -273,6 +273,11 @@ class State:
             return sources
         return tuple(name for name in sources if name in self.plan.bases) or sources
 
+    def split_by_look_up(self, passages: Sequence[Passage]) -> list[tuple[str, list[Passage]]]:
+        """Return each look-up of the plan with those of the passages that it found."""
+        found = {q: {p.id for (_, query), ps in self.ranked.items() if query == q for p in ps} for q in self.queries}
+        return [(query, [p for p in passages if p.id in found[query]]) for query in self.queries]
+
     @property
     def chosen(self) -> str:
         """The strategy put first: `direct` without a look-up, empty without a plan."""

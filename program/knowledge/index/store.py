@@ -27,7 +27,7 @@ from program.knowledge.index.graph import MATRICES, Graph
 from program.knowledge.index.keywords import ArrayKeywords, Keywords, QdrantKeywords
 from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection
 from program.passage import Passage, decode_passage, embedding_text
-from program.storage import sync_folder, write_whole
+from program.storage import digest_file, sync_folder, write_whole
 
 FORMAT = 5
 CURRENT = "current.json"
@@ -142,7 +142,7 @@ def write_index(aside: Path, index: Index, lines: Sequence[str]) -> None:
         "keep_stop_words": keep_stop_words,
         "stem": stem,
         "passages": len(index.passages),
-        "files": {name: _digest_file(aside / name) for name in FILES},
+        "files": {name: digest_file(aside / name) for name in FILES},
     }
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
@@ -163,7 +163,7 @@ def is_intact(place: Path) -> bool:
     """Tell whether every file of an index is there and has its digest."""
     try:
         files = json.loads((place / MANIFEST).read_bytes())["files"]
-        return all(_digest_file(place / name) == digest for name, digest in files.items())
+        return all(digest_file(place / name) == digest for name, digest in files.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
@@ -234,8 +234,3 @@ def _check_manifest(manifest: Mapping[str, Any], embedder_digest: str) -> None:
             f"{embedder_digest[:23]}...).",
             f"{MEND}, or set [models] embed back.",
         )
-
-
-def _digest_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

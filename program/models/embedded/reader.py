@@ -15,8 +15,8 @@ import numpy as np
 import orjson
 
 from program.errors import ModelError
-from program.models.embedded.encoder import encodable, map_threaded, minilm_folder
-from program.storage import DiskCache
+from program.models.embedded.encoder import encodable, keep_last, map_threaded, minilm_folder
+from program.storage import DiskCache, digest_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +31,7 @@ SPAN_TOKENS = 30  # of an answer at most
 CLS, SEP = 101, 102
 READINGS_KEPT = 16_384  # in memory: some 2 kB each
 
-Passage = tuple[str, str]
+TitledText = tuple[str, str]
 """The title and the text of what is read."""
 
 
@@ -99,7 +99,7 @@ class Reader:
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, Passage], Reading] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, TitledText], Reading] = OrderedDict()
         self._file: DiskCache | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Reader:
@@ -113,8 +113,7 @@ class Reader:
         """
         try:
             told = str(orjson.loads((self.folder / CARD).read_bytes())["sha256"])
-            with (self.folder / FILE).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+            found = digest_file(self.folder / FILE)
         except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise ModelError(f"{self.folder} holds no reader ({error}).", MEND, path=str(self.folder)) from error
         if told != found:
@@ -128,11 +127,11 @@ class Reader:
             if self._file is None or self._file.path != path:
                 self._file = DiskCache(path)
 
-    def read(self, question: str, passages: Sequence[Passage]) -> list[Reading]:
+    def read(self, question: str, passages: Sequence[TitledText]) -> list[Reading]:
         """Return what each passage, a title and a text, says to the question."""
         return self.read_pairs([(question, passage) for passage in passages])
 
-    def read_pairs(self, pairs: Sequence[tuple[str, Passage]]) -> list[Reading]:
+    def read_pairs(self, pairs: Sequence[tuple[str, TitledText]]) -> list[Reading]:
         """Return a reading for each question and passage."""
         with self._lock:
             known = {pair: self._kept[pair] for pair in pairs if pair in self._kept}
@@ -146,12 +145,13 @@ class Reader:
                 self._file.put({key: one.to_bytes() for (_, key), one in zip(left, read, strict=True)})
             known |= found | {pair: one for (pair, _), one in zip(left, read, strict=True)}
         with self._lock:
-            for pair in pairs:
-                self._kept[pair] = known[pair]
-                self._kept.move_to_end(pair)
-            while len(self._kept) > READINGS_KEPT:
-                self._kept.popitem(last=False)
+            keep_last(self._kept, {pair: known[pair] for pair in pairs}, READINGS_KEPT)
         return [known[pair] for pair in pairs]
+
+
+def join_head(question: Sequence[int], title: Sequence[int]) -> list[int]:
+    """Return the tokens before a passage's text: `[CLS] question [SEP] title [SEP]`."""
+    return [CLS, *question[:QUESTION_TOKENS], SEP, *title[:TITLE_TOKENS], SEP]
 
 
 @lru_cache(maxsize=4)
@@ -181,32 +181,31 @@ class _Model:
         self._tokenizer.no_truncation()
         self._encode = lru_cache(maxsize=1024)(self._encode_text)
 
-    def read(self, pairs: Sequence[tuple[str, Passage]]) -> list[Reading]:
+    def read(self, pairs: Sequence[tuple[str, TitledText]]) -> list[Reading]:
         return map_threaded(self._read_one, pairs)
 
     def _encode_text(self, text: str) -> tuple[list[int], NDArray[np.int32]]:
         read = self._tokenizer.encode(encodable(text), add_special_tokens=False)
         return read.ids, np.array(read.offsets, np.int32).reshape(-1, 2)
 
-    def _read_one(self, pair: tuple[str, Passage]) -> Reading:
+    def _read_one(self, pair: tuple[str, TitledText]) -> Reading:
         question, (title, text) = pair
         ids, offsets = self._encode(text)
-        asked, named = self._encode(question)[0][:QUESTION_TOKENS], self._encode(title)[0][:TITLE_TOKENS]
-        head = [CLS, *asked, SEP, *named, SEP]
+        head = join_head(self._encode(question)[0], self._encode(title)[0])
         room = PAIR_TOKENS - len(head) - 1
         logits = np.full((2, len(ids)), FLOOR / 2, np.float32)
         answers = FLOOR
         for at in range(0, max(len(ids) - STRIDE, 1) if ids else 0, room - STRIDE):
             shown = ids[at : at + room]
-            told, found = self._run(head, len(asked) + 2, shown)
+            told, found = self._run(head, shown)
             answers = max(answers, told)
             logits[:, at : at + room] = np.maximum(logits[:, at : at + room], found)
         return Reading(round(float(answers), 4), offsets, logits)
 
-    def _run(self, head: list[int], question: int, shown: list[int]) -> tuple[float, NDArray[np.float32]]:
+    def _run(self, head: list[int], shown: list[int]) -> tuple[float, NDArray[np.float32]]:
         row = [*head, *shown, SEP]
         types, places = np.ones((1, len(row)), np.int64), np.zeros((1, len(row)), np.int64)
-        types[0, :question] = 0
+        types[0, : head.index(SEP) + 1] = 0
         places[0, [0, *range(len(head), len(row) - 1)]] = 1
         given = {"words": self._words[row][None], "types": types, "open": places}
         start, end, answers = self._session.run(["start", "end", "answers"], given)

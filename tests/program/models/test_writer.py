@@ -13,7 +13,7 @@ from dspy.utils.exceptions import LMUnexpectedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from program.models.embedded.reader import Passage, Reader, Reading, shared_reader
+from program.models.embedded.reader import Reader, Reading, TitledText, shared_reader
 from program.models.embedded.splitting import FEWEST_WORDS, MOST_PARTS, split_question
 from program.models.embedded.writer import WriterEngine, WriterPrompt, local_writer, read_prompt
 from program.models.text import split_pieces
@@ -27,7 +27,7 @@ COMPOUND = "What does Deluxe cost and how many doors does it cover?"
 class WordReader(Reader):
     """A reader whose best span is a word that a text shares with the question."""
 
-    def read_pairs(self, pairs: Sequence[tuple[str, Passage]]) -> list[Reading]:
+    def read_pairs(self, pairs: Sequence[tuple[str, TitledText]]) -> list[Reading]:
         return [self._read_words(question, text) for question, (_, text) in pairs]
 
     def _read_words(self, question: str, text: str) -> Reading:
