@@ -130,8 +130,8 @@ def quote_passages(state: State) -> Flow[Draft]:
     for look_up in range(max(len(state.queries), 1)):
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
-        wanted = [quote for n, quote in enumerate(of_this) if quote.stated or n < state.tuning.quote_at_least]
-        taken += _take(wanted, taken, max(state.tuning.sentences, state.tuning.quote_at_least))
+        own = _take([quote for quote in of_this if quote.stated], taken, state.tuning.sentences)
+        taken += own + _take(of_this, [*taken, *own], state.tuning.quote_at_least - len(own))
     text = " ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)
     stated = any(quote.stated for quote in found)
     return Draft(text, responsive=stated, quoted=sum(best) / len(best))
