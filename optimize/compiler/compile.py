@@ -263,6 +263,8 @@ def seal(
         decisions=[asdict(one) for one in decisions],
         given=plan.candidates.describe_choice(opened.base, chosen),
         importances=search.knob_importances(),
+        meanings={one.name: one.meaning for one in search.space if one.meaning},
+        stage_seconds=session.live.seconds,
     )
     optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
     reference = publisher.find_sealed(study.key) or publisher.publish(
