@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -20,7 +19,7 @@ from program.knowledge.project import Project
 STAGES = ["indexing the knowledge", "checking the labels", "searching"]
 
 
-def compiled(folder: Path, stderr: int) -> None:
+def compiled(folder, stderr):
     command = [sys.executable, "-m", "optimize.cli.main", "compile", str(folder), "--trials", "4"]
     done = subprocess.run(
         command,
@@ -55,7 +54,7 @@ def test_on_a_terminal_one_view_shows_stage_trial_best_calls_and_seconds_left(ow
     master, slave = pty.openpty()
     shown = bytearray()
 
-    def read() -> None:
+    def read():
         try:
             while piece := os.read(master, 65536):
                 shown.extend(piece)

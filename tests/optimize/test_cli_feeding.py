@@ -1,9 +1,6 @@
 """What the command line tells of feeding: files left out, sources that fail, sets brought in."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -12,7 +9,7 @@ from optimize.cli.main import app
 RUNNER = CliRunner()
 
 
-def test_index_names_and_counts_what_it_skipped(own_shop: Path) -> None:
+def test_index_names_and_counts_what_it_skipped(own_shop):
     (own_shop / "knowledge/product/manual.pdf").write_bytes(b"%PDF-1.7 broken")
     (own_shop / "knowledge/product/logo.png").write_bytes(b"\x89PNG")
     told = RUNNER.invoke(app, ["index", str(own_shop)])
@@ -23,7 +20,7 @@ def test_index_names_and_counts_what_it_skipped(own_shop: Path) -> None:
     assert report["unchanged"]
 
 
-def test_search_tells_which_source_it_had_to_do_without(own_shop: Path) -> None:
+def test_search_tells_which_source_it_had_to_do_without(own_shop):
     toml = own_shop / "ragc.toml"
     toml.write_text(
         toml.read_text() + '[knowledge.stock]\nkind = "http"\nurl = "http://127.0.0.1:9/{query}"\ntext = "/t"\n'
@@ -34,7 +31,7 @@ def test_search_tells_which_source_it_had_to_do_without(own_shop: Path) -> None:
     assert json.loads(told.stdout)[0]["id"] == "product/kettles.md#descaling"
 
 
-def test_an_imported_set_passes_the_check_and_can_be_searched(tmp_path: Path) -> None:
+def test_an_imported_set_passes_the_check_and_can_be_searched(tmp_path):
     source, project = tmp_path / "faq.csv", str(tmp_path / "project")
     source.write_text("question,answer,context\nWhere is the Wren made?,Oslo,The Wren kettle is made in Oslo.\n")
     report = json.loads(RUNNER.invoke(app, ["data", "import", project, str(source), "--json"]).stdout)
@@ -44,7 +41,7 @@ def test_an_imported_set_passes_the_check_and_can_be_searched(tmp_path: Path) ->
     assert [p["id"] for p in found] == ["csv/corpus.jsonl#p1"]
 
 
-def test_one_of_a_thing_is_told_in_the_singular(tmp_path: Path) -> None:
+def test_one_of_a_thing_is_told_in_the_singular(tmp_path):
     source, project = tmp_path / "faq.csv", tmp_path / "project"
     source.write_text("question,answer,context\nWhere is the Wren made?,Oslo,The Wren kettle is made in Oslo.\n")
     told = RUNNER.invoke(app, ["data", "import", str(project), str(source)])

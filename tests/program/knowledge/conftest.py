@@ -1,8 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 from hypothesis import settings
 from word_embedder import WordEmbedder
@@ -88,12 +83,12 @@ A hosting fault in Oslo stopped the lock command relay.
 
 
 @pytest.fixture
-def embedder() -> WordEmbedder:
+def embedder():
     return WordEmbedder()
 
 
 @pytest.fixture
-def knowledge(tmp_path: Path) -> Path:
+def knowledge(tmp_path):
     root = tmp_path / "knowledge"
     for name, text in FILES.items():
         file = root / name
@@ -103,7 +98,7 @@ def knowledge(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def bases(knowledge: Path) -> list[BaseSpec]:
+def bases(knowledge):
     return [
         BaseSpec("product", path=knowledge / "product", about="devices and plans", asks=("Which plan?",)),
         BaseSpec("billing", path=knowledge / "billing", about="refunds, invoices", not_=("plans: product",)),
@@ -112,10 +107,10 @@ def bases(knowledge: Path) -> list[BaseSpec]:
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[str, str | bytes], Path]:
+def write(tmp_path):
     """Writes one file of the folder `base` and returns that folder."""
 
-    def write_file(name: str, content: str | bytes) -> Path:
+    def write_file(name, content):
         file = tmp_path / "base" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -1,10 +1,7 @@
 """Small real PDF and Word files, written byte by byte."""
 
-from __future__ import annotations
-
 import io
 import zipfile
-from collections.abc import Sequence
 
 from pypdf import PdfReader, PdfWriter
 
@@ -28,7 +25,7 @@ PARTS = {
 }
 
 
-def docx(body: Sequence[tuple[str, str] | list[list[str]]]) -> bytes:
+def docx(body):
     """A Word file of paragraphs, each (style, text), and tables, each a list of rows of cells."""
     written = ""
     for part in body:
@@ -47,11 +44,11 @@ def docx(body: Sequence[tuple[str, str] | list[list[str]]]) -> bytes:
 
 
 def pdf(
-    pages: Sequence[Sequence[str]],
-    title: str = "",
-    bookmarks: Sequence[tuple[str, int]] = (),
-    password: str | None = None,
-) -> bytes:
+    pages,
+    title="",
+    bookmarks=(),
+    password=None,
+):
     """A PDF whose pages are lists of lines; `bookmarks` are (title, page from 1); encrypted when a password is given."""
     objects = ["<</Type/Catalog/Pages 2 0 R>>", "", "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"]
     for lines in pages:

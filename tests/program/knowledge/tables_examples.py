@@ -1,9 +1,6 @@
 """Four small databases of different subjects, each with questions and the SELECT that answers them."""
 
-from __future__ import annotations
-
 import sqlite3
-from pathlib import Path
 
 CLINIC = {
     "visits.csv": """\
@@ -152,7 +149,7 @@ ELSEWHERE = [
 """Questions that none of the databases can answer."""
 
 
-def place(content: str | dict[str, str], folder: Path) -> str | Path:
+def place(content, folder):
     """Writes the tables into a folder; the place a source opens: the folder, or the URL of a SQLite file."""
     if isinstance(content, dict):
         for name, text in content.items():

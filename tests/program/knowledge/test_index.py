@@ -1,7 +1,5 @@
 """The index on disk: what changed is made again, readers keep a whole one, damage is named and mended."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from dataclasses import replace
@@ -27,24 +25,22 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture
-def folder(bases: list[BaseSpec], tmp_path: Path, embedder: WordEmbedder) -> Path:
+def folder(bases, tmp_path, embedder):
     """A folder with the index of all bases."""
     build_index(bases, tmp_path / "index", embedder)
     return tmp_path / "index"
 
 
-def live(folder: Path) -> Path:
+def live(folder):
     """The folder that readers open."""
     return folder / str(json.loads((folder / "current.json").read_text())["generation"])
 
 
-def content(folder: Path, *names: str) -> list[bytes]:
+def content(folder, *names):
     return [(live(folder) / name).read_bytes() for name in names]
 
 
-def test_an_index_holds_every_passage_with_its_vector_and_nothing_pickled(
-    bases: list[BaseSpec], knowledge: Path, tmp_path: Path, embedder: WordEmbedder
-) -> None:
+def test_an_index_holds_every_passage_with_its_vector_and_nothing_pickled(bases, knowledge, tmp_path, embedder):
     report = build_index(bases, tmp_path / "index", embedder)
     assert (report.documents, report.passages, report.embedded, report.reused) == (5, 10, 10, 0)
     assert not report.unchanged and not report.skipped and not report.warnings
@@ -62,7 +58,7 @@ def test_an_index_holds_every_passage_with_its_vector_and_nothing_pickled(
     assert {p.suffix for p in live(tmp_path / "index").iterdir()} == {".json", ".jsonl", ".safetensors"}
 
 
-def test_indexing_again_without_a_change_embeds_and_writes_nothing(bases: list[BaseSpec], folder: Path) -> None:
+def test_indexing_again_without_a_change_embeds_and_writes_nothing(bases, folder):
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and p.name != "lock"}
     fresh = WordEmbedder()
     again = build_index(bases, folder, fresh)
@@ -70,9 +66,7 @@ def test_indexing_again_without_a_change_embeds_and_writes_nothing(bases: list[B
     assert {p: p.stat().st_mtime_ns for p in before} == before
 
 
-def test_only_changed_texts_are_embedded_again_and_deleted_files_go(
-    bases: list[BaseSpec], folder: Path, knowledge: Path
-) -> None:
+def test_only_changed_texts_are_embedded_again_and_deleted_files_go(bases, folder, knowledge):
     file = knowledge / "product/plans.md"
     file.write_text(file.read_text().replace("GBP 19", "GBP 21"))
     fresh, told = WordEmbedder(), []
@@ -86,9 +80,7 @@ def test_only_changed_texts_are_embedded_again_and_deleted_files_go(
     assert not index.keywords.scores("slide").any()
 
 
-def test_an_index_that_was_open_goes_on_while_others_take_its_place(
-    bases: list[BaseSpec], folder: Path, knowledge: Path, embedder: WordEmbedder
-) -> None:
+def test_an_index_that_was_open_goes_on_while_others_take_its_place(bases, folder, knowledge, embedder):
     held = open_index(folder, embedder)
     query = embedder.encode(["four cells"])[0]
     before = held.vectors.search(query, 3)
@@ -104,7 +96,7 @@ def test_an_index_that_was_open_goes_on_while_others_take_its_place(
     assert (back.index_digest, back.unchanged, back.embedded) == (held.index_digest, False, 0)
 
 
-def test_another_embedder_or_format_is_refused_by_readers_and_made_anew(bases: list[BaseSpec], folder: Path) -> None:
+def test_another_embedder_or_format_is_refused_by_readers_and_made_anew(bases, folder):
     other = WordEmbedder("2")
     with pytest.raises(KnowledgeError, match=r"another embedding model.*ragc index"):
         open_index(folder, other)
@@ -122,9 +114,7 @@ def test_another_embedder_or_format_is_refused_by_readers_and_made_anew(bases: l
 
 
 @pytest.mark.parametrize("name", [*FILES, MANIFEST, "../current.json"])
-def test_a_damaged_index_is_named_and_indexing_mends_it(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder, name: str
-) -> None:
+def test_a_damaged_index_is_named_and_indexing_mends_it(bases, folder, embedder, name):
     file = live(folder) / name
     whole = file.read_bytes()
     for harmed in (whole[:-40] or b"{", b"nonsense", None):
@@ -139,9 +129,7 @@ def test_a_damaged_index_is_named_and_indexing_mends_it(
         assert file.read_bytes() == whole
 
 
-def test_a_failed_rebuild_leaves_the_last_index(
-    bases: list[BaseSpec], folder: Path, knowledge: Path, tmp_path: Path, embedder: WordEmbedder
-) -> None:
+def test_a_failed_rebuild_leaves_the_last_index(bases, folder, knowledge, tmp_path, embedder):
     with pytest.raises(KnowledgeError, match=r"no index.*ragc index"):
         open_index(tmp_path, embedder)
     for file in (knowledge / "web").iterdir():
@@ -170,9 +158,7 @@ RUNS = st.lists(st.lists(CHANGE, min_size=1, max_size=3), min_size=1, max_size=4
 
 @settings(max_examples=15)
 @given(RUNS, st.booleans())
-def test_whatever_changes_an_index_made_again_is_that_made_from_nothing(
-    runs: list[list[tuple[str, str | None]]], stem: bool
-) -> None:
+def test_whatever_changes_an_index_made_again_is_that_made_from_nothing(runs, stem):
     with tempfile.TemporaryDirectory() as root:
         knowledge, folder, fresh = Path(root, "knowledge"), Path(root, "index"), Path(root, "fresh")
         (knowledge / "c").mkdir(parents=True)
@@ -194,8 +180,8 @@ def test_whatever_changes_an_index_made_again_is_that_made_from_nothing(
 
 @pytest.mark.parametrize(("change", "embedded"), [("nothing", 1), ("stop words", 1), ("embedder", 11), ("damage", 11)])
 def test_only_vectors_of_the_same_embedder_in_a_whole_index_are_used_again(
-    bases: list[BaseSpec], folder: Path, tmp_path: Path, knowledge: Path, change: str, embedded: int
-) -> None:
+    bases, folder, tmp_path, knowledge, change, embedded
+):
     if change == "damage":
         file = live(folder) / "keywords.safetensors"
         file.write_bytes(file.read_bytes()[:-9])
@@ -211,16 +197,14 @@ class Changed(WordEmbedder):
     """Has other weights in every process but the one that made it."""
 
     @property
-    def digest(self) -> str:
+    def digest(self):
         import os
 
         return f"process {os.getpid()}"
 
 
 @pytest.mark.slow
-def test_an_index_made_over_ray_is_the_one_made_here(
-    bases: list[BaseSpec], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_made_over_ray_is_the_one_made_here(bases, folder, tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("PYTHONPATH", f"{HERE.parents[2]}:{HERE}")  # for the workers
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -233,6 +217,6 @@ def test_an_index_made_over_ray_is_the_one_made_here(
         build_index(bases[:2], folder, WordEmbedder(), fan=fan)
 
 
-def test_an_unknown_engine_is_an_error(own_shop: Path) -> None:
+def test_an_unknown_engine_is_an_error(own_shop):
     with pytest.raises(SettingsError, match=r"no engine 'spark'.*local, ray"):
         index_project(Project.open(own_shop), engine="spark")

@@ -1,7 +1,5 @@
 """Folders of files as passages, each with breadcrumb, place and date; what cannot be read is named, never fatal."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -13,24 +11,24 @@ from office_files import pdf
 
 from program.errors import KnowledgeError
 from program.knowledge.ingest import folder as ingest
-from program.knowledge.ingest.folder import BaseSpec, FolderContents, link_superseded, read_base
+from program.knowledge.ingest.folder import BaseSpec, link_superseded, read_base
 from program.knowledge.ingest.sections import count_tokens, parse_file
-from program.passage import AUTHORITY, Passage
+from program.passage import AUTHORITY
 from program.storage import DiskCache
 
 Write = Callable[[str, str | bytes], Path]
 TOKENS = BaseSpec("x").chunk_tokens
 
 
-def read(path: Path, name: str = "x", **more: object) -> FolderContents:
+def read(path, name="x", **more):
     return read_base(BaseSpec(name, path=path, **more))
 
 
-def by_id(contents: FolderContents) -> dict[str, Passage]:
+def by_id(contents):
     return {p.id: p for p in contents.passages}
 
 
-def test_a_passage_carries_what_its_document_says_of_itself(knowledge: Path) -> None:
+def test_a_passage_carries_what_its_document_says_of_itself(knowledge):
     passage = by_id(read(knowledge / "product", "product"))["product/plans.md#home-plus"]
     assert passage.title == "Plans > Home Plus"
     assert passage.text == "Home Plus costs GBP 4.50 a month and keeps video for 14 days."
@@ -40,7 +38,7 @@ def test_a_passage_carries_what_its_document_says_of_itself(knowledge: Path) -> 
     assert {(p.as_of, p.method) for p in pages} == {(date(2026, 11, 3), "web")}  # the date of the file's name
 
 
-def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_name(write: Write) -> None:
+def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_name(write):
     # A byte order mark and line ends of Windows change nothing.
     write("a.md", "---\ntitle: The A\n---\n# Other\n\nText.\n\n## Part\n\nText.\n\n### Piece\n\nText.\n")
     write("b.md", b"\xef\xbb\xbf---\r\ntitle: The B\r\n---\r\n# The B\r\n\r\nText.\r\n\r\n## Part\r\n\r\nText.\r\n")
@@ -68,9 +66,7 @@ def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_nam
         ("- only\n- a list", "holds no `key: value`"),
     ],
 )
-def test_bad_front_matter_is_a_flaw_that_names_the_file_and_the_text_is_read(
-    write: Write, head: str, complaint: str
-) -> None:
+def test_bad_front_matter_is_a_flaw_that_names_the_file_and_the_text_is_read(write, head, complaint):
     contents = link_superseded([read(write("a.md", f"---\n{head}\n---\n# Locks\n\nA lock.\n"))])
     assert any(f.path == "x/a.md" and complaint in f.what and f.mend and f.lost for f in contents.flaws), contents.flaws
     passage = by_id(contents)["x/a.md#locks"]
@@ -81,12 +77,12 @@ def test_bad_front_matter_is_a_flaw_that_names_the_file_and_the_text_is_read(
     ("head", "line"),
     [("as_of: 2026-03-01\ntitle: Blood: samples", 3), ("# a note\n\ntitle: A: b", 4), ("just words\ntitle: A: b", 3)],
 )
-def test_front_matter_that_is_not_yaml_is_told_with_its_line_and_remedy(write: Write, head: str, line: int) -> None:
+def test_front_matter_that_is_not_yaml_is_told_with_its_line_and_remedy(write, head, line):
     (flaw,) = read(write("a.md", f"---\n{head}\n---\n# A\n\nText.\n")).flaws
     assert flaw.line == line and "in quotes" in flaw.mend and flaw.lost
 
 
-def test_a_date_is_the_day_the_document_was_true_and_a_rule_is_no_front_matter(write: Write) -> None:
+def test_a_date_is_the_day_the_document_was_true_and_a_rule_is_no_front_matter(write):
     for head in ("date: 2026-03-01", "date: 2026-03-01\nteam: labs", "date: 2020-01-01\nas_of: 2026-03-01"):
         contents = read(write("a.md", f"---\n{head}\n---\n# A\n\nText.\n"))
         assert [p.as_of for p in contents.passages] == [date(2026, 3, 1)] and not contents.flaws
@@ -98,14 +94,14 @@ NEAR = {"as-of": "as_of", "As of": "as_of", "Title": "title", "autority": "autho
 
 
 @pytest.mark.parametrize("key", [*NEAR, "author", "state", "data", "titles held", "updated"])
-def test_a_key_that_is_nearly_a_known_one_is_named_and_stays_an_attribute(write: Write, key: str) -> None:
+def test_a_key_that_is_nearly_a_known_one_is_named_and_stays_an_attribute(write, key):
     contents = read(write("a.md", f"---\nlab: one\n{key}: one\n---\n# A\n\nText.\n"))
     expected = [(f"Did you mean {NEAR[key]}?", 3, key != "Title")] if key in NEAR else []
     assert [(flaw.mend, flaw.line, flaw.lost) for flaw in contents.flaws] == expected
     assert contents.passages[0].attributes == {"lab": "one", key: "one"}
 
 
-def test_superseded_passages_name_their_successor_across_bases_in_either_order(write: Write) -> None:
+def test_superseded_passages_name_their_successor_across_bases_in_either_order(write):
     fees = " ".join(f"The fee for class {n} is {n} pounds." for n in range(200))
     write("a/new.md", "---\nsupersedes: [b/old.md, b/older.md]\n---\n# New\n\nText.\n")
     write("a/notice.md", "---\nsupersedes: b/page.md#fees\nas_of: 2026-11-01\n---\n# Notice\n\nThe fee is 3.\n")
@@ -124,7 +120,7 @@ def test_superseded_passages_name_their_successor_across_bases_in_either_order(w
         assert not whole.flaws
 
 
-def test_json_lines_are_records_with_their_own_ids(write: Write) -> None:
+def test_json_lines_are_records_with_their_own_ids(write):
     rows = [
         {"_id": "d1", "title": "Cells", "text": "Four AA cells.", "as_of": "2026-01-02", "authority": "official"},
         {"id": 7, "text": "No title."},
@@ -146,7 +142,7 @@ def test_json_lines_are_records_with_their_own_ids(write: Write) -> None:
     ]
 
 
-def test_csv_rows_are_records_with_their_lines(write: Write) -> None:
+def test_csv_rows_are_records_with_their_lines(write):
     found = by_id(read(write("doors.csv", 'name;note\nFront;"two\nlines"\n;\nBack;plain;extra\n')))
     assert {i: (p.title, p.text, p.link) for i, p in found.items()} == {
         "x/doors.csv#row-1": ("doors", "name: Front\nnote: two\nlines", "x/doors.csv:2-3"),
@@ -154,7 +150,7 @@ def test_csv_rows_are_records_with_their_lines(write: Write) -> None:
     }
 
 
-def test_an_absent_or_empty_folder_is_an_error_that_says_what_to_do(write: Write, tmp_path: Path) -> None:
+def test_an_absent_or_empty_folder_is_an_error_that_says_what_to_do(write, tmp_path):
     assert [p.id for p in read(write("faq.md", "# FAQ\n\nText.\n") / "faq.md").passages] == ["x/faq.md#faq"]  # one file
     with pytest.raises(KnowledgeError, match=r"does not exist.*correct `path` under \[knowledge.x\]"):
         read(tmp_path / "none")
@@ -167,14 +163,12 @@ def test_an_absent_or_empty_folder_is_an_error_that_says_what_to_do(write: Write
         read(tmp_path / "empty")
 
 
-def test_a_folder_that_disappears_while_it_is_read_is_an_error(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_disappears_while_it_is_read_is_an_error(write, tmp_path, monkeypatch):
     folder = write("a.md", "# Text\n\nText.\n")
     walk = os.walk
 
-    def unplugged(*arguments: object, **keywords: object) -> object:
-        yield from list(walk(*arguments, **keywords))  # type: ignore[call-overload]
+    def unplugged(*arguments, **keywords):
+        yield from list(walk(*arguments, **keywords))
         folder.rename(tmp_path / "elsewhere")
 
     monkeypatch.setattr(ingest.os, "walk", unplugged)
@@ -196,7 +190,7 @@ BAD = {
 }
 
 
-def test_what_cannot_be_read_is_named_with_its_reason_and_the_rest_is_read(write: Write, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_named_with_its_reason_and_the_rest_is_read(write, tmp_path):
     for name, (content, _) in BAD.items():
         write(name, content)
     write(".hidden.md", "# No\n\nText.\n")
@@ -219,7 +213,7 @@ def test_what_cannot_be_read_is_named_with_its_reason_and_the_rest_is_read(write
     assert reasons["x/huge.txt"] == "it has 200.0 MB, and max_megabytes is 50"
 
 
-def test_a_long_section_is_cut_between_paragraphs_and_list_items_of_a_size_that_is_a_setting(write: Write) -> None:
+def test_a_long_section_is_cut_between_paragraphs_and_list_items_of_a_size_that_is_a_setting(write):
     block = " ".join(["door"] * 90)
     passages = parse_file("x/a.md", ("# Long\n\n" + "\n\n".join([block] * 5)).encode())[0].passages
     assert [(p.id, p.link) for p in passages] == [
@@ -236,18 +230,16 @@ def test_a_long_section_is_cut_between_paragraphs_and_list_items_of_a_size_that_
     assert len(small) == 10 and all(count_tokens(p.text) <= 40 for p in small)
 
 
-def test_only_files_whose_bytes_changed_are_parsed_again(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_files_whose_bytes_changed_are_parsed_again(write, tmp_path, monkeypatch):
     write("a.md", "# A\n\nOne.\n")
     write("b.md", "# B\n\nTwo.\n")
     folder = write("c.pdf", b"%PDF broken")
 
-    def read_again(limit: int = TOKENS) -> FolderContents:
+    def read_again(limit=TOKENS):
         return read_base(BaseSpec("x", path=folder, chunk_tokens=limit), DiskCache(tmp_path / "kept"))
 
     first = read_again()
-    asked: list[str] = []
+    asked = []
     monkeypatch.setattr(ingest, "parse_file", lambda path, *rest: asked.append(path) or parse_file(path, *rest))
     again = read_again()
     assert (again.documents, again.skipped, asked) == (first.documents, first.skipped, [])

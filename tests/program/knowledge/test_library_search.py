@@ -1,14 +1,10 @@
 """The library over an index: what a search finds, by which parts, kept for whom; and what ranks it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 from word_embedder import WordEmbedder
@@ -21,7 +17,7 @@ from program.knowledge.index.graph import Graph
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.knowledge.testing import SourceConformance
-from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
+from program.passage import NO_FILTERS, Filters, Passage, SourceCard
 from program.storage import DiskCache
 
 QUESTION = "how many days until a yearly plan is refunded"
@@ -33,52 +29,52 @@ class Orders:
 
     name = "orders"
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
+    def __init__(self):
+        self.asked = []
 
-    def describe(self) -> SourceCard:
+    def describe(self):
         return SourceCard(self.name, "tables", "orders")
 
-    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+    def candidates(self, query, depth, filters=NO_FILTERS):
         self.asked.append(query)
         return [Passage("orders#1", "orders", "t", f"look {len(self.asked)}", 0.9, "sql")]
 
-    def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+    def search(self, query, k, filters=NO_FILTERS):
         return self.candidates(query, k, filters)[:k]
 
-    async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+    async def asearch(self, query, k, filters=NO_FILTERS):
         return self.search(query, k, filters)
 
 
 class Down(Orders):
     name = "down"
 
-    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+    def candidates(self, query, depth, filters=NO_FILTERS):
         raise KnowledgeError("The search provider of down answered with status 500.", "Look whether it works.")
 
 
 @pytest.fixture
-def folder(bases: list[BaseSpec], tmp_path: Path) -> Path:
+def folder(bases, tmp_path):
     build_index(bases, tmp_path / "index", WordEmbedder())
     return tmp_path / "index"
 
 
 @pytest.fixture
-def library(bases: list[BaseSpec], folder: Path, embedder: WordEmbedder) -> Library:
+def library(bases, folder, embedder):
     return Library.open(bases, folder, embedder, [Orders()])
 
 
 class TestDocumentsAreASource(SourceConformance):
     @pytest.fixture(params=["product", "web"])
-    def source(self, library: Library, request: pytest.FixtureRequest) -> Source:
+    def source(self, library, request):
         return library.sources[request.param]
 
     @pytest.fixture
-    def query(self) -> str:
+    def query(self):
         return "how long is video kept on a plan when remote unlock is down"
 
 
-def test_a_search_pools_its_sources_with_one_embedding_of_the_query(library: Library, embedder: WordEmbedder) -> None:
+def test_a_search_pools_its_sources_with_one_embedding_of_the_query(library, embedder):
     assert [(c.name, c.kind) for c in library.describe()] == [
         ("product", "documents"), ("billing", "documents"), ("web", "web"), ("orders", "tables"),
     ]  # fmt: skip
@@ -91,14 +87,14 @@ def test_a_search_pools_its_sources_with_one_embedding_of_the_query(library: Lib
     assert {p.source for p in only} == {"billing"} and len(only) == 3
 
 
-def test_weight_one_orders_by_cosine_and_weight_zero_by_bm25(library: Library) -> None:
+def test_weight_one_orders_by_cosine_and_weight_zero_by_bm25(library):
     pool = library.candidates(QUESTION, ["product", "billing"])
     for weight, part in ((1.0, "dense"), (0.0, "keyword")):
         found = library.search(QUESTION, ["product", "billing"], 20, weight, graph=0)
         assert [p.id for p in found] == [id for _, id in sorted((-p.scores[part], p.id) for p in pool)]
 
 
-def test_every_candidate_has_all_parts_and_those_of_different_bases_compare(library: Library) -> None:
+def test_every_candidate_has_all_parts_and_those_of_different_bases_compare(library):
     assert library.index is not None
     scores = library.index.keywords.scores("video refunded months")
     for name in BASES:
@@ -112,15 +108,13 @@ def test_every_candidate_has_all_parts_and_those_of_different_bases_compare(libr
     assert {p.method for p in library.search("hosting fault", ["web"], 9)} == {"web"}
 
 
-def test_filters_reach_every_document_source_and_async_finds_the_same(library: Library) -> None:
+def test_filters_reach_every_document_source_and_async_finds_the_same(library):
     found = library.search(QUESTION, BASES, 20, filters=Filters(min_authority=3))
     assert found and all(p.authority == 3 for p in found)
     assert asyncio.run(library.acandidates(QUESTION, BASES, 9)) == library.candidates(QUESTION, BASES, 9)
 
 
-def test_names_that_are_unknown_twice_or_not_indexed_are_errors(
-    library: Library, bases: list[BaseSpec], folder: Path, embedder: WordEmbedder, knowledge: Path, tmp_path: Path
-) -> None:
+def test_names_that_are_unknown_twice_or_not_indexed_are_errors(library, bases, folder, embedder, knowledge, tmp_path):
     with pytest.raises(KnowledgeError, match=r"no source 'legal'.*product, billing, web, orders"):
         library.search(QUESTION, ["legal"])
     with pytest.raises(KnowledgeError, match=r"no knowledge base 'more'.*ragc index"):
@@ -131,11 +125,9 @@ def test_names_that_are_unknown_twice_or_not_indexed_are_errors(
     assert [p.id for p in alone.search("orders of May", k=3)] == ["orders#1"] and alone.passages() == []
 
 
-def test_a_source_that_fails_is_left_out_and_told_unless_all_do(
-    bases: list[BaseSpec], folder: Path, embedder: WordEmbedder
-) -> None:
+def test_a_source_that_fails_is_left_out_and_told_unless_all_do(bases, folder, embedder):
     library = Library.open(bases, folder, embedder, [Down()])
-    told: list[tuple[str, str]] = []
+    told = []
     found = library.candidates(QUESTION, failed=lambda name, error: told.append((name, error.what)))
     assert {p.source for p in found} == set(BASES)
     assert told == [("down", "The search provider of down answered with status 500.")]
@@ -143,9 +135,7 @@ def test_a_source_that_fails_is_left_out_and_told_unless_all_do(
         library.search(QUESTION, ["down"])
 
 
-def test_candidates_are_kept_by_all_that_was_asked_and_those_of_a_source_that_may_change_are_not(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_candidates_are_kept_by_all_that_was_asked_and_those_of_a_source_that_may_change_are_not(library, monkeypatch):
     first = library.candidates(QUESTION)
     assert len(library.candidates(QUESTION, ["product"], 1)) < len(library.candidates(QUESTION, ["product"]))
     official = library.candidates(QUESTION, ["product"], filters=Filters(min_authority=3))
@@ -157,9 +147,9 @@ def test_candidates_are_kept_by_all_that_was_asked_and_those_of_a_source_that_ma
 
 
 def test_what_was_found_is_kept_on_disk_to_the_bit_and_a_damaged_file_costs_only_the_search(
-    bases: list[BaseSpec], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def look(place: str) -> list[dict]:
+    bases, folder, tmp_path, monkeypatch
+):
+    def look(place):
         library = Library.open(bases, folder, WordEmbedder())
         library.remember_in(tmp_path / place)
         return [asdict(p) for p in library.candidates(QUESTION)]
@@ -187,8 +177,8 @@ print(json.dumps({"searched": searched, "found": [[p.id, p.score, p.text] for p 
 """
 
 
-def test_two_processes_on_a_project_search_once_until_it_is_indexed_anew(own_shop: Path) -> None:
-    def search() -> dict:
+def test_two_processes_on_a_project_search_once_until_it_is_indexed_anew(own_shop):
+    def search():
         done = subprocess.run([sys.executable, "-c", SEARCH, str(own_shop)], capture_output=True, text=True, check=True)
         return json.loads(done.stdout)
 
@@ -201,7 +191,7 @@ def test_two_processes_on_a_project_search_once_until_it_is_indexed_anew(own_sho
     assert third["searched"] == ["product", "billing"] and "2.3 litres" in str(third["found"])
 
 
-def test_a_cache_keeps_bytes_for_every_reader_and_makes_room(tmp_path: Path) -> None:
+def test_a_cache_keeps_bytes_for_every_reader_and_makes_room(tmp_path):
     path = tmp_path / "cache.sqlite"
     cache = DiskCache(path, max_bytes=400_000)
     cache.put({"a": b"damaged"})
@@ -236,7 +226,7 @@ STATE = "Where does the longest stream rise in the state of Kraus House?"
 
 
 @pytest.fixture
-def houses(write: Callable[[str, str], Path], tmp_path: Path, embedder: WordEmbedder) -> Library:
+def houses(write, tmp_path, embedder):
     for name, text in (FILLER | HOUSES | HARLOWS).items():
         base = write(name, text)
     bases = [BaseSpec("notes", kind="graph", path=base)]
@@ -244,7 +234,7 @@ def houses(write: Callable[[str, str], Path], tmp_path: Path, embedder: WordEmbe
     return Library.open(bases, tmp_path / "houses", embedder)
 
 
-def test_what_a_named_thing_mentions_leads_to_the_passage_about_it(houses: Library) -> None:
+def test_what_a_named_thing_mentions_leads_to_the_passage_about_it(houses):
     pool = {p.title: p for p in houses.candidates(STATE)}
     assert pool["Kraus House"].reason == 'question > "kraus house" > Kraus House'
     assert pool["Meramec River"].reason == 'question > "kraus house" > Kraus House > "missouri" > Meramec River'
@@ -258,12 +248,12 @@ def test_what_a_named_thing_mentions_leads_to_the_passage_about_it(houses: Libra
     assert any(p.method == "graph" and p.title == "Meramec River" for p in deeper)
 
 
-def test_what_repeats_the_best_passage_stands_behind_what_adds_to_it(houses: Library) -> None:
+def test_what_repeats_the_best_passage_stands_behind_what_adds_to_it(houses):
     found = [p.title for p in houses.search("Of which works was the plane Harlow 23?", k=5)]
     assert found[0] == "Harlow 23" and "Lexow barge" in found[:3]
 
 
-def test_an_attribute_that_the_question_names_raises_its_passages_and_filters_hold(houses: Library) -> None:
+def test_an_attribute_that_the_question_names_raises_its_passages_and_filters_hold(houses):
     found = houses.candidates(STATE, filters=Filters(attributes=(("team", "Survey"),)))
     assert [p.title for p in found] == ["Kraus House"]
     for question, higher in (("a house of the survey", True), ("a house of the brewer", False)):
@@ -271,11 +261,11 @@ def test_an_attribute_that_the_question_names_raises_its_passages_and_filters_ho
         assert ("survey" in kraus.reason) == higher
 
 
-def names(*texts: str, title: str = "") -> set[str]:
+def names(*texts, title=""):
     return set(Graph.from_passages([Passage(str(n), "s", title, text) for n, text in enumerate(texts)]).names)
 
 
-def test_a_title_goes_by_its_shorter_names_and_a_text_by_what_it_sets_off() -> None:
+def test_a_title_goes_by_its_shorter_names_and_a_text_by_what_it_sets_off():
     titles = {
         "Humboldt Peak (Colorado)": "humboldt peak",
         "Rochester, New York": "rochester",

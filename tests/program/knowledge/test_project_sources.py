@@ -1,16 +1,13 @@
 """Every kind of knowledge base from its table in ragc.toml to an answer, and a project whose files changed."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from web_server import Reply, WebServer, web_server
+from web_server import Reply, web_server
 
 from optimize.report.doctor import examine_setup
 from program import load, open_program
@@ -46,10 +43,10 @@ def misnamed(card, options, embedder):
 
 
 @pytest.fixture
-def add(own_shop: Path) -> Add:
+def add(own_shop):
     """Adds to the project's ragc.toml and opens it."""
 
-    def added(toml: str) -> Project:
+    def added(toml):
         path = own_shop / "ragc.toml"
         path.write_text(path.read_text() + toml)
         return Project.open(own_shop)
@@ -58,13 +55,13 @@ def add(own_shop: Path) -> Add:
 
 
 @pytest.fixture
-def server() -> Iterator[WebServer]:
+def server():
     with web_server() as served:
         yield served
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def package(tmp_path, monkeypatch):
     """A package `ragc-notes`, installed: its module and its dist-info are on the path."""
     site = tmp_path / "site"
     info = site / "ragc_notes-1.0.dist-info"
@@ -77,30 +74,30 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ragc_notes", raising=False)
 
 
-def stock(server: WebServer) -> str:
+def stock(server):
     return (
         f'[knowledge.stock]\nkind = "http"\nabout = "what is in stock"\nurl = "{server.url}/stock?q={{query}}"\n'
         'text = "/t"\nallow_private = true\n'
     )
 
 
-def texts(folder: Path) -> str:
+def texts(folder):
     return " ".join(passage.text for passage in open_library(Project.open(folder)).passages())
 
 
-def change_volume(folder: Path) -> None:
+def change_volume(folder):
     path = folder / KETTLES
     path.write_text(path.read_text().replace("1.7 litres", "2.3 litres"))  # of the same length
 
 
-def test_a_kind_of_an_installed_package_is_a_source(add: Add, package: None) -> None:
+def test_a_kind_of_an_installed_package_is_a_source(add, package):
     project = add('[knowledge.notes]\nkind = "notes"\nabout = "notes"\n[knowledge.notes.options]\ntext = "Call Ann."\n')
     library = open_library(project)
     assert [p.text for p in library.search("whom to call", ["notes"])] == ["Call Ann."]
     assert library.describe()[-1].describe() == "notes."
 
 
-def test_no_code_runs_for_a_kind_that_no_package_brings(add: Add, own_shop: Path) -> None:
+def test_no_code_runs_for_a_kind_that_no_package_brings(add, own_shop):
     (own_shop / "ragc_notes.py").write_text("raise SystemExit('it ran')")
     for kind in ("notes", "ragc_notes:Notes"):
         with pytest.raises(SettingsError, match="there is no kind"):
@@ -115,15 +112,13 @@ def test_no_code_runs_for_a_kind_that_no_package_brings(add: Add, own_shop: Path
         ("misnamed", r"is not a source of that name"),
     ],
 )
-def test_a_package_that_fails_is_named(add: Add, package: None, kind: str, complaint: str) -> None:
+def test_a_package_that_fails_is_named(add, package, kind, complaint):
     options = '[knowledge.notes.options]\ntext = "x"\n' if kind == "misnamed" else ""
     with pytest.raises(KnowledgeError, match=complaint):
         open_library(add(f'[knowledge.notes]\nkind = "{kind}"\n{options}'))
 
 
-def test_an_http_source_answers_beside_the_documents_and_an_answer_says_when_it_failed(
-    add: Add, server: WebServer
-) -> None:
+def test_an_http_source_answers_beside_the_documents_and_an_answer_says_when_it_failed(add, server):
     server.replies["/stock"] = Reply([{"t": "There are 41 Merle kettles in stock."}])
     project = add(stock(server))
     found = open_library(project).search("how many Merle kettles are in stock", k=8)
@@ -136,9 +131,7 @@ def test_an_http_source_answers_beside_the_documents_and_an_answer_says_when_it_
     ]
 
 
-def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(
-    add: Add, own_shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(add, own_shop, monkeypatch):
     monkeypatch.delenv("BRAVE_API_KEY", raising=False)
     project = add('[knowledge.web]\nkind = "web"\n[knowledge.news]\nkind = "web"\nprovider = "brave"\n')
     assert [card.name for card in open_library(project).describe()] == ["product", "billing"]
@@ -164,12 +157,12 @@ def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(
         ('path = "x"\nchunk_tokens = 1', r"knowledge\.new\.chunk_tokens is not valid"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_any_kind_is_told_with_its_key(add: Add, toml: str, complaint: str) -> None:
+def test_a_mistake_in_any_kind_is_told_with_its_key(add, toml, complaint):
     with pytest.raises(SettingsError, match=complaint):
         add(f"[knowledge.new]\n{toml}\n")
 
 
-def test_the_size_of_passages_and_files_is_set_by_base(add: Add, own_shop: Path) -> None:
+def test_the_size_of_passages_and_files_is_set_by_base(add, own_shop):
     folder = own_shop / "knowledge" / "notes"
     folder.mkdir()
     (folder / "a.md").write_text("# Notes\n\n" + "\n\n".join(["A lock is shut at night."] * 40))
@@ -179,7 +172,7 @@ def test_the_size_of_passages_and_files_is_set_by_base(add: Add, own_shop: Path)
     assert len(ids) > 4 and all(i.startswith("notes/a.md#notes") for i in ids)
 
 
-def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop: Path) -> None:
+def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop):
     assert "1.7 litres" in open_program(own_shop)("How much water does the Merle kettle hold?").text
     before = {path: path.stat().st_mtime_ns for path in (own_shop / ".ragc/index").rglob("*")}
     open_library(Project.open(own_shop))
@@ -192,7 +185,7 @@ def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop: Path
         open_program(own_shop)
 
 
-CHANGES: dict[str, Callable[[Path], object]] = {
+CHANGES = {
     "renamed": lambda folder: (folder / KETTLES).rename(folder / "knowledge/product/pots.md"),
     "deleted": lambda folder: (folder / KETTLES).unlink(),
     "touched": lambda folder: os.utime(folder / KETTLES, (1, 1)),
@@ -202,7 +195,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_changed_opening_gives_what_indexing_from_nothing_does(own_shop: Path, change: str) -> None:
+def test_whatever_changed_opening_gives_what_indexing_from_nothing_does(own_shop, change):
     (own_shop / "knowledge/product/other.md").write_text("# Other\nLids cost GBP 3.")
     open_library(Project.open(own_shop))
     CHANGES[change](own_shop)
@@ -211,14 +204,12 @@ def test_whatever_changed_opening_gives_what_indexing_from_nothing_does(own_shop
     assert open_library(Project.open(own_shop)).index_digest == found
 
 
-def test_a_file_that_changes_while_it_is_indexed_is_indexed_at_the_next_opening(own_shop: Path) -> None:
+def test_a_file_that_changes_while_it_is_indexed_is_indexed_at_the_next_opening(own_shop):
     index_project(Project.open(own_shop), lambda done, of: change_volume(own_shop))
     assert "2.3 litres" in texts(own_shop)
 
 
-def test_an_index_that_cannot_be_written_is_used_and_the_log_says_so(
-    own_shop: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_index_that_cannot_be_written_is_used_and_the_log_says_so(own_shop, monkeypatch, caplog):
     open_library(Project.open(own_shop))
     (own_shop / KETTLES).write_text("# Kettles\nAll new.")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests may write anywhere
@@ -227,9 +218,7 @@ def test_an_index_that_cannot_be_written_is_used_and_the_log_says_so(
     assert "may have changed since it was indexed" in caplog.text
 
 
-def test_a_version_over_other_documents_answers_from_them_and_the_log_says_so(
-    compiled: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_version_over_other_documents_answers_from_them_and_the_log_says_so(compiled, tmp_path, caplog):
     folder = shutil.copytree(compiled, tmp_path / "copy")
     opened = {"artifacts": folder / "artifacts", "project": folder}
     with caplog.at_level(logging.WARNING, logger="program"):

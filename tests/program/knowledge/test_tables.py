@@ -1,11 +1,8 @@
 """Questions about databases of several subjects get the values that their statements give."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from datetime import date, timedelta
-from pathlib import Path
 
 import pytest
 import tables_examples
@@ -20,7 +17,7 @@ from program.knowledge.tables import TableSource, show_value
 from program.knowledge.testing import SourceConformance
 from program.models.embedded.encoder import shared_embedder
 from program.models.table_rows import NAMES, RowReader
-from program.passage import Filters, Source, SourceCard
+from program.passage import Filters, SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
 NAMES_OF_DATABASES = ("CLINIC", "LIBRARY", "SUPPORT", "GALLERY")
@@ -28,7 +25,7 @@ EXAMPLES = vars(tables_examples)
 
 
 @pytest.fixture(scope="module")
-def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TableSource]:
+def databases(tmp_path_factory):
     return {
         name: TableSource("records", CARD, place(EXAMPLES[name], tmp_path_factory.mktemp(name)), shared_embedder())
         for name in NAMES_OF_DATABASES
@@ -36,22 +33,22 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TableSource
 
 
 @pytest.fixture(scope="module")
-def clinic(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
+def clinic(tmp_path_factory):
     return TableSource("records", CARD, place(EXAMPLES["CLINIC"], tmp_path_factory.mktemp("clinic")), WordEmbedder())
 
 
 class TestConformance(SourceConformance):
     @pytest.fixture
-    def source(self, databases: dict[str, TableSource]) -> Source:
+    def source(self, databases):
         return databases["LIBRARY"]
 
     @pytest.fixture
-    def query(self) -> str:
+    def query(self):
         return "How many members live in York?"
 
 
 @pytest.mark.parametrize("name", NAMES_OF_DATABASES)
-def test_a_question_gets_the_values_its_statement_gives(databases: dict[str, TableSource], name: str) -> None:
+def test_a_question_gets_the_values_its_statement_gives(databases, name):
     for question, gold in EXAMPLES[f"{name}_QUESTIONS"]:
         (found,) = databases[name].search(question, 3)
         said, _, sql = found.text.rpartition("\nSQL: ")
@@ -59,20 +56,18 @@ def test_a_question_gets_the_values_its_statement_gives(databases: dict[str, Tab
         assert all(show_value(value) in said for row in databases[name].rows(gold)[1] for value in row), found.text
 
 
-def test_a_question_about_something_else_gets_nothing(databases: dict[str, TableSource]) -> None:
+def test_a_question_about_something_else_gets_nothing(databases):
     assert [q for q in EXAMPLES["ELSEWHERE"] for source in databases.values() if source.search(q, 3)] == []
 
 
 @pytest.mark.parametrize("name", NAMES_OF_DATABASES)
-def test_a_question_beyond_the_five_operations_gets_rows_or_nothing(
-    databases: dict[str, TableSource], name: str
-) -> None:
+def test_a_question_beyond_the_five_operations_gets_rows_or_nothing(databases, name):
     for question in tables_examples.BEYOND[name]:
         for found in databases[name].search(question, 3):
             assert found.text.partition("\n")[0].endswith(": these rows."), found.text
 
 
-def test_a_result_says_in_words_what_was_computed_shows_rows_and_ends_with_its_sql(clinic: TableSource) -> None:
+def test_a_result_says_in_words_what_was_computed_shows_rows_and_ends_with_its_sql(clinic):
     (passage,) = clinic.search("How many visits to Cardiology were referred?", 5)
     assert passage.id == "records/visits"
     assert passage.title == "visits > count where department is Cardiology and outcome is referred"
@@ -85,13 +80,13 @@ def test_a_result_says_in_words_what_was_computed_shows_rows_and_ends_with_its_s
     assert 0 < passage.score <= 1
 
 
-def test_at_most_ten_rows_are_shown(sales: TableSource) -> None:
+def test_at_most_ten_rows_are_shown(sales):
     (passage,) = sales.search("How many sales were there in 2025?", 1)
     assert passage.text.startswith("Sales where sold_on in 2025: count 365.\n")
     assert passage.text.count("\n* sale_ref: ") == 10
 
 
-def test_those_who_share_the_extreme_are_all_shown(tmp_path: Path) -> None:
+def test_those_who_share_the_extreme_are_all_shown(tmp_path):
     (tmp_path / "races.csv").write_text("race,winner,laps\na,Ann,5\nb,Bob,9\nc,Cy,9\n", encoding="utf-8")
     (passage,) = TableSource("r", CARD, tmp_path, WordEmbedder()).search("Which race has the most laps?", 1)
     assert passage.text.startswith(
@@ -99,7 +94,7 @@ def test_those_who_share_the_extreme_are_all_shown(tmp_path: Path) -> None:
     )
 
 
-def test_a_misspelt_cell_and_a_part_of_a_name_are_understood(clinic: TableSource) -> None:
+def test_a_misspelt_cell_and_a_part_of_a_name_are_understood(clinic):
     (passage,) = clinic.search("How many Dermatolgy visits did Beck have?", 1)
     assert passage.text.startswith("Visits where department is Dermatology and doctor is Tom Beck: count 2.")
 
@@ -112,11 +107,11 @@ def test_a_misspelt_cell_and_a_part_of_a_name_are_understood(clinic: TableSource
         "How many visits to Cardiology cost exactly 77123 roubles?",
     ],
 )
-def test_a_name_or_figure_that_the_tables_lack_is_not_passed_over(clinic: TableSource, question: str) -> None:
+def test_a_name_or_figure_that_the_tables_lack_is_not_passed_over(clinic, question):
     assert clinic.search(question, 3) == []
 
 
-def test_an_identifier_that_is_not_there_finds_nothing(clinic: TableSource) -> None:
+def test_an_identifier_that_is_not_there_finds_nothing(clinic):
     assert clinic.search("What happened at visit V-9999?", 3) == []
     assert len(clinic.search("What happened at visit v-1003?", 3)) == 1
 
@@ -130,7 +125,7 @@ WORDS = [
 
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(st.text(max_size=200), st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join)))
-def test_whatever_is_asked_the_statement_passes_the_gate_and_ends(clinic: TableSource, question: str) -> None:
+def test_whatever_is_asked_the_statement_passes_the_gate_and_ends(clinic, question):
     columns = {table.name: [column.name for column in table.columns] for table in clinic.schema.tables}
     for dialect in ("sqlite", "postgres"):
         query = RowReader(replace(clinic.schema, dialect=dialect), WordEmbedder(), lambda _: []).read(question)
@@ -143,7 +138,7 @@ def test_whatever_is_asked_the_statement_passes_the_gate_and_ends(clinic: TableS
 
 
 @pytest.fixture(scope="module")
-def sales(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
+def sales(tmp_path_factory):
     """One sale a day, from the first of 2024 to 14 November 2026."""
     folder = tmp_path_factory.mktemp("sales")
     days = [date(2024, 1, 1) + timedelta(days=n) for n in range((date(2026, 11, 14) - date(2024, 1, 1)).days + 1)]
@@ -169,13 +164,13 @@ def sales(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
         ("on 2025-07-09", "2025-07-09", "2025-07-09"),
     ],
 )
-def test_dates_in_words_are_ranges_of_days(sales: TableSource, when: str, first: str, last: str) -> None:
+def test_dates_in_words_are_ranges_of_days(sales, when, first, last):
     (found,) = sales.search(f"How many sales were there {when}?", 1)
     days = (date.fromisoformat(last) - date.fromisoformat(first)).days + 1
     assert f": count {days}.\n" in found.text
 
 
-def test_a_question_leaves_the_database_file_as_it_was(tmp_path: Path) -> None:
+def test_a_question_leaves_the_database_file_as_it_was(tmp_path):
     opened = place(EXAMPLES["LIBRARY"], tmp_path)
     file = tmp_path / "records.db"
     before = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -188,7 +183,7 @@ def test_a_question_leaves_the_database_file_as_it_was(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["records.db"]
 
 
-def test_a_select_that_is_given_is_run_and_one_that_is_refused_leaves_the_question(clinic: TableSource) -> None:
+def test_a_select_that_is_given_is_run_and_one_that_is_refused_leaves_the_question(clinic):
     question = "How many visits were there to cardiology?"
     grouped = "SELECT doctor, COUNT(*) AS visits FROM visits GROUP BY doctor ORDER BY visits DESC LIMIT 1"
     (found,) = clinic.search(question, 1, Filters(sql=grouped))
@@ -198,7 +193,7 @@ def test_a_select_that_is_given_is_run_and_one_that_is_refused_leaves_the_questi
         assert clinic.search(question, 1, Filters(sql=sql)) == clinic.search(question, 1)
 
 
-def test_the_schema_is_described_with_kinds_ranges_values_and_keys(databases: dict[str, TableSource]) -> None:
+def test_the_schema_is_described_with_kinds_ranges_values_and_keys(databases):
     card = databases["LIBRARY"].schema_card
     assert card.startswith("Dialect: sqlite\n\nTable loans\n")
     assert "  genre text: crime, history, nature, poetry\n" in card

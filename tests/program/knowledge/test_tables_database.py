@@ -1,10 +1,5 @@
 """What is read of a database, and which statements and files are refused."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 from tables_examples import CLINIC, LIBRARY, place
 from word_embedder import WordEmbedder
@@ -20,7 +15,7 @@ CARD = SourceCard("records", "tables", "records of the house")
 
 
 @pytest.fixture(scope="module")
-def clinic(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
+def clinic(tmp_path_factory):
     return TableSource("records", CARD, place(CLINIC, tmp_path_factory.mktemp("clinic")), WordEmbedder())
 
 
@@ -54,7 +49,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("sql", ATTACKS)
-def test_the_gate_refuses_all_but_one_select_over_known_tables(clinic: TableSource, sql: str) -> None:
+def test_the_gate_refuses_all_but_one_select_over_known_tables(clinic, sql):
     with pytest.raises(KnowledgeError) as refused:
         clinic.rows(sql)
     assert refused.value.mend
@@ -74,12 +69,12 @@ def test_the_gate_refuses_all_but_one_select_over_known_tables(clinic: TableSour
         ),
     ],
 )
-def test_the_gate_writes_a_good_statement_afresh(clinic: TableSource, sql: str, written: str) -> None:
+def test_the_gate_writes_a_good_statement_afresh(clinic, sql, written):
     assert check_sql(sql, clinic._columns, "sqlite") == written
     assert clinic.rows(sql)[1]
 
 
-def test_a_statement_that_takes_too_long_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_that_takes_too_long_is_interrupted(tmp_path, monkeypatch):
     (tmp_path / "n.csv").write_text("i\n" + "\n".join(map(str, range(2000))), encoding="utf-8")
     source = TableSource("n", CARD, tmp_path, WordEmbedder())
     monkeypatch.setattr(tables, "SECONDS", 0.2)
@@ -101,16 +96,14 @@ def test_a_statement_that_takes_too_long_is_interrupted(tmp_path: Path, monkeypa
         ('a,b\n"1,2\n', "cannot be read"),
     ],
 )
-def test_a_csv_file_that_is_no_table_is_refused_with_a_remedy(
-    write: Callable[[str, str | bytes], Path], content: str | bytes, what: str
-) -> None:
+def test_a_csv_file_that_is_no_table_is_refused_with_a_remedy(write, content, what):
     with pytest.raises(KnowledgeError, match=what) as refused:
         TableSource("t", CARD, write("t.csv", content), WordEmbedder())
     assert refused.value.mend
 
 
 @pytest.mark.parametrize("names", [["a-b.csv", "a_b.csv"], ["notes.txt"], ["sqlite_x.csv"]])
-def test_a_folder_without_usable_tables_is_refused(write: Callable[[str, str | bytes], Path], names: list[str]) -> None:
+def test_a_folder_without_usable_tables_is_refused(write, names):
     for name in names:
         folder = write(name, "a,b\n1,2\n")
     with pytest.raises(KnowledgeError) as refused:
@@ -121,26 +114,26 @@ def test_a_folder_without_usable_tables_is_refused(write: Callable[[str, str | b
 @pytest.mark.parametrize(
     "url", ["sqlite:///absent.db", "nonsense://x", "postgresql+nothing://u:secret@h/d", "://", "absent-folder"]
 )
-def test_a_place_that_is_no_database_is_refused_without_its_password(url: str) -> None:
+def test_a_place_that_is_no_database_is_refused_without_its_password(url):
     with pytest.raises(KnowledgeError) as refused:
         TableSource("t", CARD, url, WordEmbedder())
     assert refused.value.mend
     assert "secret" not in str(refused.value)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_refused(tmp_path):
     (tmp_path / "x.db").write_bytes(b"no database at all" * 100)
     with pytest.raises(KnowledgeError, match="cannot be read"):
         TableSource("t", CARD, f"sqlite:///{tmp_path / 'x.db'}", WordEmbedder())
 
 
-def test_the_types_of_csv_columns_are_read_from_their_cells(write: Callable[[str, str | bytes], Path]) -> None:
+def test_the_types_of_csv_columns_are_read_from_their_cells(write):
     folder = write("t.csv", "﻿id,code,n,share,day,word,open\n1,007,5,0.5,2025-01-02,x,yes\n2,010,,2,2025-01-03,y,no\n")
     columns = TableSource("t", CARD, folder, WordEmbedder()).schema.table("t").columns
     assert [c.kind for c in columns] == ["integer", "text", "integer", "real", "date", "text", "boolean"]
 
 
-def test_the_schema_names_tables_columns_values_ranges_and_links(clinic: TableSource, tmp_path: Path) -> None:
+def test_the_schema_names_tables_columns_values_ranges_and_links(clinic, tmp_path):
     library = TableSource("records", CARD, place(LIBRARY, tmp_path), WordEmbedder())
     columns = {column.name: column for column in clinic.schema.table("visits").columns}
     assert columns["department"].values == ("Cardiology", "Dermatology", "Paediatrics")
@@ -153,7 +146,7 @@ def test_the_schema_names_tables_columns_values_ranges_and_links(clinic: TableSo
     assert library.schema.table("loans").foreign_keys == (ForeignKey("member_id", "members", "id"),)
 
 
-def test_a_column_that_breaks_its_declared_type_is_read_as_text(tmp_path: Path) -> None:
+def test_a_column_that_breaks_its_declared_type_is_read_as_text(tmp_path):
     opened = place("CREATE TABLE t (d DATE, n INTEGER); INSERT INTO t VALUES ('3/4/25','many'),('x',2)", tmp_path)
     source = TableSource("t", CARD, opened, WordEmbedder())
     assert [c.kind for c in source.schema.tables[0].columns] == ["text", "text"]

@@ -1,14 +1,11 @@
 """A real HTTP server on the loopback address whose answers a test sets by path."""
 
-from __future__ import annotations
-
 import json
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 from tests.loopback import serving
@@ -30,7 +27,7 @@ class Reply:
     location: str = ""
     before: Callable[[], object] = field(default=lambda: None)
 
-    def sent(self) -> tuple[bytes, str]:
+    def sent(self):
         if isinstance(self.content, dict | list):
             return json.dumps(self.content).encode(), self.kind or "application/json"
         content = self.content.encode() if isinstance(self.content, str) else self.content
@@ -45,19 +42,17 @@ class WebServer:
     replies: dict[str, Reply | Callable[[Request], Reply]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
 
-    def asked(self, path: str) -> list[Request]:
+    def asked(self, path):
         return [r for r in self.requests if r.path.partition("?")[0] == path]
 
 
 @contextmanager
-def web_server(
-    host: str = "127.0.0.1", served: WebServer | None = None, certificate: Path | None = None
-) -> Iterator[WebServer]:
+def web_server(host="127.0.0.1", served=None, certificate=None):
     """A server of its own, or a second address of one that is there; HTTPS with a certificate."""
     second = WebServer("", served.replies, served.requests) if served else WebServer("")
 
     class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
+        def answer(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             request = Request(self.command, self.path, dict(self.headers), body)
             second.requests.append(request)
@@ -76,7 +71,7 @@ def web_server(
 
         do_GET = do_POST = answer
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             """Silent: the tests say what matters."""
 
     server = ThreadingHTTPServer((host, 0), Handler)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from program.answer import StoppedBy
-from program.loop.decide import Action, LoopProgress, Move, Verdict, decide, is_sound, wants_query
-from program.loop.policy import Policy, Tuning
+from program.loop.decide import LoopProgress, Move, Verdict, decide, is_sound, wants_query
+from program.loop.policy import Policy
 
-TUNING: Tuning = Policy().tuning()
+TUNING = Policy().tuning()
 SEARCHES = (Move.SEARCH, Move.SEARCH_NEWER, Move.SWITCH)
 LETTERS = ["a", "b", "c", "d", "e"]
 STRATEGIES = ("vector", "web", "tables")
@@ -63,7 +63,7 @@ def test_a_search_is_within_every_cap_and_new(verdict, progress, tuning, cap, tr
         assert not progress.settled
 
 
-def after(progress: LoopProgress, action: Action, verdict: Verdict) -> LoopProgress:
+def after(progress, action, verdict):
     """Where the loop stands once the action was performed."""
     progress = replace(progress, rounds=progress.rounds + 1, previous=verdict.sufficiency)
     if action.move is Move.SEARCH_NEWER:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from scripted import POOL, Scripted, ScriptedModels
 
-from program.answer import Answer, Outcome, StoppedBy
+from program.answer import Outcome, StoppedBy
 from program.loop.metering import Progress, Token
 from program.loop.state import Budget
 from program.models.asked import LanguageDecider
@@ -139,7 +139,7 @@ def test_many_questions_at_once_each_get_their_own_answer_and_trace(tmp_path):
     program = Scripted(log=tmp_path, replies={"answer": answered}).rag
     questions = [f"What is number {n}?" for n in range(100)]
 
-    async def together() -> list[Answer]:
+    async def together():
         return await asyncio.gather(*(program.aask(question) for question in questions))
 
     answers = asyncio.run(together())

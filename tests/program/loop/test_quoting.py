@@ -16,7 +16,7 @@ PARTS = ["colour of the lid", "time to boil"]
 CHANCES = {"It holds two litres.": 0.9, "The lid is red.": 0.7, "Plan: Pro; Price: GBP 9": 0.6}
 
 
-def quoting(chances=CHANCES, **how) -> Scripted:
+def quoting(chances=CHANCES, **how):
     """A program whose embedded writer quotes the pieces that `chances` names."""
     models = ScriptedModels(states=lambda inputs: chances.get(inputs["sentence"], 0.1))
     made = Scripted(models=models, pool=POOL, **{"route": 0, "judge": 0, "ground": 0, **how})

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def other() -> Embedder:
+def other():
     """The same weights by way of sentence-transformers."""
     return Embedder(str(get_model_path()))
 
@@ -51,12 +50,12 @@ def test_vectors_are_those_of_sentence_transformers_and_of_unit_length(other):
     assert np.allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-4)
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path: Path):
+def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(ModelError):
         Embedder(str(tmp_path)).encode(["a"])
 
 
-def test_vectors_kept_in_a_file_are_those_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_vectors_kept_in_a_file_are_those_computed(tmp_path, monkeypatch):
     first, later = Embedder(), Embedder()
     first.remember_in(tmp_path)
     found = first.encode(TEXTS)

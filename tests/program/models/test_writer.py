@@ -2,9 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import dspy
 import numpy as np
@@ -13,9 +11,9 @@ from dspy.utils.exceptions import LMUnexpectedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from program.models.embedded.reader import Reader, Reading, TitledText, shared_reader
+from program.models.embedded.reader import Reader, Reading, shared_reader
 from program.models.embedded.splitting import FEWEST_WORDS, MOST_PARTS, split_question
-from program.models.embedded.writer import WriterEngine, WriterPrompt, local_writer, read_prompt
+from program.models.embedded.writer import WriterEngine, local_writer, read_prompt
 from program.models.text import split_pieces
 from program.signatures import Clarify, Decompose, Excerpt, FollowUp, Generate, Missing
 
@@ -27,10 +25,10 @@ COMPOUND = "What does Deluxe cost and how many doors does it cover?"
 class WordReader(Reader):
     """A reader whose best span is a word that a text shares with the question."""
 
-    def read_pairs(self, pairs: Sequence[tuple[str, TitledText]]) -> list[Reading]:
+    def read_pairs(self, pairs):
         return [self._read_words(question, text) for question, (_, text) in pairs]
 
-    def _read_words(self, question: str, text: str) -> Reading:
+    def _read_words(self, question, text):
         asked = set(re.findall(r"\w{3,}", question.casefold()))
         words = list(re.finditer(r"\w+", text))
         shared = np.array([1.0 if word[0].casefold() in asked else -0.5 for word in words], np.float32)
@@ -39,23 +37,23 @@ class WordReader(Reader):
         return Reading(known - 1.5, offsets, np.stack([shared, shared]))
 
 
-def passage(n: int, text: str, title: str = "Guide") -> Excerpt:
+def passage(n, text, title="Guide"):
     return Excerpt(n=n, base="docs", title=title, text=text)
 
 
 PASSAGES = [passage(1, "The payroll service is run by the Harbour team.", "Services"), passage(2, PRICES, "Prices")]
 
 
-def inputs(question: str, **changes: Any) -> dict[str, Any]:
+def inputs(question, **changes):
     return {"question": question, "sub_queries": [], "passages": PASSAGES, "sentences": 1, "strict": False, **changes}
 
 
-def ask(signature: type[dspy.Signature], reader: Reader | None = None, **asked: Any) -> dspy.Prediction:
+def ask(signature, reader=None, **asked):
     with dspy.context(lm=local_writer(reader or WordReader())):
         return dspy.Predict(signature)(**asked)
 
 
-def claims(answer: str) -> list[tuple[str, int]]:
+def claims(answer):
     return [(text.strip(), int(n)) for text, n in re.findall(r"(.+?) \[(\d+)\](?: |$)", answer, re.DOTALL)]
 
 
@@ -237,10 +235,10 @@ def test_demonstrations_and_other_instructions_do_not_change_it():
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_any_question_reaches_the_writer_as_it_was_asked(question, instructions):
-    seen: list[WriterPrompt] = []
+    seen = []
 
     class Recorder(WriterEngine):
-        def complete(self, request: Any) -> Any:
+        def complete(self, request):
             seen.append(read_prompt(request))
             return super().complete(request)
 
@@ -255,7 +253,7 @@ def test_streaming_gives_the_answer_in_pieces():
     listener = dspy.streaming.StreamListener(signature_field_name="answer")
     stream = dspy.streamify(dspy.Predict(Generate), stream_listeners=[listener])
 
-    async def collect() -> tuple[str, str]:
+    async def collect():
         pieces, final = "", ""
         async for item in stream(**inputs("By which team is payroll run?")):
             if isinstance(item, dspy.streaming.StreamResponse):
