@@ -179,10 +179,7 @@ def test_of_an_embedded_program_only_the_demonstrations_of_its_deciders_are_offe
     sets = gather_sets(program, made, []).sets
     deciders = {"classifier.route", "judge.relevance", "judge.sufficiency", "judge.contradiction"}
     assert set(sets) == deciders | {"grounder.support", "grounder.responsive", "generator.states"}
-    assert {kind: len(shown) for kind, shown in sets["classifier.route"].items()} == {
-        "as it is": 0,
-        "labelled": 220,
-    }
+    assert {kind: len(shown) for kind, shown in sets["classifier.route"].items()} == {"as it is": 0, "labelled": 220}
     before = [d.name for d in find_dimensions(program)]
     CandidateSets(sets, {}).equip_program(program)
     assert [d.name for d in find_dimensions(program)] == before

@@ -23,9 +23,7 @@ def replay(rag):
 
 
 @settings(
-    max_examples=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_under_any_setting_a_replay_answers_as_a_live_run(rag, replay, data):

@@ -131,8 +131,7 @@ def test_an_alias_of_a_changed_or_lost_version_is_an_error(root, known):
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["", "[]", "{}", '{"version": "../..", "digest": "sha256:00000000"}', '{"version": 1, "digest": 2}'],
+    "content", ["", "[]", "{}", '{"version": "../..", "digest": "sha256:00000000"}', '{"version": 1, "digest": 2}']
 )
 def test_a_damaged_alias_is_an_error(root, known, content):
     (root / "helpdesk" / "aliases" / "production.json").write_text(content)

@@ -43,12 +43,7 @@ def docx(body):
     return stream.getvalue()
 
 
-def pdf(
-    pages,
-    title="",
-    bookmarks=(),
-    password=None,
-):
+def pdf(pages, title="", bookmarks=(), password=None):
     """A PDF whose pages are lists of lines; `bookmarks` are (title, page from 1); encrypted when a password is given."""
     objects = ["<</Type/Catalog/Pages 2 0 R>>", "", "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"]
     for lines in pages:

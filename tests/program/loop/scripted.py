@@ -3,7 +3,6 @@
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import dspy
@@ -19,24 +18,11 @@ from program.settings import ModelSettings
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
 REPLIES = {
-    "route": "simple",
-    "sure": 0.8,
-    "vague": 0.1,
-    "relevant": 0.8,
-    "sufficient": 0.9,
-    "contradict": 0.1,
-    "supported": 0.9,
-    "responsive": 0.8,
-    "sub_queries": ["first part", "second part"],
-    "details": [],
-    "query": "next",
-    "missing": "the price",
-    "next_query": "price of the kettle",
-    "answer": "Text 0. [1] Text 1. [2]",
-    "direct": "144.",
-    "clarifying_question": "Do you mean the Merle or the Wren?",
+    **{"route": "simple", "sure": 0.8, "vague": 0.1, "relevant": 0.8, "sufficient": 0.9, "contradict": 0.1},
+    **{"supported": 0.9, "responsive": 0.8, "sub_queries": ["first part", "second part"], "details": []},
+    **{"query": "next", "missing": "the price", "next_query": "price of the kettle", "direct": "144."},
+    **{"answer": "Text 0. [1] Text 1. [2]", "clarifying_question": "Do you mean the Merle or the Wren?"},
 }
-Found = Sequence[Passage] | Callable[[Find], Sequence[Passage]]
 
 
 def passage(id, text="text", dense=0.8, **fields):

@@ -160,9 +160,3 @@ def test_a_server_that_fails_leaves_every_decision_to_the_embedded_model(asked, 
     assert brain.asked("Judge the passages found") == 1
     decided = [step for step in answer.trace.steps if step.name in ("judge.relevance", "judge.sufficiency")]
     assert len(decided) > 1 and all(step.scores and step.model == "local/reader" for step in decided)
-
-
-def test_an_embedded_decider_is_asked_decision_by_decision(shop):
-    program = open_program(shop)
-    assert not program.judges_at_once
-    assert not [name for name, _ in program.named_predictors() if name in ("judge.evidence", "grounder.claims")]
