@@ -3,7 +3,6 @@
 import json
 import tempfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -145,13 +144,8 @@ def test_a_failed_rebuild_leaves_the_last_index(bases, folder, knowledge, tmp_pa
 
 
 # Few words, so that names come and go, contain each other, and are written small elsewhere.
-WORD = st.sampled_from(
-    ["Home", "home", "Plus", "plus", "Kingston", "Jamaica", "of", "and", "the", "the", "max_rounds", "Érd", "ßa", "£9"]
-)
-SENTENCE = st.lists(WORD, max_size=7).map(lambda words: " ".join(words) + ".")
-HEADING = st.sampled_from(["Home Plus", "Kingston, Jamaica", "Plus", "The Érd (Jamaica)", "Rounds"])
-PART = st.tuples(HEADING, st.lists(SENTENCE, min_size=1, max_size=3).map("\n\n".join))
-TEXT = st.lists(PART, min_size=1, max_size=2).map(lambda parts: "\n\n".join(f"# {h}\n\n{t}" for h, t in parts))
+WORDS = ["# Home Plus", "# The Érd (Jamaica)", "Kingston, Jamaica.", "home of the ßa", "max_rounds £9.", "Plus", ""]
+TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map("\n\n".join)
 CHANGE = st.tuples(st.sampled_from(["a.md", "b.md", "c/d.md", "z.txt"]), st.none() | TEXT)  # None deletes
 RUNS = st.lists(st.lists(CHANGE, min_size=1, max_size=3), min_size=1, max_size=4)
 
@@ -178,31 +172,6 @@ def test_whatever_changes_an_index_made_again_is_that_made_from_nothing(runs, st
             assert one.search(question) == other.search(question)
 
 
-@pytest.mark.parametrize(("change", "embedded"), [("nothing", 1), ("stop words", 1), ("embedder", 11), ("damage", 11)])
-def test_only_vectors_of_the_same_embedder_in_a_whole_index_are_used_again(
-    bases, folder, tmp_path, knowledge, change, embedded
-):
-    if change == "damage":
-        file = live(folder) / "keywords.safetensors"
-        file.write_bytes(file.read_bytes()[:-9])
-    (knowledge / "product/new.md").write_text("# New\n\nHome Plus costs more.\n")
-    embedder = WordEmbedder("2" if change == "embedder" else "1")
-    split = IndexSettings(keep_stop_words=change == "stop words")
-    assert build_index(bases, folder, embedder, settings=split).embedded == embedded
-    build_index(bases, tmp_path / "fresh", embedder, settings=split)
-    assert content(folder, *FILES) == content(tmp_path / "fresh", *FILES)
-
-
-class Changed(WordEmbedder):
-    """Has other weights in every process but the one that made it."""
-
-    @property
-    def digest(self):
-        import os
-
-        return f"process {os.getpid()}"
-
-
 @pytest.mark.slow
 def test_an_index_made_over_ray_is_the_one_made_here(bases, folder, tmp_path, monkeypatch):
     pytest.importorskip("ray")
@@ -213,8 +182,6 @@ def test_an_index_made_over_ray_is_the_one_made_here(bases, folder, tmp_path, mo
         report = build_index(bases, tmp_path / "there", own, fan=fan)
     assert (report.embedded, own.computed) == (10, [])
     assert content(tmp_path / "there", *FILES) == content(folder, *FILES)
-    with pytest.raises(KnowledgeError, match="another embedding model"), embed_over_ray(partial(Changed), 2) as fan:
-        build_index(bases[:2], folder, WordEmbedder(), fan=fan)
 
 
 def test_an_unknown_engine_is_an_error(own_shop):

@@ -1,10 +1,7 @@
 """Folders of files as passages, each with breadcrumb, place and date; what cannot be read is named, never fatal."""
 
 import json
-import os
-from collections.abc import Callable
 from datetime import date
-from pathlib import Path
 
 import pytest
 from office_files import pdf
@@ -16,7 +13,6 @@ from program.knowledge.ingest.sections import count_tokens, parse_file
 from program.passage import AUTHORITY
 from program.storage import DiskCache
 
-Write = Callable[[str, str | bytes], Path]
 TOKENS = BaseSpec("x").chunk_tokens
 
 
@@ -57,6 +53,7 @@ def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_nam
     ("head", "complaint"),
     [
         ("title: [unclosed", "not YAML"),
+        ("as_of: 2026-03-01\ntitle: Blood: samples", "not YAML"),
         ("[" * 5000, "not YAML"),
         ("as_of: 2026-02-30", "as_of '2026-02-30' is no date"),
         ("authority: holy", "authority 'holy' is not known"),
@@ -71,15 +68,6 @@ def test_bad_front_matter_is_a_flaw_that_names_the_file_and_the_text_is_read(wri
     assert any(f.path == "x/a.md" and complaint in f.what and f.mend and f.lost for f in contents.flaws), contents.flaws
     passage = by_id(contents)["x/a.md#locks"]
     assert (passage.text, passage.as_of, passage.authority) == ("A lock.", None, AUTHORITY["reviewed"])
-
-
-@pytest.mark.parametrize(
-    ("head", "line"),
-    [("as_of: 2026-03-01\ntitle: Blood: samples", 3), ("# a note\n\ntitle: A: b", 4), ("just words\ntitle: A: b", 3)],
-)
-def test_front_matter_that_is_not_yaml_is_told_with_its_line_and_remedy(write, head, line):
-    (flaw,) = read(write("a.md", f"---\n{head}\n---\n# A\n\nText.\n")).flaws
-    assert flaw.line == line and "in quotes" in flaw.mend and flaw.lost
 
 
 def test_a_date_is_the_day_the_document_was_true_and_a_rule_is_no_front_matter(write):
@@ -161,19 +149,6 @@ def test_an_absent_or_empty_folder_is_an_error_that_says_what_to_do(write, tmp_p
         (tmp_path / "empty" / f"{n}.docx").write_text("no such thing")
     with pytest.raises(KnowledgeError, match=r"skipped: x/0\.docx: no Word document.*; x/1\.docx: .*; 2 more\)"):
         read(tmp_path / "empty")
-
-
-def test_a_folder_that_disappears_while_it_is_read_is_an_error(write, tmp_path, monkeypatch):
-    folder = write("a.md", "# Text\n\nText.\n")
-    walk = os.walk
-
-    def unplugged(*arguments, **keywords):
-        yield from list(walk(*arguments, **keywords))
-        folder.rename(tmp_path / "elsewhere")
-
-    monkeypatch.setattr(ingest.os, "walk", unplugged)
-    with pytest.raises(KnowledgeError, match=r"disappeared.*last index stays"):
-        read(folder)
 
 
 BAD = {

@@ -1,9 +1,6 @@
 """The library over an index: what a search finds, by which parts, kept for whom; and what ranks it."""
 
 import asyncio
-import json
-import subprocess
-import sys
 from dataclasses import asdict
 
 import pytest
@@ -13,7 +10,6 @@ from program.errors import KnowledgeError
 from program.knowledge.documents import Documents
 from program.knowledge.index.build import build_index
 from program.knowledge.index.fusion import STRATEGIES
-from program.knowledge.index.graph import Graph
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.knowledge.testing import SourceConformance
@@ -94,20 +90,6 @@ def test_weight_one_orders_by_cosine_and_weight_zero_by_bm25(library):
         assert [p.id for p in found] == [id for _, id in sorted((-p.scores[part], p.id) for p in pool)]
 
 
-def test_every_candidate_has_all_parts_and_those_of_different_bases_compare(library):
-    assert library.index is not None
-    scores = library.index.keywords.scores("video refunded months")
-    for name in BASES:
-        for depth in (1, 2, 9):
-            found = library.candidates("video refunded months", [name], depth)
-            assert len(found) <= 2 * depth + (depth + 1) // 2
-            for passage in found:
-                assert set(passage.scores) == {"dense", "keyword", "graph"}
-                assert passage.scores["keyword"] == max(scores[library.index.rows[passage.id]], 0)
-    assert {p.method for p in library.candidates("cells", ["product"], 9)} == {"dense", "both"}
-    assert {p.method for p in library.search("hosting fault", ["web"], 9)} == {"web"}
-
-
 def test_filters_reach_every_document_source_and_async_finds_the_same(library):
     found = library.search(QUESTION, BASES, 20, filters=Filters(min_authority=3))
     assert found and all(p.authority == 3 for p in found)
@@ -161,34 +143,6 @@ def test_what_was_found_is_kept_on_disk_to_the_bit_and_a_damaged_file_costs_only
     assert look("broken") == look("file") == fresh
     monkeypatch.setattr(Documents, "candidates", None)
     assert look("kept") == fresh
-
-
-SEARCH = """
-import json, sys
-from program.knowledge.documents import Documents
-from program.serve.opening import open_library
-from program.knowledge.project import Project
-library = open_library(Project.open(sys.argv[1]))
-searched = []
-whole = Documents.candidates
-Documents.candidates = lambda self, *a, **k: searched.append(self.name) or whole(self, *a, **k)
-found = library.candidates("How much water does the kettle hold?")
-print(json.dumps({"searched": searched, "found": [[p.id, p.score, p.text] for p in found]}))
-"""
-
-
-def test_two_processes_on_a_project_search_once_until_it_is_indexed_anew(own_shop):
-    def search():
-        done = subprocess.run([sys.executable, "-c", SEARCH, str(own_shop)], capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
-
-    first, second = search(), search()
-    assert first["searched"] == ["product", "billing"]
-    assert second == {**first, "searched": []}
-    path = own_shop / "knowledge/product/kettles.md"
-    path.write_text(path.read_text().replace("1.7 litres", "2.3 litres"))
-    third = search()
-    assert third["searched"] == ["product", "billing"] and "2.3 litres" in str(third["found"])
 
 
 def test_a_cache_keeps_bytes_for_every_reader_and_makes_room(tmp_path):
@@ -259,25 +213,3 @@ def test_an_attribute_that_the_question_names_raises_its_passages_and_filters_ho
     for question, higher in (("a house of the survey", True), ("a house of the brewer", False)):
         kraus = next(p for p in houses.candidates(question) if p.title == "Kraus House")
         assert ("survey" in kraus.reason) == higher
-
-
-def names(*texts, title=""):
-    return set(Graph.from_passages([Passage(str(n), "s", title, text) for n, text in enumerate(texts)]).names)
-
-
-def test_a_title_goes_by_its_shorter_names_and_a_text_by_what_it_sets_off():
-    titles = {
-        "Humboldt Peak (Colorado)": "humboldt peak",
-        "Rochester, New York": "rochester",
-        "The Rank Organisation": "rank organisation",
-        "Plans > Home Plus": "home plus",
-        "Léopold Standaert": "leopold standaert",
-    }
-    assert all(also in names("x", title=title) for title, also in titles.items())
-    text = "He met Ada King of Lovelace. Then set max_rounds, say `retry limit` or **grace period**. However, no."
-    found = names(text, text)
-    assert {"ada king of lovelace", "max_rounds", "retry limit", "grace period"} <= found
-    assert not {"however", "he", "then"} & found
-    assert names("He saw Oslo today.", "They left Oslo by bus.", "We like Bergen too.") == {"oslo"}
-    assert names(*["He came in April and left on a Tuesday."] * 2) == set()  # months and days
-    assert "m ward" in names(*["An album by M. Ward is out."] * 2)  # a point after an initial ends no name

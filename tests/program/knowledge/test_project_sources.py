@@ -2,22 +2,18 @@
 
 import logging
 import os
-import shutil
 import sys
-from collections.abc import Callable
 
 import pytest
 from web_server import Reply, web_server
 
 from optimize.report.doctor import examine_setup
-from program import load, open_program
+from program import open_program
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
-from program.loop.policy import PLAIN
 from program.serve.opening import open_library
 
-Add = Callable[[str], Project]
 KETTLES = "knowledge/product/kettles.md"
 PACKAGE = """
 from program.passage import NO_FILTERS, Passage
@@ -162,16 +158,6 @@ def test_a_mistake_in_any_kind_is_told_with_its_key(add, toml, complaint):
         add(f"[knowledge.new]\n{toml}\n")
 
 
-def test_the_size_of_passages_and_files_is_set_by_base(add, own_shop):
-    folder = own_shop / "knowledge" / "notes"
-    folder.mkdir()
-    (folder / "a.md").write_text("# Notes\n\n" + "\n\n".join(["A lock is shut at night."] * 40))
-    (folder / "b.txt").write_text("x " * 30_000)
-    project = add('[knowledge.notes]\npath = "knowledge/notes"\nchunk_tokens = 50\nmax_megabytes = 0.05\n')
-    ids = [p.id for p in open_library(project).passages() if p.source == "notes"]
-    assert len(ids) > 4 and all(i.startswith("notes/a.md#notes") for i in ids)
-
-
 def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop):
     assert "1.7 litres" in open_program(own_shop)("How much water does the Merle kettle hold?").text
     before = {path: path.stat().st_mtime_ns for path in (own_shop / ".ragc/index").rglob("*")}
@@ -183,25 +169,6 @@ def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop):
         path.unlink()
     with pytest.raises(KnowledgeError, match="holds no text"):
         open_program(own_shop)
-
-
-CHANGES = {
-    "renamed": lambda folder: (folder / KETTLES).rename(folder / "knowledge/product/pots.md"),
-    "deleted": lambda folder: (folder / KETTLES).unlink(),
-    "touched": lambda folder: os.utime(folder / KETTLES, (1, 1)),
-    "added": lambda folder: (folder / "knowledge/product/more.md").write_text("# More\nA third kettle, the Rook."),
-    "split otherwise": lambda folder: (folder / "ragc.toml").open("a").write("[keyword]\nstem = false\n"),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_whatever_changed_opening_gives_what_indexing_from_nothing_does(own_shop, change):
-    (own_shop / "knowledge/product/other.md").write_text("# Other\nLids cost GBP 3.")
-    open_library(Project.open(own_shop))
-    CHANGES[change](own_shop)
-    found = open_library(Project.open(own_shop)).index_digest
-    shutil.rmtree(own_shop / ".ragc")
-    assert open_library(Project.open(own_shop)).index_digest == found
 
 
 def test_a_file_that_changes_while_it_is_indexed_is_indexed_at_the_next_opening(own_shop):
@@ -216,16 +183,3 @@ def test_an_index_that_cannot_be_written_is_used_and_the_log_says_so(own_shop, m
     with caplog.at_level(logging.WARNING, logger="program"):
         assert "1.7 litres" in texts(own_shop)
     assert "may have changed since it was indexed" in caplog.text
-
-
-def test_a_version_over_other_documents_answers_from_them_and_the_log_says_so(compiled, tmp_path, caplog):
-    folder = shutil.copytree(compiled, tmp_path / "copy")
-    opened = {"artifacts": folder / "artifacts", "project": folder}
-    with caplog.at_level(logging.WARNING, logger="program"):
-        load("shop@v2", **opened)
-        assert not [record for record in caplog.records if record.name.startswith("program")]
-        change_volume(folder)
-        rag = load("shop@v2", **opened)
-        rag.policy.turn(**PLAIN)
-        assert "2.3 litres" in rag("How much water does the Merle hold?").text
-    assert "shop@v2 was compiled over other documents" in caplog.text

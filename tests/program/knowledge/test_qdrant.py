@@ -1,6 +1,5 @@
 """A Qdrant collection finds what the array finds: in a folder, in memory, on a real server at QDRANT_URL."""
 
-import math
 import os
 import socket
 import threading
@@ -9,25 +8,15 @@ from datetime import date
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from qdrant_client import QdrantClient
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.knowledge.index.build import IndexSettings, build_index
 from program.knowledge.index.keywords import QdrantKeywords
-from program.knowledge.index.vectors import (
-    ArrayVectors,
-    QdrantVectors,
-    Selection,
-    best_rows,
-    connect_server,
-    open_qdrant,
-)
+from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection, connect_server, open_qdrant
 from program.knowledge.library import Library
-from program.passage import NO_FILTERS, Filters, Passage, keyword_text
+from program.passage import NO_FILTERS, Filters, Passage
 
 QUESTION = "how many days until a yearly plan is refunded"
 DAYS = [None, date(2024, 5, 1), date(2025, 6, 30), date(2026, 11, 3)]
@@ -76,23 +65,6 @@ def test_a_folder_finds_the_rows_of_the_array_under_every_filter(folder_store, b
         expected, found = array.search(query, 7, base, filters), folder_store.search(query, 7, base, filters)
         assert [row for row, _ in found] == [row for row, _ in expected]
         np.testing.assert_allclose([c for _, c in found], [c for _, c in expected], atol=3e-6)
-
-
-def test_similarities_are_the_cosines_of_just_those_rows(folder_store):
-    query, rows = unit(1, 3)[0], [70, 3, 99]
-    for store in (folder_store, ArrayVectors(MATRIX, SELECTION)):
-        np.testing.assert_allclose(store.similarities(query, rows), MATRIX[rows] @ query, atol=3e-6)
-        assert store.similarities(query, []) == []
-        assert store.search(query, 0) == []
-    with pytest.raises(KnowledgeError, match=r"no knowledge base 'legal'"):
-        ArrayVectors(MATRIX, SELECTION).search(query, 3, "legal")
-
-
-@settings(max_examples=60)
-@given(arrays(np.float64, 30, elements=st.sampled_from([0.0, 0.25, 0.5, 1.0])), st.integers(0, 40))
-def test_the_best_rows_are_those_of_a_full_sort_with_the_lower_row_first(scores, k):
-    rows = np.arange(5, 30)
-    assert best_rows(scores, rows, k) == sorted(rows.tolist(), key=lambda row: (-scores[row], row))[:k]
 
 
 REPLIES = {
@@ -184,17 +156,6 @@ def test_past_the_bound_words_are_searched_on_the_server_by_bm25_under_its_idf(s
     assert {p.id for p in there if p.score > 0} >= {p.id for p in here if p.score > 0} > set()
     assert there[0].id == here[0].id and all(filters.admits(p) for p in there)
     assert far.search("zyzzyva", k=5, weight=0.0, graph=0.0)[0].scores["keyword"] == 0
-    index, (k1, b) = far.index, (1.5, 0.75)
-    texts = [index.keywords.split_text(keyword_text(p)) for p in index.passages]
-    mean = sum(map(len, texts)) / len(texts)
-    expected = [0.0] * len(texts)
-    for term in index.keywords.split_text(QUESTION):
-        holding = sum(term in text for text in texts)
-        idf = math.log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
-        for row, text in enumerate(texts):
-            f = text.count(term)
-            expected[row] += idf * f * (k1 + 1) / (f + k1 * (1 - b + b * len(text) / mean)) if f else 0.0
-    assert index.lexical.scores(QUESTION, range(len(texts))) == pytest.approx(expected, abs=1e-4)
 
 
 def test_indexing_fills_the_server_once_and_drops_what_no_reader_needs(server, knowledge):

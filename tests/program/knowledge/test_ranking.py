@@ -1,8 +1,6 @@
 """What ranks: BM25 as rank-bm25 gives it, the fusion of parts, and the cross-encoder."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
-from datetime import date
 
 import numpy as np
 import pytest
@@ -77,14 +75,6 @@ def test_a_missing_part_is_the_lowest_and_a_source_without_parts_keeps_its_score
     assert found["d"].score == pytest.approx(found["a"].score) == pytest.approx(found["e"].score) == 0.5
     assert (found["g"].score, found["h"].score) == (0.7, 1.0)
     assert " ".join(found[id].method for id in "abcdefg") == "dense both both dense keyword web sql"
-
-
-def test_a_passage_under_another_score_is_otherwise_the_same():
-    day, parts = date(2026, 1, 2), ({"dense": 0.1}, {"team": "sales"})
-    full = Passage("i", "s", "t", "x", 0.1, "web", day, 3, "b/new.md", "i:1-2", *parts, "way")
-    assert all(getattr(full, f.name) != f.default for f in fields(Passage))
-    assert full.rescored(0.1) == full
-    assert full.rescored(0.5, "dense", {}) == replace(full, score=0.5, method="dense", scores={})
 
 
 @given(st.lists(SCORES, max_size=30), st.floats(0, 1), st.integers(1, 40), st.randoms())
