@@ -6,17 +6,8 @@ from hypothesis import strategies as st
 from optimize.abtest.arm_statistics import check_guards, merge_rows
 from program.serve.experiment_store import ArmDesign, Design, MetricGuard
 
-DESIGN = Design(
-    id="exp-a",
-    arms=(ArmDesign("A", "support@v1-00000001", "sha256:1", 1), ArmDesign("B", "support@v2-00000002", "sha256:2", 1)),
-    primary="resolved",
-    guards=(MetricGuard.parse("latency_s<=3"),),
-    include=1,
-    max_units=100,
-    alpha=0.05,
-    created_at="",
-    seal="sha256:seal",
-)
+ARMS = (ArmDesign("A", "support@v1-00000001", "sha256:1", 1), ArmDesign("B", "support@v2-00000002", "sha256:2", 1))
+DESIGN = Design("exp-a", ARMS, "resolved", (MetricGuard.parse("latency_s<=3"),), 1, 100, 0.05, "", "sha256:seal")
 
 
 def row(kind, ts, **fields):
@@ -64,17 +55,6 @@ def test_the_merged_log_does_not_depend_on_the_order_of_rows_and_counts_a_unit_o
     whole = {unit: arm for unit, (arm, *others) in by_unit.items() if not others}
     assert {unit: one.arm for unit, one in found.units.items()} == whole
     assert found.accounting.crossed == len(by_unit) - len(whole)
-
-
-def test_an_outcome_is_joined_by_request_id_and_by_trace_id_and_the_last_one_counts():
-    found = merged(
-        outcome(9.0, "t1", 0),
-        outcome(7.0, "r1", 1),
-        row("measured", 2.0, request="r1", trace="t1", values={"error": 0, "latency_s": 0.5}),
-        exposure(1.0, "u", "A", "r1"),
-    )
-    assert found.units["u"].requests == ({"resolved": 0, "error": 0, "latency_s": 0.5},)
-    assert found.accounting.unmatched == 0
 
 
 @given(

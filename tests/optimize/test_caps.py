@@ -6,18 +6,15 @@ from types import SimpleNamespace
 import pytest
 
 from optimize.compiler import study
-from optimize.compiler.compile import compile_project, join_study
+from optimize.compiler.compile import join_study
 from optimize.compiler.replay import PARALLEL_CALLS
-from optimize.compiler.study import Share, open_study
+from optimize.compiler.study import Share
 from program.errors import BudgetError
 from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway
+from tests.optimize.conftest import compile_
 
 CALLS, SECONDS = 60, 600.0
-
-
-def compile_(folder, **options):
-    return compile_project(Project.open(folder), **{"trials": 6, **options})
 
 
 def interrupted(folder, at="trying the first settings", **options):
@@ -87,12 +84,6 @@ def test_what_an_outage_left_unknown_of_the_settings_tried_keeps_none_from_being
     done = compile_(paid_shop, resume=True, trials=30)
     assert (done.reference, done.stopped_by) == ("shop@v2", "calls")
     assert len(model.calls) <= CALLS
-
-
-def test_the_number_of_settings_that_a_resumed_compile_is_given_is_its_workers_too(paid_shop):
-    interrupted(paid_shop)
-    interrupted(paid_shop, resume=True, trials=9)
-    assert open_study(Project.open(paid_shop)).notes["trials"] == 9
 
 
 def test_a_worker_spends_what_the_search_has_left_and_no_more(paid_shop, model):

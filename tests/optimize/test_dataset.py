@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from optimize.labelled.dataset import LabelledQuestion, read_labelled, read_lines
+from optimize.labelled.dataset import read_labelled, read_lines
 from program.errors import DataError
 
 GOOD = {"id": "q1", "question": "How long?", "facts": ["30 days"]}
@@ -93,10 +93,3 @@ def test_a_missing_an_empty_and_an_unreadable_file_are_told_apart(tmp_path):
     path = write(tmp_path, GOOD)
     path.write_bytes(path.read_bytes() + b'\n{"id": "\xff"}')
     assert "line 2 is not UTF-8" in fault(path)
-
-
-def test_a_question_cannot_be_changed_and_its_line_is_no_label():
-    question = LabelledQuestion(id="q", question="a?", facts=["b"], line=4)
-    with pytest.raises(ValueError, match="frozen"):
-        question.id = "r"
-    assert "line" not in question.model_dump()

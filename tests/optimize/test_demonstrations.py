@@ -1,13 +1,9 @@
 """Demonstrations: made from module-level labels, thinned evenly, kept out of their own fold."""
 
-from collections import Counter
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from optimize.compiler.candidates import gather_sets
-from optimize.compiler.demonstrations import Demonstration, Demonstrator, thin_out
+from optimize.compiler.demonstrations import Demonstration, Demonstrator
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Arm, Replay
 from optimize.compiler.scoring import label_cases
@@ -16,44 +12,12 @@ from program import open_program
 from program.loop.grounding import split_claims
 from program.loop.policy import apply_setting
 
-made = st.lists(
-    st.builds(
-        lambda topic, relevant: Demonstration("judge.relevance", topic, {"question": topic, "relevant": relevant}),
-        st.text("ab", min_size=1, max_size=2),
-        st.booleans(),
-    ),
-    max_size=120,
-)
-
-
-@given(made, st.integers(1, 60))
-def test_thinning_keeps_the_order_the_cap_and_about_the_share_of_each_label(demonstrations, most):
-    kept = thin_out(demonstrations, most)
-    assert len(kept) <= most
-    rest = iter(demonstrations)
-    assert all(any(one is other for other in rest) for one in kept)
-    if len(demonstrations) <= most:
-        assert kept == demonstrations
-    positive = Counter(bool(d.fields["relevant"]) for d in demonstrations)[True]
-    expected = positive * min(1, most / max(1, len(demonstrations)))
-    assert abs(Counter(bool(d.fields["relevant"]) for d in kept)[True] - expected) <= 1
-
 
 @pytest.fixture(scope="module")
 def shop_demonstrations(shop):
     rag = open_program(shop)
     train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
     return rag, Demonstrator(rag, Replay(rag, Record()), train).make(train)
-
-
-def test_questions_that_are_not_worked_through_teach_the_classifier_alone(shop):
-    rag = open_program(shop)
-    train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
-    made = Demonstrator(rag, Replay(rag, Record()), train[:1]).make(train)
-    taught = Counter(one.predictor for one in made)
-    assert taught["classifier.route"] == len(train) > 1
-    worked = Counter(one.predictor for one in Demonstrator(rag, Replay(rag, Record()), train).make(train[:1]))
-    assert taught - Counter({"classifier.route": len(train)}) == worked - Counter({"classifier.route": 1})
 
 
 def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):

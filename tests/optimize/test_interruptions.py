@@ -17,7 +17,6 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from optimize.cli.interruption import interruptible
 from optimize.compiler.compile import compile_project, join_study
 from optimize.compiler.replay import PARALLEL_CALLS
 from optimize.compiler.search import Search
@@ -27,10 +26,9 @@ from program.knowledge.project import Project
 from program.loop.grounding import FOUND_NOTHING
 from program.loop.policy import PRESETS
 from program.loop.rag import AgenticRAG
-from program.serve.manifest import read_manifest
-from program.serve.reference import find_versions, resolve
-from tests.conftest import write_shop
-from tests.optimize.conftest import listening, paid
+from program.serve.reference import find_versions
+from tests.conftest import add_toml, write_shop
+from tests.optimize.conftest import listening, manifest_of, paid
 
 KILLS = int(os.environ.get("RAGC_KILLS", "4"))  # all of them happen; a hundred take minutes
 ON_THEIR_WAY = 2 * PARALLEL_CALLS  # calls that a kill loses at most
@@ -72,10 +70,12 @@ def started(target, *arguments):
 
 
 def digests(folder):
-    root = folder / "artifacts"
-    return [
-        read_manifest(resolve(f"shop@{version}", root).path).content_digest for version in find_versions(root, "shop")
-    ]
+    versions = find_versions(folder / "artifacts", "shop")
+    return [manifest_of(folder, f"shop@{version}").content_digest for version in versions]
+
+
+def in_database(folder):
+    add_toml(folder, f'[study]\nstorage = "sqlite:///{folder}/studies.db"')
 
 
 def cleared(folder):
@@ -84,11 +84,6 @@ def cleared(folder):
     shutil.rmtree(folder / ".ragc/studies", ignore_errors=True)
     for file in [*(folder / ".ragc").glob("record.sqlite*"), *folder.glob("studies.db*")]:
         file.unlink()
-
-
-def in_database(folder):
-    settings = folder / "ragc.toml"
-    settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{folder}/studies.db"\n')
 
 
 def killed_and_resumed(folder, url, upto, wait, whole, clear):
@@ -121,7 +116,7 @@ def killed_and_resumed(folder, url, upto, wait, whole, clear):
 def undisturbed(tmp_path_factory):
     """What a compile that nothing interrupts ends in, and what it pays, wherever the project lies."""
     with pytest.MonkeyPatch.context() as patch, listening() as model:
-        folder = paid(write_shop(tmp_path_factory.mktemp("undisturbed") / "shop"), model, patch)
+        folder = paid(write_shop(tmp_path_factory.mktemp("undisturbed") / "shop"), model.url, patch)
         compile_project(Project.open(folder), trials=TRIALS)
         assert len(set(model.calls)) == len(model.calls)
         return digests(folder)[-1], len(model.calls)
@@ -145,7 +140,6 @@ def test_killed_at_random_moments_and_resumed_it_ends_in_the_same_program_for_th
     def clear():
         cleared(paid_shop)
         model.calls.clear()
-        model.log.clear()
 
     killed_and_resumed(paid_shop, model.url, KILLS // 2, lambda: moments.uniform(0.2, 2.5), whole, clear)
 
@@ -293,7 +287,7 @@ def held_up(model):
             go_on.wait(60)
         return False
 
-    model.fails = held
+    model.fails, model.release = held, go_on.set
     try:
         yield waits
     finally:
@@ -305,44 +299,24 @@ def compiling(folder, **streams):
     return subprocess.Popen(command, **streams)
 
 
-def test_ctrl_c_says_at_once_that_calls_are_waited_for_and_a_second_one_leaves(paid_shop, model):
+@pytest.mark.parametrize("again", [False, True])
+def test_ctrl_c_says_at_once_that_calls_are_waited_for_and_a_second_one_leaves(paid_shop, model, again):
     with held_up(model) as waits, compiling(paid_shop, stderr=subprocess.PIPE, text=True) as process:
         assert waits.wait(60)
         process.send_signal(signal.SIGINT)
         said = next(line for line in process.stderr if line.startswith("Stopping"))
         assert "Press Ctrl-C again to leave at once." in said
-        process.send_signal(signal.SIGINT)
-        assert process.wait(5) == 130  # though the model has not answered
+        if again:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(5) == 130  # though the model has not answered
+        else:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(1)
+            model.release()
         assert process.stderr.read().endswith(f"Go on with: ragc compile {paid_shop} --resume\n")
+    assert process.wait(30) == 130
     model.fails = lambda n: False
     assert compile_project(Project.open(paid_shop), resume=True).trials == FIRSTS + 4
-
-
-def test_a_second_ctrl_c_counts_as_one_though_the_first_is_still_being_told_of():
-    told = []
-
-    def first():
-        told.append("first")
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
-
-    with pytest.raises(KeyboardInterrupt), interruptible(first, lambda: told.append("again")):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
-    assert told == ["first", "again"]
-
-
-def test_after_one_ctrl_c_calls_on_their_way_are_waited_for(paid_shop, model):
-    with held_up(model) as waits:
-        process = compiling(paid_shop, stderr=subprocess.PIPE, text=True)
-        assert waits.wait(60)
-        process.send_signal(signal.SIGINT)
-        next(line for line in process.stderr if line.startswith("Stopping"))
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1)
-    told = process.communicate(timeout=30)[1]
-    assert process.returncode == 130
-    assert told == f"stopped; nothing is lost. Go on with: ragc compile {paid_shop} --resume\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals here")

@@ -103,13 +103,6 @@ def test_every_number_on_the_page_is_that_of_the_story():
     assert "<td>utility</td><td>-1.000 " in page and "<td>0.500 [" in page
 
 
-def test_the_points_of_the_frontier_are_drawn_where_they_lie():
-    page = render_compile_page(story([graded(0, "t", -1.0)], [graded(0, "t", 1.0)])).decode()
-    circles = re.findall(r'<circle class="named" cx="([\d.]+)" cy="([\d.]+)"[^>]*/><text[^>]*>(\w+)</text>', page)
-    places = {name: (float(x), float(y)) for x, y, name in circles}
-    assert places["balanced"][0] < places["quality"][0] and places["balanced"][1] > places["quality"][1]
-
-
 def test_however_much_there_is_to_tell_the_page_stays_small():
     long = "Why & how? " * 3000
     before = [graded(n, f"t{n}", -1.0, long, long, [f"tag {n} {long}"]) for n in range(300)]
@@ -134,21 +127,6 @@ def test_of_very_many_bases_the_decisions_that_mattered_most_are_drawn_and_the_p
     drawn = re.findall(r"<figcaption>([^ ]+): probability said", page.decode())
     assert len(drawn) == 20 and {"classifier.route:vague", bases[123], bases[321]} <= set(drawn)
     assert "381 more decisions are not drawn" in page.decode()
-
-
-def test_a_label_too_long_for_its_chart_is_shortened_and_told_whole():
-    long = "classifier.route:base_the_department_of_kettles & pans"
-    marks = [charts.Mark(0, -0.0123, long), charts.Mark(1, 1.0, "quality, balanced, economy")]
-    bars, scatter = charts.draw_bars([(long, 1.0), ("policy.k", 0.5)]), charts.draw_scatter(marks, "calls", "utility")
-    text = re.compile(r'<text x="([-\d.]+)"[^>]*anchor="(\w+)">(?:<title>.*?</title>)?(.*?)</text>')
-    for drawing in (bars, scatter):
-        assert f"<title>{html.escape(long)}</title>" in drawing
-        for x, anchor, shown in text.findall(drawing):
-            left, right = float(x), charts.WIDTH - float(x)
-            room = {"start": right, "end": left, "middle": 2 * min(left, right)}[anchor]
-            assert len(html.unescape(shown)) * charts.CHARACTER <= room, shown
-    assert "…" in bars and "pans</text>" in bars and ">policy.k</text>" in bars
-    assert ">quality, balanced, economy</text>" in scatter and ">-0.012</text>" in scatter
 
 
 def test_shortcuts_in_the_labels_are_told_and_without_any_nothing_is_said_of_them():
