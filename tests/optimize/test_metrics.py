@@ -64,9 +64,8 @@ def test_a_grade_tells_each_part_its_labels_allow():
     }
     assert metrics["routing_accuracy"] == 0.0  # a base too many
     unlabelled = grade_answer(VAGUE, Answer("Which?", Outcome.CLARIFY), WEIGHTS).metrics
-    assert not any(
-        unlabelled[name] for name in ("routing_accuracy", "retrieval_recall", "answer_precision", "sentences")
-    )
+    without = ("routing_accuracy", "retrieval_recall", "answer_precision", "sentences")
+    assert [unlabelled[name] for name in without] == [None] * 4
 
 
 @pytest.mark.parametrize(

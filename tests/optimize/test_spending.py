@@ -16,9 +16,13 @@ from program.errors import BudgetStop
 from program.models.language.gateway import EndpointTerms, shared_gateway
 from program.models.language.spending import MAX_REPLY_TOKENS, ModelSpending
 from program.models.language.transport import Call, count_messages
-from program.settings import FILE
+from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
+
+MODELS = (
+    '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nfallback = false\n[provider.model."openai/x"]\n'
+)
 
 
 @given(st.integers(1, 30), st.floats(0.01, 1.0), st.integers(0, 9))
@@ -62,9 +66,7 @@ def test_a_call_on_its_way_may_leave_room_for_the_next():
 @pytest.mark.parametrize("fault", ["refusal", "server_error"])
 def test_what_is_asked_again_counts_and_no_request_is_sent_past_the_cap(own_shop, fault):
     with serve(Script({fault: 1.0}), obliging) as provider:
-        text = (own_shop / FILE).read_text()
-        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nfallback = false\n[provider.model."openai/x"]\n'
-        (own_shop / FILE).write_text(f'{text}\n{models}api_base = "{provider.url}"\nusd_in = 1.0\nusd_out = 1.0\n')
+        add_toml(own_shop, f'{MODELS}api_base = "{provider.url}"\nusd_in = 1.0\nusd_out = 1.0')
         spending = Spending(Caps(calls=3))
         replay = Replay(open_program(own_shop), Record(), spending)
         with pytest.raises(BudgetStop, match="calls"):
@@ -94,9 +96,7 @@ def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_
 
 def test_a_call_that_a_cap_forbids_is_made_by_whoever_may_make_it(own_shop):
     with serve(None, obliging) as provider:
-        text = (own_shop / FILE).read_text()
-        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nfallback = false\n[provider.model."openai/x"]\n'
-        (own_shop / FILE).write_text(f'{text}\n{models}api_base = "{provider.url}"\n')
+        add_toml(own_shop, f'{MODELS}api_base = "{provider.url}"')
         program, record = open_program(own_shop), Record(own_shop / "record.sqlite")
         question = "How much water does the Merle hold?"
         with pytest.raises(BudgetStop, match="calls"):
