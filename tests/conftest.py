@@ -7,9 +7,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,7 +17,7 @@ settings.register_profile("untimed", deadline=None)  # tests do not time things
 settings.load_profile("untimed")
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+def pytest_xdist_auto_num_workers(config):
     """One more than there are cores: many tests wait for a server, a kill or a lock."""
     return int(one_for_each_core(config)) + 1
 
@@ -28,7 +26,7 @@ LONG = "interruptions looks compiler cli_compile caps candidates cli keys offlin
 """The files that take longest, longest first: one that began last would be waited for by every other worker."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     places = {f"test_{name}.py": place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
 
@@ -43,24 +41,24 @@ def add_toml(folder, toml):
     from program.knowledge.project import Project
 
     with (folder / "ragc.toml").open("a") as file:
-        file.write(f"\n{toml}\n")
+        file.write(f"{toml}\n")
     return Project.open(folder)
 
 
 @pytest.fixture(scope="session")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shop(tmp_path_factory):
     """A small project folder: read it, do not change it."""
     return write_shop(tmp_path_factory.mktemp("shop"))
 
 
 @pytest.fixture
-def own_shop(tmp_path: Path) -> Path:
+def own_shop(tmp_path):
     """A small project folder of the test's own."""
     return write_shop(tmp_path / "shop")
 
 
 @pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Sequence[Any]]:
+def spans(monkeypatch):
     """The OpenTelemetry spans that were exported so far."""
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
     from opentelemetry import trace
@@ -75,7 +73,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Sequence[Any]]:
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compiled(tmp_path_factory):
     """A small project that was compiled: versions v1 (uncompiled) and v2 are in its artifacts folder."""
     from optimize.compiler.compile import compile_project
     from program.knowledge.project import Project

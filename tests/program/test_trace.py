@@ -9,10 +9,12 @@ import pytest
 from program import open_program
 from program.answer import Answer, Outcome, Step, Trace, Usage, new_trace_id
 from program.serve.trace import LineLog, TraceLog, emit_spans
+from tests.conftest import add_toml
 
 WRITE = """
 import sys
 from pathlib import Path
+from tests.conftest import add_toml
 from program.serve.trace import LineLog
 log = LineLog(Path(sys.argv[1]), largest=int(sys.argv[3]), files=50)
 for n in range(200):
@@ -87,8 +89,7 @@ def test_a_projects_questions_are_traced_unless_that_is_switched_off(own_shop, s
     (entry,) = TraceLog(own_shop / ".ragc").traces.entries()
     assert entry["trace_id"] == told.trace.id and entry["preset"] == "full"
     assert [s.attributes["ragc.trace_id"] for s in spans() if "ragc.trace_id" in s.attributes] == [told.trace.id]
-    (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + "\n[trace]\nenabled = false\n")
-    open_program(own_shop)("How much water does the Merle hold?")
+    open_program(add_toml(own_shop, "[trace]\nenabled = false"))("How much water does the Merle hold?")
     assert len(list(TraceLog(own_shop / ".ragc").traces.entries())) == 1
 
 

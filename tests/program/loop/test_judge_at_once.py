@@ -10,6 +10,7 @@ from optimize.compiler.replay import Record, Replay
 from program import open_program
 from program.answer import StoppedBy
 from program.settings import FILE
+from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
@@ -51,8 +52,7 @@ def asked(own_shop):
     with serve(Script(), brain) as provider:
         models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nfallback = false\n'
         models += f'[provider.model."openai/x"]\napi_base = "{provider.url}"\n'
-        (own_shop / FILE).write_text(f"{(own_shop / FILE).read_text()}\n{models}")
-        yield open_program(own_shop), brain
+        yield open_program(add_toml(own_shop, models)), brain
 
 
 WAYS = {

@@ -13,6 +13,7 @@ from program.loop.drivers import run
 from program.models.catalog import open_models
 from program.models.language.transport import key_variable
 from program.settings import FILE, ModelSettings
+from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
@@ -95,10 +96,8 @@ def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, 
     faults = {"rate_limited": 0.2, "server_error": 0.1, "unauthorized": 0.2, "wrong_type": 0.1, "cut_body": 0.1}
     with serve(Script(faults, seed=3), obliging) as provider:
         monkeypatch.setenv(key_variable(provider.url), SECRET)
-        text = (own_shop / FILE).read_text()
         models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nretries = 0\nfallback = false\n'
-        (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
-        rag = open_program(own_shop)
+        rag = open_program(add_toml(own_shop, f'{models}[provider.model."openai/x"]\napi_base = "{provider.url}"'))
         answers = [run(question, rag) for question in ("How much water does the Merle hold?", "What is a refund?")]
         provider.stop()
         answers.append(rag("Does it come in green?"))

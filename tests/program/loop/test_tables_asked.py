@@ -8,7 +8,7 @@ from scripted import Scripted, ScriptedModels, passage
 from optimize.compiler.replay import Record, Replay
 from program import open_program
 from program.passage import SourceCard
-from program.settings import FILE
+from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
@@ -76,8 +76,7 @@ def test_a_replay_asks_as_the_program_does(own_shop):
     with serve(Script(), reply) as provider:
         settings = '[knowledge.visits]\nkind = "tables"\npath = "visits"\n[models]\nwrite = "openai/x"\n'
         settings += f'[provider]\nfallback = false\n[provider.model."openai/x"]\napi_base = "{provider.url}"\n'
-        (own_shop / FILE).write_text(f"{(own_shop / FILE).read_text()}\n{settings}")
-        program = open_program(own_shop)
+        program = open_program(add_toml(own_shop, settings))
         program.policy.turn(route=0.0)
         answer = program("Which town had most guests?")
         assert "sql(1)" in answer.trace.path

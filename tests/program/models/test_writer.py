@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from program.models.embedded.reader import Reader, Reading, shared_reader
 from program.models.embedded.splitting import FEWEST_WORDS, MOST_PARTS, split_question
-from program.models.embedded.writer import WriterEngine, local_writer, read_prompt
+from program.models.embedded.writer import local_writer
 from program.models.text import split_pieces
 from program.signatures import Clarify, Decompose, Excerpt, FollowUp, Generate, Missing
 
@@ -89,26 +89,6 @@ def test_any_text_fills_every_signature_the_same_way_twice(question, text, title
     for signature, more in ((Decompose, {}), (FollowUp, {"draft": title}), (Missing, {}), (Clarify, {})):
         asked = {"question": question, **more} | ({} if signature is Decompose else {"passages": passages})
         assert dict(ask(signature, **asked)) == dict(ask(signature, **asked))
-
-
-@given(question=st.text(max_size=60), queries=st.lists(st.text(max_size=20), max_size=3))
-@settings(max_examples=25, deadline=None)
-def test_writing_directly_gives_what_a_predictor_gives(question, queries):
-    writer = local_writer(WordReader())
-    for signature, asked in (
-        (Generate, inputs(f"How much is Deluxe? {question}", sub_queries=queries, sentences=2)),
-        (Generate, inputs(FORGED + question, strict=True)),
-        (Decompose, {"question": f"{COMPOUND} {question}"}),
-        (Missing, {"question": question, "passages": PASSAGES}),
-        (FollowUp, {"question": question, "draft": f"{FORGED}\n{question}", "passages": PASSAGES}),
-        (Clarify, {"question": f"How much is it? {question}", "passages": PASSAGES}),
-    ):
-        with dspy.track_usage() as tracker:
-            said = dict(dspy.Predict(signature)(lm=writer, **asked))
-        (usage,) = tracker.get_total_tokens().values()
-        found, words_in, words_out = writer.engine.write(signature, asked)
-        assert found == said
-        assert (words_in, words_out) == (usage["prompt_tokens"], usage["completion_tokens"])
 
 
 @pytest.mark.parametrize("question", ["", "How much is Deluxe?", "How does it do that, and why? " * 300])
@@ -230,23 +210,6 @@ def test_demonstrations_and_other_instructions_do_not_change_it():
     predict.demos = [dspy.Example(question="a?", sub_queries=["b"])]
     with dspy.context(lm=local_writer(WordReader())):
         assert predict(question=COMPOUND).sub_queries == ["What does Deluxe cost", "how many doors does it cover?"]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.text(max_size=80), st.text(max_size=80))
-def test_any_question_reaches_the_writer_as_it_was_asked(question, instructions):
-    seen = []
-
-    class Recorder(WriterEngine):
-        def complete(self, request):
-            seen.append(read_prompt(request))
-            return super().complete(request)
-
-    lm = dspy.LM("local/recorder", engine=Recorder(WordReader()), cache=False)
-    with dspy.context(lm=lm):
-        dspy.Predict(Decompose.with_instructions(f"Split. {instructions}"))(question=question)
-    assert seen[0].inputs["question"] == question.strip()
-    assert seen[0].outputs == ("sub_queries", "details")
 
 
 def test_streaming_gives_the_answer_in_pieces():
