@@ -7,15 +7,8 @@ from contextlib import contextmanager
 import orjson
 import pytest
 
-from optimize.compiler.candidates import CandidateSets, Offer, gather_sets
-from optimize.compiler.demonstrations import Demonstration
-from optimize.compiler.plan import inherit_learned
-from program import load, open_program
 from program.errors import StudyError
-from program.knowledge.project import Project
-from program.loop.decisions import to_jsonable
-from program.loop.policy import apply_setting, find_dimensions, is_candidate
-from program.loop.policy import read_setting as values
+from program.loop.policy import is_candidate
 from program.models.language.gateway import shared_gateway
 from program.serve.reference import resolve
 from tests.conftest import write_shop
@@ -146,43 +139,3 @@ def test_a_study_never_goes_on_with_other_candidates_than_it_began_with(own_shop
             file.unlink()
         with pytest.raises(StudyError, match="is not in the record"):
             compile_(own_shop, resume=True)
-
-
-def test_of_an_embedded_program_only_the_demonstrations_of_its_deciders_are_offered(shop):
-    program = open_program(shop)
-    route = {"question": "How much?", "glimpse": [], "vague": False, "route": "simple"}
-    made = [Demonstration("classifier.route", f"t{n}", {**route, "question": f"How much {n}?"}) for n in range(220)]
-    sets = gather_sets(program, made, []).sets
-    deciders = {"classifier.route", "judge.relevance", "judge.sufficiency", "judge.contradiction"}
-    assert set(sets) == deciders | {"grounder.support", "grounder.responsive", "generator.states"}
-    assert {kind: len(shown) for kind, shown in sets["classifier.route"].items()} == {"as it is": 0, "labelled": 220}
-    before = [d.name for d in find_dimensions(program)]
-    CandidateSets(sets, {}).equip_program(program)
-    assert [d.name for d in find_dimensions(program)] == before
-    offers = {"classifier.route": Offer((), ("labelled",))}
-    CandidateSets(sets, offers).equip_program(program, without=frozenset({"t0"}))
-    assert {d.name for d in find_dimensions(program)} - set(before) == {"classifier.route#demonstrations"}
-    assert program.classifier.route.demos == []
-    apply_setting(program, {"classifier.route#demonstrations": 1})
-    assert len(program.classifier.route.demos) == 219
-    assert values(program)["classifier.route#demonstrations"] == 1
-
-
-def test_what_a_parent_was_shown_and_told_is_the_first_candidate_exactly(compiled):
-    project = Project.open(compiled)
-    parent = load("shop@v2", artifacts=compiled / "artifacts")
-    told = "Another instruction."
-    route = parent.classifier.route
-    route.signature, route.demos = route.signature.with_instructions(told), [dict(demo) for demo in route.demos[1:4]]
-    base = inherit_learned(open_program(project), parent)
-    made = [Demonstration("classifier.route", "t", plain_fields(demo)) for demo in parent.classifier.route.demos * 2]
-    gather_sets(base, made, []).equip_program(base)
-    for name, predictor in parent.named_predictors():
-        same = base.predictor(name)
-        assert same.signature.instructions == predictor.signature.instructions
-        assert [plain_fields(demo) for demo in same.demos] == [plain_fields(demo) for demo in predictor.demos]
-    assert values(base) == {name: value for name, value in values(parent).items() if name in values(base)}
-
-
-def plain_fields(demo):
-    return {name: to_jsonable(value) for name, value in demo.items()}

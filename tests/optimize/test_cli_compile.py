@@ -1,11 +1,9 @@
 """What `ragc compile` shows while it works: lines in a log, a view of one screen on a terminal."""
 
 import os
-import pty
 import re
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -34,30 +32,6 @@ def test_without_a_terminal_each_stage_is_a_line_and_the_search_tells_how_far_it
     assert done == of and len(searching) <= 11
     assert len(lines) == len(set(lines))
     assert "\x1b" not in "".join(lines)
-
-
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals here")
-def test_on_a_terminal_one_view_shows_stage_trial_best_calls_and_seconds_left(own_shop):
-    master, slave = pty.openpty()
-    shown = bytearray()
-
-    def read():
-        try:
-            while piece := os.read(master, 65536):
-                shown.extend(piece)
-        except OSError:  # the other end is closed
-            return
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    compiled(own_shop, slave)
-    os.close(slave)
-    reader.join(10)
-    os.close(master)
-    text = shown.decode()
-    labels = "stage|done|as it was, at most|best so far (utility + routing credit)|model calls|seconds left|searching"
-    assert [label for label in labels.split("|") if label not in text] == []
-    assert "\x1b[" in text
 
 
 def test_each_stage_tells_how_far_it_is_and_never_goes_back(own_shop):

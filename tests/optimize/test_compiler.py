@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from optimize.compiler import plan
 from optimize.compiler.compile import compile_project
 from optimize.compiler.publish import Compiled
 from optimize.registry.aliases import promote_version
@@ -112,14 +111,6 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
     assert done.broken["q5 (ZeroDivisionError: no share of nothing)"] == "in the test"
     assert done.trials == TRIALS
     assert not done.after.grades  # of its one question
-
-
-def test_a_study_made_by_another_program_is_refused_with_the_difference(paid_shop, monkeypatch):
-    with pytest.raises(BudgetError):
-        compile_(paid_shop, max_calls=2)
-    monkeypatch.setattr(plan, "compiler_digest", lambda: "another")
-    with pytest.raises(StudyError, match=r"program was sha256:\w+.*, is another"):
-        compile_(paid_shop, resume=True)
 
 
 @pytest.mark.parametrize(

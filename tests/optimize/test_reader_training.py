@@ -90,14 +90,6 @@ def test_a_file_without_a_question_is_refused(tmp_path, content):
             read_examples(tmp_path / name)
 
 
-def test_an_answer_stands_wherever_it_occurs_as_whole_words_or_else_as_a_part():
-    text = "One oneness, one on one. Bone."
-    assert [text[slice(*span)] for span in ReadingExample("?", "", text, ("one", "on")).spans()] == ["one", "on", "one"]
-    assert ReadingExample("?", "", "(one)-one", ("(one)",)).spans() == [(0, 5)]
-    assert ReadingExample("?", "", "oneness", ("one",)).spans() == [(0, 3)], "a part of a word, as it is no word itself"
-    assert ReadingExample("?", "", "oneness").spans() == []
-
-
 words = st.text(st.sampled_from("aab. \nB7é🙂"), min_size=1, max_size=30)
 
 

@@ -1,8 +1,6 @@
 """The record: replies by content, in a file or a database, and the caps on what a study may spend."""
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -52,28 +50,6 @@ def test_a_file_that_is_locked_for_a_while_is_waited_for(tmp_path):
     record.write({KEY: Entry(1)})
     assert record.read([KEY])[KEY].value == 1
     assert time.monotonic() - started > 0.5
-
-
-def test_a_full_disk_is_told_and_what_was_kept_before_is_there(tmp_path):
-    record = Record(tmp_path / "record.sqlite")
-    record.write({KEY: Entry("before")})
-    record.close()
-    script = (
-        "import resource, sys; from pathlib import Path; from optimize.compiler.record import Entry, Record\n"
-        "from program.errors import RecordError\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n"
-        "record = Record(Path(sys.argv[1]))\n"
-        "try:\n"
-        "    for n in range(100): record.write({b'%016d' % n: Entry('x' * 5000)})\n"
-        "except RecordError as error: print(error)"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path / "record.sqlite")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "cannot be used" in done.stdout and "--resume" in done.stdout
-    after = Record(tmp_path / "record.sqlite")
-    assert after.read([KEY])[KEY].value == "before"
-    after.write({OTHER: Entry("after")})
-    assert after.read([OTHER])
 
 
 def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):

@@ -46,15 +46,6 @@ def test_under_any_setting_a_replay_answers_as_a_live_run(rag, replay, data):
     assert (again.usage.calls, again.usage.decisions) == (live.usage.calls, live.usage.decisions)
 
 
-def test_a_question_seen_before_performs_nothing(rag):
-    record = Record()
-    program = Replay(rag.deepcopy(), record)
-    program(QUESTIONS[0])
-    performed = record.performed
-    assert program(QUESTIONS[0]).text
-    assert record.performed == performed
-
-
 def test_a_plan_is_read_back_from_the_file(rag, tmp_path):
     ask = Ask("decomposer.split", {"question": "Who packs the kettles and how long does it take?"})
     made, read_back = (read_look_ups(Replay(rag.deepcopy(), Record(tmp_path / "record")).reply(ask)) for _ in range(2))

@@ -113,22 +113,6 @@ def test_however_much_there_is_to_tell_the_page_stays_small():
     assert b"Won: 300 questions" in page
 
 
-def test_of_very_many_bases_the_decisions_that_mattered_most_are_drawn_and_the_page_stays_small():
-    bases = [f"classifier.route:base_{'department' * 4}{n}" for n in range(400)]
-    chances = [(n % 97) / 97 for n in range(300)]
-    decisions = [judged(name, chances, [p > 0.5 for p in chances]) for name in ("classifier.route:vague", *bases)]
-    setting = {**dict.fromkeys(bases, 0.5), "classifier.route:vague": 0.5}
-    told = story(
-        [graded(n, f"t{n}", -1.0) for n in range(9)], [graded(n, f"t{n}", 1.0) for n in range(9)],
-        decisions=decisions, started_from=setting, chosen={**setting, bases[123]: 0.9}, importances={bases[321]: 0.7},
-    )  # fmt: skip
-    page = render_compile_page(told)
-    assert len(page) < 500_000
-    drawn = re.findall(r"<figcaption>([^ ]+): probability said", page.decode())
-    assert len(drawn) == 20 and {"classifier.route:vague", bases[123], bases[321]} <= set(drawn)
-    assert "381 more decisions are not drawn" in page.decode()
-
-
 def test_shortcuts_in_the_labels_are_told_and_without_any_nothing_is_said_of_them():
     grades = [graded(0, "t", 1.0)]
     doubts = ["a shortcut in train: length alone tells <b>. Add long ones."]

@@ -69,14 +69,6 @@ def test_a_study_that_was_killed_before_it_was_whole_is_passed_over(own_shop):
         open_study(project, "shop-2")
 
 
-def test_a_cascade_is_the_same_models_when_it_is_read_again(own_shop):
-    identity = {"models": {"decide": ("local/reader", "openai/x"), "write": "local/reader"}}
-    made = create_study(Project.open(own_shop), identity, {})
-    made.expect(identity)
-    with pytest.raises(StudyError, match=r"models\.decide"):
-        made.expect({"models": {**identity["models"], "decide": ("local/reader", "openai/y")}})
-
-
 def test_a_storage_that_cannot_be_opened_is_told(own_shop):
     with pytest.raises(SettingsError, match="study"):
         create_study(add_toml(own_shop, '[study]\nstorage = "nonsense://x"'), {}, {})

@@ -40,11 +40,8 @@ def test_no_cap_is_passed_when_many_spend_at_once(calls, usd, seed):
         except BudgetStop as stop:
             stopped.append(stop.tripped)
 
-    threads = [threading.Thread(target=spend, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(spend, range(4)))
     assert spending.calls <= calls
     assert spending.usd <= usd + 1e-12
     assert set(stopped) <= {"calls", "usd"} and (stopped or spending.calls == 80)

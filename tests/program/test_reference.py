@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from program.errors import IntegrityError, VersionError
 from program.serve.manifest import seal_folder
-from program.serve.reference import Reference, is_name, list_programs, name_from, parse_reference, resolve
+from program.serve.reference import Reference, is_name, list_programs, parse_reference, resolve
 
 
 def add_version(root, name, number, text="{}"):
@@ -34,18 +34,6 @@ def known(root):
     alias = {"version": versions[2], "digest": resolve("helpdesk@v2", root).digest}
     (root / "helpdesk" / "aliases" / "production.json").write_text(json.dumps(alias))
     return versions
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("My Helpdesk 2", "my-helpdesk-2"), ("mein Büro", "mein-buro"), ("a.b_c", "a-b-c"), ("..", "project"),
-        ("客服", "project"), ("con", "project"), ("experiments", "project"), ("x" * 62 + " y", "x" * 62),
-    ],
-)  # fmt: skip
-def test_any_text_has_a_portable_name(text, name):
-    assert name_from(text) == name
-    assert is_name(name)
 
 
 def test_every_form_of_reference_names_its_version(root, known):
@@ -127,15 +115,6 @@ def test_an_alias_of_a_changed_or_lost_version_is_an_error(root, known):
         resolve("helpdesk@production", root)
     path.parent.rename(root / "gone")
     with pytest.raises(VersionError, match="which is not there"):
-        resolve("helpdesk@production", root)
-
-
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"version": "../..", "digest": "sha256:00000000"}', '{"version": 1, "digest": 2}']
-)
-def test_a_damaged_alias_is_an_error(root, known, content):
-    (root / "helpdesk" / "aliases" / "production.json").write_text(content)
-    with pytest.raises(IntegrityError, match="unreadable"):
         resolve("helpdesk@production", root)
 
 

@@ -51,13 +51,6 @@ def test_a_full_file_is_put_aside_and_the_oldest_is_dropped(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} - {"log.jsonl.lock"} <= {"log.jsonl", "log.jsonl.1", "log.jsonl.2"}
 
 
-def test_a_line_that_is_no_entry_is_skipped_and_its_place_told(tmp_path):
-    (tmp_path / "log.jsonl").write_bytes(b'{"n": 1}\nhalf a li{"n": 2}\n[3]\n\xff\n{"n": 4}\n{"n')
-    unread: list[str] = []
-    assert [entry["n"] for entry in LineLog(tmp_path / "log.jsonl").entries(unread.append)] == [1, 4]
-    assert [place.rpartition(" ")[2] for place in unread] == ["2", "3", "4", "6"]
-
-
 def test_a_trace_tells_every_step_with_its_scores_tokens_and_model_and_the_doubtful_are_queued(tmp_path):
     log, told, doubtful = TraceLog(tmp_path, review_below=0.7), answer(), answer(confidence=0.6)
     for one in (told, doubtful, answer(outcome=Outcome.ABSTAIN, confidence=0.1)):

@@ -3,16 +3,17 @@
 import io
 import zipfile
 from datetime import date
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from office_files import docx, pdf
 
 from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.sections import READ, TABLE, count_tokens, parse_file
 from program.settings import CHUNK_TOKENS
 
+FILES = Path(__file__).parent / "files"
 PAGE = """<html><head><title>Kettles | Shop</title>
 <meta property="article:published_time" content="2026-02-03T10:00:00Z">
 <link rel="canonical" href="https://shop.example/kettles"></head><body>
@@ -53,9 +54,7 @@ def test_a_web_page_gives_its_main_part_under_its_headings():
 
 
 def test_a_word_file_keeps_its_headings_and_its_tables_whole():
-    rows = [["plan", "price"], ["Home", "GBP 4"], ["Pro", "GBP 19"]]
-    content = docx([("Heading1", "Plans"), ("", "Two plans."), ("Heading2", "Prices"), rows])
-    passages = parse_file("x/plans.docx", content)[0].passages
+    passages = parse_file("x/plans.docx", (FILES / "plans.docx").read_bytes())[0].passages
     assert [(p.id, p.title) for p in passages] == [
         ("x/plans.docx#plans", "Plans"),
         ("x/plans.docx#prices", "Plans > Prices"),
@@ -64,18 +63,13 @@ def test_a_word_file_keeps_its_headings_and_its_tables_whole():
 
 
 def test_a_pdf_is_cited_by_page_under_its_bookmarks_with_its_broken_lines_joined():
-    lines = [
-        "A long line of a paragraph that runs to the very end of its",
-        "column and goes on. It is a well-made manu-",
-    ]
-    pages = [["Locks are shut at night."], ["Keys are kept in the office."], [*lines, "al.", "One", "Two"]]
-    joined = f"{lines[0]} column and goes on. It is a well-made manual.\nOne\nTwo"
-    for password in (None, ""):  # a file that only its owner locked is read
-        document, _ = parse_file("x/manual.pdf", pdf(pages, "The manual", [("Keys", 2)], password))
+    joined = "A long line of a paragraph that runs to the very end of its column and goes on. It is a well-made manual."
+    for name in ("manual.pdf", "owned.pdf"):  # a file that only its owner locked is read
+        document, _ = parse_file("x/manual.pdf", (FILES / name).read_bytes())
         assert [(p.id, p.title, p.text, p.link) for p in document.passages] == [
             ("x/manual.pdf#page-1", "The manual", "Locks are shut at night.", "x/manual.pdf#page=1"),
             ("x/manual.pdf#page-2", "The manual > Keys", "Keys are kept in the office.", "x/manual.pdf#page=2"),
-            ("x/manual.pdf#page-3", "The manual > Keys", joined, "x/manual.pdf#page=3"),
+            ("x/manual.pdf#page-3", "The manual > Keys", f"{joined}\nOne\nTwo", "x/manual.pdf#page=3"),
         ]
 
 

@@ -146,22 +146,15 @@ def test_what_was_found_is_kept_on_disk_to_the_bit_and_a_damaged_file_costs_only
 
 
 def test_a_cache_keeps_bytes_for_every_reader_and_makes_room(tmp_path):
-    path = tmp_path / "cache.sqlite"
-    cache = DiskCache(path, max_bytes=400_000)
+    cache = DiskCache(tmp_path / "cache.sqlite", max_bytes=400_000)
     cache.put({"a": b"damaged"})
     cache.put({"a": b"whole", "half \ud800 a character": b"2"})
-    cache.close()
-    assert not path.with_name(f"{path.name}-wal").exists()  # the last connection is gone
-    for reader in (cache, DiskCache(path)):
+    for reader in (cache, DiskCache(tmp_path / "cache.sqlite")):
         assert reader.get(["a", "b", "half \ud800 a character"]) == {"a": b"whole", "half \ud800 a character": b"2"}
     for n in range(20):
         cache.put({f"{n} {k}": bytes(1_000) for k in range(100)})
     assert set(cache.get(["a", "0 0", "19 99"])) == {"19 99"}
-    assert path.stat().st_size < 1_000_000
-    (tmp_path / "text").write_bytes(b"no database" * 200)
-    broken = DiskCache(tmp_path / "text")
-    broken.put({"a": b"1"})
-    assert broken.get(["a"]) == {}
+    assert (tmp_path / "cache.sqlite").stat().st_size < 1_000_000
 
 
 FILLER = {

@@ -19,7 +19,6 @@ from program.knowledge.tables import TableSource, show_value
 from program.knowledge.testing import SourceConformance
 from program.models.embedded.encoder import shared_embedder
 from program.models.table_rows import NAMES, RowReader
-from program.models.table_schema import ForeignKey
 from program.passage import Filters, SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
@@ -297,7 +296,15 @@ def test_a_folder_without_usable_tables_is_refused(write, names):
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite:///absent.db", "nonsense://x", "postgresql+nothing://u:secret@h/d", "://", "absent-folder"]
+    "url",
+    [
+        "sqlite:///notes.db",
+        "sqlite:///absent.db",
+        "nonsense://x",
+        "postgresql+nothing://u:secret@h/d",
+        "://",
+        "absent-folder",
+    ],
 )
 def test_a_place_that_is_no_database_is_refused_without_its_password(url):
     with pytest.raises(KnowledgeError) as refused:
@@ -306,29 +313,10 @@ def test_a_place_that_is_no_database_is_refused_without_its_password(url):
     assert "secret" not in str(refused.value)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path):
-    (tmp_path / "x.db").write_bytes(b"no database at all" * 100)
-    with pytest.raises(KnowledgeError, match="cannot be read"):
-        opened(f"sqlite:///{tmp_path / 'x.db'}")
-
-
 def test_the_types_of_csv_columns_are_read_from_their_cells(write):
     folder = write("t.csv", "﻿id,code,n,share,day,word,open\n1,007,5,0.5,2025-01-02,x,yes\n2,010,,2,2025-01-03,y,no\n")
     columns = opened(folder).schema.table("t").columns
     assert [c.kind for c in columns] == ["integer", "text", "integer", "real", "date", "text", "boolean"]
-
-
-def test_the_schema_names_tables_columns_values_ranges_and_links(clinic, databases):
-    library = databases["library"]
-    columns = {column.name: column for column in clinic.schema.table("visits").columns}
-    assert columns["department"].values == ("Cardiology", "Dermatology", "Paediatrics")
-    assert (columns["wait_minutes"].kind, columns["wait_minutes"].low, columns["wait_minutes"].high) == (
-        "integer",
-        9,
-        75,
-    )
-    assert (columns["visited_on"].kind, columns["visited_on"].high) == ("date", "2025-06-21")
-    assert library.schema.table("loans").foreign_keys == (ForeignKey("member_id", "members", "id"),)
 
 
 def test_a_column_that_breaks_its_declared_type_is_read_as_text(tmp_path):

@@ -41,13 +41,6 @@ def test_decide_writes_the_second_query_from_what_the_first_found():
     assert set(answer.retrieved) == {chief.id, past.id}
 
 
-def test_decide_answers_at_once_from_evidence_that_suffices_and_searches_while_the_classifier_thinks():
-    program = design("decide", pool=PAIR, knobs={"glimpse": 0})
-    program()
-    assert program.asked == ["route", "sufficient", "answer"]
-    assert program.models.inputs("route")[0]["glimpse"] == []
-
-
 # judge-and-ground: a fast path, parts, only what helps, what is missing, and no claim without support
 
 
@@ -139,12 +132,6 @@ def test_poor_evidence_is_searched_for_with_a_rewritten_query_in_the_chosen_base
     program = router(sufficient=turns(0.2, 0.9), next_query="refund fee after 15 days")
     program("What do I get back?")
     assert [(f.query, f.sources) for f in program.shelf.finds][1:] == [("refund fee after 15 days", ("faq",))]
-
-
-@pytest.mark.parametrize(("vague", "outcome"), [(0.45, Outcome.CLARIFY), (0.1, Outcome.ANSWERED)])
-def test_only_a_question_that_may_be_vague_is_asked_back_when_rewriting_does_not_help(vague, outcome):
-    answer = router(vague=vague, sufficient=turns(0.2, 0.3), next_query=turns("a", "b", "c"))("how much does it cost")
-    assert (answer.outcome, answer.stopped_by) == (outcome, StoppedBy.ROUNDS)
 
 
 # strategy-router: one strategy at a time

@@ -122,17 +122,6 @@ def test_a_draft_that_answers_less_than_is_asked_for_is_withheld_though_its_clai
         assert program().outcome is outcome and "supported" not in program.asked
 
 
-def test_what_a_dependent_look_up_finds_stands_beside_its_parents_evidence_and_takes_no_room_from_it():
-    found = {q: [passage(f"product/{q[0]}{n}", dense=0.9 - n / 10) for n in range(5)] for q in ("a?", "b?")}
-    details = [{"n": 2, "after": [1]}]
-    program = scripted(
-        {"judge": 0, "ground": 0, "k": 2, "keep_at_most": 2},
-        pool=lambda find: found.get(find.query, []),
-        **{"route": "complex", "sub_queries": ["a?", "a?"], "details": details, "query": "b?"},
-    )
-    assert [id[-2:] for id in program().retrieved] == ["a0", "b0", "a1", "b1"]
-
-
 @pytest.mark.parametrize(
     ("failing", "how"),
     [("route", ValueError("x")), ("relevant", ValueError("x")), ("relevant", None), ("sufficient", None)],

@@ -1,7 +1,5 @@
 """A project from a stranger: its `ragc.toml` reads nothing outside its folder, and no key is written anywhere."""
 
-import json
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -9,16 +7,10 @@ from hypothesis import strategies as st
 from program import open_program
 from program.errors import RagcError, SettingsError
 from program.knowledge.project import Project
-from program.loop.drivers import run
 from program.models.catalog import open_models
-from program.models.language.transport import key_variable
 from program.settings import FILE, ModelSettings
-from tests.conftest import add_toml
-from tests.support.provider import Script, serve
-from tests.support.replies import obliging
 
 fuzz = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-SECRET = "sk-never-to-be-seen-0123456789"
 scraps = st.sampled_from(
     'name = "x"|[models]|decide = 3|write = "openai/x"|[knowledge.a]|path = "k"|path = "../.."|[provider.model."o/x"]|'
     'api_base = "file:///x"|kind = "tables"|url = "sqlite:////etc/passwd"|asks = "x"|[budget]|max_seconds = -1|[[x]]|"'.split(
@@ -89,24 +81,6 @@ def test_a_link_among_the_documents_that_leads_outside_is_not_followed(own_shop,
 def test_a_model_that_would_run_here_or_is_unknown_cannot_be_named(name):
     with pytest.raises(RagcError):
         open_models(ModelSettings(write=name))
-
-
-def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, caplog, capfd):
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    faults = {"rate_limited": 0.2, "server_error": 0.1, "unauthorized": 0.2, "wrong_type": 0.1, "cut_body": 0.1}
-    with serve(Script(faults, seed=3), obliging) as provider:
-        monkeypatch.setenv(key_variable(provider.url), SECRET)
-        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nretries = 0\nfallback = false\n'
-        rag = open_program(add_toml(own_shop, f'{models}[provider.model."openai/x"]\napi_base = "{provider.url}"'))
-        answers = [run(question, rag) for question in ("How much water does the Merle hold?", "What is a refund?")]
-        provider.stop()
-        answers.append(rag("Does it come in green?"))
-        assert f"Bearer {SECRET}" in provider.authorizations
-    shown = json.dumps([a.as_dict() for a in answers]) + repr(answers) + repr(rag.dump_state()) + caplog.text
-    shown += "".join(capfd.readouterr())
-    files = [path for path in own_shop.rglob("*") if path.is_file()]
-    assert SECRET not in shown and "failed" in shown
-    assert files and not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
 @fuzz

@@ -163,19 +163,6 @@ def test_exported_heads_answer_the_same_and_need_no_fitting(questions, monkeypat
     assert sorted(other.export_heads()) == sorted(taught.export_heads())
 
 
-def test_a_field_named_after_a_base_learns_where_passages_come_from(decider):
-    def glimpse(first, second, fruit):
-        found = _passages((fruit, f"All about {fruit} and where they are."), ("Notes", "We open at nine."))
-        return [{**found[0], "base": first}, {**found[1], "base": second}]
-
-    orders = (("product", "billing"), ("billing", "product"))
-    labels = [(demo["question"], glimpse(*orders[n % 2], str(n)), bool(n % 2)) for n, demo in enumerate(_demos())]
-    demos = [dict(zip(("question", "glimpse", "base_billing"), label, strict=True)) for label in labels]
-    states = (_state("Where are the bananas?", demos, glimpse=glimpse(*order, "bananas")) for order in orders)
-    no, yes = (decider(state, {"base_billing": BILLING})["base_billing"]["noul"] for state in states)
-    assert no < 0.3 and yes > 0.7
-
-
 def test_a_predictor_decides_alike_in_both_ways_of_calling_and_keeps_its_thresholds():
     predict = dspy.Predict(Shelf)
     urgent = [{"urgency": {"value": float(n % 3), "level": n % 3, "confidence": 1.0}} for n in range(20)]

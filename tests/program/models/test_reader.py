@@ -47,13 +47,6 @@ def test_any_passage_gets_a_span_of_its_own_text(reader, passage):
     assert all(0 <= a <= b <= len(text) for a, b in found.offsets)
 
 
-@pytest.mark.parametrize("text", ["", " \n"])
-def test_an_empty_passage_answers_nothing(reader, text):
-    (found,) = reader.read(QUESTION, [("Wren", text)])
-    assert (found.answers, found.margin, found.span) == (FLOOR, FLOOR, (0, 0))
-    assert reader.read(QUESTION, []) == []
-
-
 def test_a_long_passage_is_read_to_its_end(reader):
     text = ("It rained on the hills all day. " * 1600)[: 50_000 - len(TEXT)] + TEXT
     (found,) = reader.read(QUESTION, [("Wren", text)])
