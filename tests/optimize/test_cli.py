@@ -9,10 +9,13 @@ import sys
 
 import pytest
 
+from optimize.report.doctor import examine_setup
 from program import load
 from program.knowledge.project import Project
 from tests.conftest import add_toml
-from tests.support.provider import serve
+from tests.optimize.conftest import invoke, invoke_json
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 WREN = "How many watts does the Wren draw?"
 MERLE = "How much water does the Merle hold?"
@@ -248,3 +251,70 @@ def test_what_the_system_refuses_is_bad_input_and_no_fault_of_ragc(ragc, tmp_pat
     code, out, err = ragc("init", tmp_path / "taken")
     assert (code, out) == (2, "")
     assert "exists" in err and "fault" not in err
+
+
+def test_index_names_and_counts_what_it_skipped(own_shop):
+    (own_shop / "knowledge/product/manual.pdf").write_bytes(b"%PDF-1.7 broken")
+    (own_shop / "knowledge/product/logo.png").write_bytes(b"\x89PNG")
+    told = invoke("index", own_shop)
+    assert told.exit_code == 0
+    assert "2 skipped:" in told.stderr and "skipped product/manual.pdf: no readable .pdf file" in told.stderr
+    report = invoke_json("index", own_shop)
+    assert [skipped["path"] for skipped in report["skipped"]] == ["product/logo.png", "product/manual.pdf"]
+    assert report["unchanged"]
+
+
+def test_search_tells_which_source_it_had_to_do_without(own_shop):
+    add_toml(own_shop, '[knowledge.stock]\nkind = "http"\nurl = "http://127.0.0.1:9/{query}"\ntext = "/t"')
+    told = invoke("search", own_shop, "How often is the kettle descaled?", "--json")
+    assert told.exit_code == 0
+    assert "without stock: The JSON API of stock leads to 127.0.0.1" in told.stderr
+    assert json.loads(told.stdout)[0]["id"] == "product/kettles.md#descaling"
+
+
+def test_an_imported_set_is_counted_checked_and_searched_and_what_is_wrong_with_it_told(tmp_path):
+    source, project = tmp_path / "faq.csv", tmp_path / "project"
+    source.write_text("question,answer,context\nWhere is the Wren made?,Oslo,The Wren kettle is made in Oslo.\n")
+    told = invoke("data", "import", project, source)
+    assert told.stdout.startswith("1 question and 1 passage of csv into ")
+    checked = invoke("data", "check", project)
+    assert checked.exit_code == 0 and "1 question: 0 errors, " in checked.stdout
+    found = invoke_json("search", project, "Where is the Wren made?")
+    assert [p["id"] for p in found] == ["csv/corpus.jsonl#p1"]
+    labelled = next(project.glob("*.jsonl"))
+    labelled.write_text(labelled.read_text().replace("csv/corpus.jsonl#p1", "csv/corpus.jsonl#p9"))
+    checked = invoke("data", "check", project)
+    assert checked.exit_code == 1 and "1 question: 1 error, " in checked.stdout
+    assert "1 label is not in order" in str(invoke("compile", project).exception)
+    report = invoke_json("data", "import", tmp_path / "again", source)
+    assert (report["format"], report["base"], report["questions"], report["passages"]) == ("csv", "csv", 1, 1)
+
+
+MODEL = "openai/stand-in"
+OWN = f'[provider]\nretries = 0\n[provider.model."{MODEL}"]\n'
+
+
+def test_doctor_calls_the_model_of_every_role_and_tells_its_price(own_shop):
+    with serve(Script(), obliging) as provider:
+        terms = f'api_base = "{provider.url}"\nusd_in = 0.5\nusd_out = 2.0'
+        add_toml(own_shop, f'[models]\nwrite = "{MODEL}"\njudge = "{MODEL}"\n{OWN}{terms}')
+        found = [finding for finding in examine_setup(own_shop) if MODEL in finding.what]
+        assert provider.calls == 2
+    assert [(one.good, one.what.partition(": ")[2]) for one in found] == [
+        (True, f"{MODEL} answers; US$ 0.5 in, 2 out a million")
+    ] * 2
+
+
+def test_doctor_says_how_to_mend_a_model_that_takes_no_schema_or_is_not_there(own_shop):
+    with serve(Script(refuses_schema=True), obliging) as provider:
+        add_toml(own_shop, f'[models]\nwrite = "{MODEL}"\n{OWN}api_base = "{provider.url}"\nstructured = true')
+        (refused,) = (finding for finding in examine_setup(own_shop) if MODEL in finding.what)
+    (gone,) = (finding for finding in examine_setup(own_shop) if MODEL in finding.what)
+    assert "answered 400" in refused.what and "set structured = false" in refused.mend
+    assert "cannot be reached" in gone.what and "its server runs" in gone.mend
+
+
+def test_doctor_tries_the_models_that_embed_and_rerank(own_shop):
+    add_toml(own_shop, '[models]\nembed = "nobody/knows-this-model"\nrerank = "nobody/knows-that-one"')
+    failed = [found.what for found in examine_setup(own_shop) if "cannot be loaded" in found.what and not found.good]
+    assert len(failed) == 2 and "nobody/knows-this-model" in failed[0] and "knows-that-one" in failed[1]

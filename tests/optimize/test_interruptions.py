@@ -8,6 +8,7 @@ import pty
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -150,10 +151,13 @@ def test_a_database_that_refuses_connections_for_a_while_changes_neither_the_ver
     in_database(paid_shop)
     begun, refused = [], []
 
-    def refuse(*_):
-        if begun and time.monotonic() - begun[-1] < AWAY:
-            refused.append(begun[-1])
-            raise sa.exc.DisconnectionError("the database is going down")
+    def refusing(error):
+        def refuse(*_):
+            if begun and time.monotonic() - begun[-1] < AWAY:
+                refused.append(begun[-1])
+                raise error
+
+        return refuse
 
     def leaves(n):
         begun.extend([time.monotonic()] if n == paid // 3 else [])
@@ -164,11 +168,15 @@ def test_a_database_that_refuses_connections_for_a_while_changes_neither_the_ver
             begun.append(time.monotonic())
 
     model.fails = leaves
-    sa.event.listen(sa.pool.Pool, "checkout", refuse)
+    hooks = [(sa.Engine, "do_connect", refusing(sqlite3.OperationalError("unable to open database file")))]
+    hooks.append((sa.pool.Pool, "checkout", refusing(sa.exc.DisconnectionError("the database is going down"))))
+    for hook in hooks:
+        sa.event.listen(*hook)
     try:
         compile_project(Project.open(paid_shop), trials=TRIALS, watch=look)
     finally:
-        sa.event.remove(sa.pool.Pool, "checkout", refuse)
+        for hook in hooks:
+            sa.event.remove(*hook)
     assert len(begun) == 2 and set(refused) == set(begun)
     assert digests(paid_shop)[-1] == expected
     assert len(model.calls) == paid
