@@ -1,5 +1,7 @@
 """Demonstrations made from labels and kept out of their own fold; a replay that answers as the program does."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,8 +21,24 @@ from program.loop.state import Ask, read_look_ups
 @pytest.fixture(scope="module")
 def shop_demonstrations(shop):
     rag = open_program(shop)
+    rag.quotes = lambda strict: False  # as with a writer whose claims are checked
     train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
     return rag, Demonstrator(rag, Replay(rag, Record()), train).make(train)
+
+
+def test_questions_that_are_not_worked_through_teach_the_classifier_and_what_suffices_alone(shop):
+    rag = open_program(shop)
+    train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
+
+    def taught(worked, asked):
+        made = Demonstrator(rag, Replay(rag, Record()), worked).make(asked)
+        return Counter(one.predictor for one in made)
+
+    every, one = taught(train[:1], train), taught(train, train[:1])
+    assert every.pop("classifier.route") == len(train) > one.pop("classifier.route") == 1
+    assert every.pop("judge.sufficiency") > one.pop("judge.sufficiency")
+    assert every == one, "all else is taught by what is worked through"
+    assert every["generator.states"] and not every["judge.relevance"], "each piece of a quotation is judged itself"
 
 
 def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
@@ -149,7 +167,7 @@ def test_another_threshold_alone_performs_nothing(rag):
     program.program.policy.turn(fast_above=1.0, ground=1)  # a draft that is judged, and not written before it is
     program(QUESTIONS[0])
     performed = record.performed
-    program.program.grounder.responsive.fields["responsive"] = {"threshold": 0.999}
+    program.program.generator.states.fields["states"] = {"threshold": 0.999}
     answer = program(QUESTIONS[0])
     assert answer.outcome == "abstain"
     assert record.performed == performed
