@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import orjson
 import pytest
 
-from program.errors import StudyError
 from program.loop.policy import is_candidate
 from program.models.language.gateway import shared_gateway
 from program.serve.reference import resolve
@@ -112,30 +111,3 @@ def test_a_proposer_that_fails_leaves_the_compile_whole(own_shop, monkeypatch):
         done = compile_(own_shop, trials=4)
     assert instruction(own_shop, done.reference) == instruction(own_shop, done.parent)
     assert done.after.grades
-
-
-def able(body):
-    """A writer that says what was asked under any instruction."""
-    if body["model"] == "proposer":
-        return "???"
-    return writes("")({**body, "messages": [{"content": "FIGURES FIRST"}, *body["messages"][1:]]})
-
-
-def begun(folder):
-    """A compile that is stopped in its search."""
-
-    def stop(live):
-        if live.stage == "searching" and live.done:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        compile_(folder, watch=stop)
-
-
-def test_a_study_never_goes_on_with_other_candidates_than_it_began_with(own_shop, monkeypatch):
-    with written_by(own_shop, monkeypatch, able):
-        begun(own_shop)
-        for file in (own_shop / ".ragc").glob("record.sqlite*"):
-            file.unlink()
-        with pytest.raises(StudyError, match="is not in the record"):
-            compile_(own_shop, resume=True)

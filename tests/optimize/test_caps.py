@@ -9,7 +9,6 @@ from optimize.compiler import study
 from optimize.compiler.compile import join_study
 from optimize.compiler.replay import PARALLEL_CALLS
 from optimize.compiler.study import Share
-from program.errors import BudgetError
 from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway
 from tests.optimize.conftest import compile_
@@ -127,15 +126,4 @@ def test_nothing_is_paid_for_where_no_version_could_be_sealed(paid_shop, model):
     (paid_shop / "artifacts").write_text("a file in the place of the folder")
     with pytest.raises(OSError, match="artifacts"):
         compile_(paid_shop)
-    assert not model.calls
-
-
-def test_time_that_is_up_while_the_knowledge_is_indexed_is_told(paid_shop, model, monkeypatch):
-    gone = later(monkeypatch)
-
-    def pass_(live):
-        gone[0] = 1000.0
-
-    with pytest.raises(BudgetError, match="cap on seconds"):
-        compile_(paid_shop, max_seconds=900, watch=pass_)
     assert not model.calls

@@ -61,14 +61,6 @@ def test_the_difference_of_a_share_ends_at_one_that_of_a_count_where_it_will():
     assert shares["ci"][1] == shares["by_tag"]["all"]["ci"][1] == 1
 
 
-def test_a_metric_counts_where_both_versions_have_it():
-    a, b = rows(GOOD, recall=0.5), rows(GOOD, recall=0.5)
-    for row in b[:30]:
-        row["metrics"]["retrieval_recall"] = None
-    assert compare_rows(a, b, metric="retrieval_recall").test.n == 50
-    assert "retrieval_recall" not in compare_rows(rows(GOOD), b).others
-
-
 @pytest.mark.parametrize(
     ("b", "metric", "complaint"),
     [

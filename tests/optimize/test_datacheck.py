@@ -8,7 +8,7 @@ import pytest
 from optimize.labelled.check import check_questions, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.rules import read_corpus
-from optimize.labelled.shortcuts import LEAST, WARN_ABOVE, find_shortcuts
+from optimize.labelled.shortcuts import find_shortcuts
 from program.errors import DataError, KnowledgeError
 from program.knowledge.project import Project
 from program.passage import Passage
@@ -348,13 +348,3 @@ def test_weak_shortcuts_are_strong_together():
     questions = asked(300, first=often("how", "my"), end=often("", "?"), digit=often("7", "seven"))
     alone = [found(questions, feature).auc for feature in ("first word", "question mark", "digit")]
     assert max(alone) < 0.86 < found(questions, "together").auc
-
-
-def test_of_few_questions_nothing_is_told_and_a_topic_is_not_held_against_a_knowledge_base():
-    assert find_shortcuts({"train": asked(3 * (LEAST - 1), short=lambda vague, r: vague)}) == []
-    assert find_shortcuts({"train": asked(3 * LEAST, short=lambda vague, r: vague)})[0].auc > WARN_ABOVE
-    questions = [
-        LabelledQuestion(id=f"q{i}", question=f"What of {i}?", topic=f"t{i % 4}", sources=(f"base{i % 2}",))
-        for i in range(80)
-    ]
-    assert {s.feature for s in find_shortcuts({"train": questions})} == SURFACE | {"together"}

@@ -1,15 +1,12 @@
 """The record, replies by content; and caps: never passed, whoever spends and however many at once."""
 
 import os
-import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given
-from hypothesis import strategies as st
 
 from optimize.compiler.record import TABLE_PREFIX, Entry, Record, Store
 from optimize.compiler.replay import Replay
@@ -98,28 +95,6 @@ def test_of_many_that_reserve_at_once_no_more_pass_than_the_cap_allows(place, ca
 MODELS = (
     '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nfallback = false\n[provider.model."openai/x"]\n'
 )
-
-
-@given(st.integers(1, 30), st.floats(0.01, 1.0), st.integers(0, 9))
-def test_no_cap_is_passed_when_many_spend_at_once(calls, usd, seed):
-    spending = Spending(Caps(calls, usd, None))
-    stopped = []
-
-    def spend(number):
-        drawn = random.Random(seed * 100 + number)
-        try:
-            for _ in range(20):
-                most = drawn.uniform(0, 0.1)
-                spending.before_call(most)
-                spending.after_call(most, drawn.uniform(0, most))
-        except BudgetStop as stop:
-            stopped.append(stop.tripped)
-
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(spend, range(4)))
-    assert spending.calls <= calls
-    assert spending.usd <= usd + 1e-12
-    assert set(stopped) <= {"calls", "usd"} and (stopped or spending.calls == 80)
 
 
 def test_the_time_is_up_before_a_call_not_after():

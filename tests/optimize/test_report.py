@@ -2,7 +2,6 @@
 
 import html
 import re
-from html.parser import HTMLParser
 
 import pytest
 
@@ -14,29 +13,15 @@ from optimize.report.page import CompileReport, render_compile_page
 from program.serve.reference import resolve
 
 
-class _Page(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.tags, self.addresses = set(), []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.addresses += [value for name, value in attrs if name in {"src", "href", "data", "action"}]
-
-
 @pytest.fixture(scope="module")
 def page(compiled):
     return (resolve("shop@v2", compiled / "artifacts").path / "report.html").read_text()
 
 
 def test_the_page_needs_nothing_but_itself(page):
-    parsed = _Page()
-    parsed.feed(page)
-    assert not parsed.tags & {"script", "link", "img", "iframe"}
-    assert not parsed.addresses
+    assert not re.search(r"<(?:script|link|img|iframe)\b|<[^>]*\b(?:src|href|data|action)=", page)
     assert "url(" not in page and "@import" not in page
-    assert len(page) < 500_000
-    assert 'name="viewport"' in page and "svg" in parsed.tags
+    assert 'name="viewport"' in page and "<svg" in page and len(page) < 500_000
 
 
 def test_the_page_tells_gain_frontier_decisions_tags_and_changed_answers(page):

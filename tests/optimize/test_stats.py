@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
-from scipy.integrate import quad
 from scipy.stats import binomtest, permutation_test
 
 from optimize.abtest.sequential import MIN_EACH, Moments, compare_means, log_e_multinomial, log_e_rates
@@ -180,20 +178,6 @@ def test_an_outcome_that_is_no_yes_or_no_needs_a_hundred_users_and_a_tail_that_i
     assert math.isfinite(compare_means(normal, normal, **other)[1])
     assert math.isinf(compare_means(normal, few, **other)[1])
     assert math.isinf(compare_means(normal, long, **other)[1])
-
-
-def test_zero_leaves_the_interval_where_a_normal_mixture_bets_one_over_alpha_against_it():
-    a = Moments.from_outcomes([[0.0]] * 250 + [[1.0]] * 250)
-    b = Moments.from_outcomes([[0.0]] * 350 + [[1.0]] * 150)
-    spread = math.sqrt(a.variance() + b.variance())
-    reach = float(compare_means(a, b, **SETTINGS)[1])
-    rho2 = (-2 * math.log(0.05) + math.log(1 - 2 * math.log(0.05))) / 5000
-    prior = stats.norm(0, spread * math.sqrt(1000 * rho2))
-
-    def bet(effect):
-        return prior.pdf(effect) * stats.norm(effect, spread).pdf(reach) / stats.norm(0, spread).pdf(reach)
-
-    assert quad(bet, -1, 1, points=[0, reach])[0] == pytest.approx(1 / 0.05, rel=1e-3)
 
 
 def test_looking_after_every_user_rejects_no_true_null_too_often_and_finds_a_true_difference():

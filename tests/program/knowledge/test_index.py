@@ -57,14 +57,6 @@ def test_an_index_holds_every_passage_with_its_vector_and_nothing_pickled(bases,
     assert {p.suffix for p in live(tmp_path / "index").iterdir()} == {".json", ".jsonl", ".safetensors"}
 
 
-def test_indexing_again_without_a_change_embeds_and_writes_nothing(bases, folder):
-    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and p.name != "lock"}
-    fresh = WordEmbedder()
-    again = build_index(bases, folder, fresh)
-    assert again.unchanged and again.embedded == 0 and fresh.computed == []
-    assert {p: p.stat().st_mtime_ns for p in before} == before
-
-
 def test_only_changed_texts_are_embedded_again_and_deleted_files_go(bases, folder, knowledge):
     file = knowledge / "product/plans.md"
     file.write_text(file.read_text().replace("GBP 19", "GBP 21"))

@@ -90,13 +90,6 @@ def test_a_search_pools_its_sources_with_one_embedding_of_the_query(library, emb
     assert {p.source for p in only} == {"billing"} and len(only) == 3
 
 
-def test_weight_one_orders_by_cosine_and_weight_zero_by_bm25(library):
-    pool = library.candidates(QUESTION, ["product", "billing"])
-    for weight, part in ((1.0, "dense"), (0.0, "keyword")):
-        found = library.search(QUESTION, ["product", "billing"], 20, weight, graph=0)
-        assert [p.id for p in found] == [id for _, id in sorted((-p.scores[part], p.id) for p in pool)]
-
-
 def test_filters_reach_every_document_source_and_async_finds_the_same(library):
     found = library.search(QUESTION, BASES, 20, filters=Filters(min_authority=3))
     assert found and all(p.authority == 3 for p in found)

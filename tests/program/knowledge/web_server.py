@@ -6,17 +6,10 @@ from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 from tests.loopback import serving
-
-
-@dataclass
-class Request:
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
 
 
 @dataclass
@@ -39,8 +32,8 @@ class WebServer:
     """`replies` by path without the query; `requests` lists what was asked."""
 
     url: str
-    replies: dict[str, Reply | Callable[[Request], Reply]] = field(default_factory=dict)
-    requests: list[Request] = field(default_factory=list)
+    replies: dict = field(default_factory=dict)
+    requests: list = field(default_factory=list)
 
     def asked(self, path):
         return [r for r in self.requests if r.path.partition("?")[0] == path]
@@ -54,10 +47,9 @@ def web_server(host="127.0.0.1", served=None, certificate=None):
     class Handler(BaseHTTPRequestHandler):
         def answer(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            request = Request(self.command, self.path, dict(self.headers), body)
+            request = SimpleNamespace(method=self.command, path=self.path, headers=dict(self.headers), body=body)
             second.requests.append(request)
             reply = second.replies.get(self.path.partition("?")[0], Reply("not here", 404))
-            reply = reply if isinstance(reply, Reply) else reply(request)
             reply.before()
             content, kind = reply.sent()
             self.send_response(reply.status)

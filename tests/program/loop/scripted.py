@@ -52,7 +52,6 @@ class ScriptedModels:
         self.asked = []
 
     def lm(self):
-        """The language model."""
         return dspy.LM(self.model, engine=self, async_engine=_Async(self), cache=False)
 
     def inputs(self, output):
@@ -183,7 +182,6 @@ class Scripted:
 
     @property
     def queries(self):
-        """What was searched for, in order."""
         return [find.query for find in self.shelf.finds]
 
     @property

@@ -10,13 +10,11 @@ from scripted import POOL, Scripted, ScriptedModels
 from program.answer import Outcome, StoppedBy
 from program.loop.metering import Progress, Token
 from program.loop.state import Budget
-from program.models.asked import LanguageDecider
 from program.models.language.adapter import FencedAdapter
 from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
 from program.models.language.spending import ModelSpending
 from program.models.language.transport import Call
 from tests.support.provider import Script, serve
-from tests.support.replies import obliging
 
 HURRY = Budget(max_seconds=1.5)
 QUESTION = "What is it?"
@@ -188,15 +186,3 @@ def test_a_text_that_comes_too_late_is_counted(streaming):
         assert answer.stopped_by is StoppedBy.FALLBACK
         assert answer.usage.calls == provider.calls >= 1
         assert answer.usage.tokens_in == provider.tokens_in > 0
-
-
-def test_a_decider_that_does_not_answer_in_time_is_counted_and_the_embedded_one_decides():
-    with serve(Script(delay=30), obliging) as provider:
-        for way in ("asked", "awaited"):
-            program = Scripted(budget=Budget(max_seconds=3)).rag
-            program.judge.sufficiency.lm = LanguageDecider(lane(provider), ScriptedModels())
-            answer = WAYS[way](program)
-            assert f"{MODEL} did not answer within the question's time: scripted/model decided" in answer.trace.path
-            assert answer.text == TEXT
-            limited(idle(provider))
-            assert answer.usage.calls == provider.calls + 1 >= 2

@@ -92,17 +92,6 @@ def test_demonstrations_teach_a_rule_that_the_untaught_answer_gets_wrong(decider
     assert decider(_state("Where are the screwdrivers?", _demos()), QUESTIONS)["zebra"]["noul"] < 0.4
 
 
-def test_without_demonstrations_an_answer_is_soft_and_the_likest_option_is_likeliest(decider):
-    for question in ("Is this a zebra question?", "42", "", "Where are the zebras kept?"):
-        assert 0.2 <= decider(_state(question), QUESTIONS)["zebra"]["noul"] <= 0.8
-    criteria = {"billing": "invoices, refunds and payments", "animals": "cats, dogs and horses"}
-    put = {"about": {"type": "choice", "instructions": "What it is about.", "criteria": criteria}}
-    shares = decider(_state("My refund has not arrived"), put)["about"]["probabilities"]
-    assert 0.5 < shares["billing"] < 1
-    demos = [{"question": f"Where are the {t}?", "zebra": True} for t in TOOLS]
-    assert decider(_state("Where is it?", demos), QUESTIONS)["zebra"]["noul"] > 0.6, "labels of one option only"
-
-
 def test_without_demonstrations_what_is_asked_of_evidence_alone_is_what_the_reader_finds(decider):
     put = {"sufficient": {"type": "noul", "instructions": "All that is needed is stated."}}
     asked = "How long is the battery guarantee of the Warden 3?"

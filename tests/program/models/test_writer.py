@@ -190,7 +190,6 @@ def test_the_part_that_the_passages_answer_least_is_missing():
             "Which do you mean: Basic, Pro or C?",
         ),
         ({"Costs": "Price month", "Costs ": "month: price"}, "Which do you mean: Price or month?"),
-        ({"Costs": "Price month"}, "Could you say more exactly what you mean?"),
         ({}, "Could you say more exactly what you mean?"),
     ],
 )
