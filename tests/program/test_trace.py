@@ -9,10 +9,12 @@ import pytest
 from program import open_program
 from program.answer import Answer, Outcome, Step, Trace, Usage, new_trace_id
 from program.serve.trace import LineLog, TraceLog, emit_spans
+from tests.conftest import add_toml
 
 WRITE = """
 import sys
 from pathlib import Path
+from tests.conftest import add_toml
 from program.serve.trace import LineLog
 log = LineLog(Path(sys.argv[1]), largest=int(sys.argv[3]), files=50)
 for n in range(200):
@@ -49,13 +51,6 @@ def test_a_full_file_is_put_aside_and_the_oldest_is_dropped(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} - {"log.jsonl.lock"} <= {"log.jsonl", "log.jsonl.1", "log.jsonl.2"}
 
 
-def test_a_line_that_is_no_entry_is_skipped_and_its_place_told(tmp_path):
-    (tmp_path / "log.jsonl").write_bytes(b'{"n": 1}\nhalf a li{"n": 2}\n[3]\n\xff\n{"n": 4}\n{"n')
-    unread: list[str] = []
-    assert [entry["n"] for entry in LineLog(tmp_path / "log.jsonl").entries(unread.append)] == [1, 4]
-    assert [place.rpartition(" ")[2] for place in unread] == ["2", "3", "4", "6"]
-
-
 def test_a_trace_tells_every_step_with_its_scores_tokens_and_model_and_the_doubtful_are_queued(tmp_path):
     log, told, doubtful = TraceLog(tmp_path, review_below=0.7), answer(), answer(confidence=0.6)
     for one in (told, doubtful, answer(outcome=Outcome.ABSTAIN, confidence=0.1)):
@@ -87,8 +82,7 @@ def test_a_projects_questions_are_traced_unless_that_is_switched_off(own_shop, s
     (entry,) = TraceLog(own_shop / ".ragc").traces.entries()
     assert entry["trace_id"] == told.trace.id and entry["preset"] == "full"
     assert [s.attributes["ragc.trace_id"] for s in spans() if "ragc.trace_id" in s.attributes] == [told.trace.id]
-    (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + "\n[trace]\nenabled = false\n")
-    open_program(own_shop)("How much water does the Merle hold?")
+    open_program(add_toml(own_shop, "[trace]\nenabled = false"))("How much water does the Merle hold?")
     assert len(list(TraceLog(own_shop / ".ragc").traces.entries())) == 1
 
 
