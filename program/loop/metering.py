@@ -127,7 +127,8 @@ class Driver:
         self.program = program
         self.tell = tell
         self.meter = Meter(program.runtime.budget)
-        self.path: list[str] = []
+        configured = program.runtime.configured
+        self.path: list[str] = [f"{configured} writes, as DSPy is configured"] if configured else []
         self.steps: list[Step] = []
         self._told = 0
         self._failed = False
@@ -152,7 +153,7 @@ class Driver:
         runtime, meter = self.program.runtime, self.meter
         trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
         usage = replace(meter.totals, seconds=meter.seconds)
-        answer = replace(answer, trace=trace, usage=usage, version=runtime.version)
+        answer = answer.copy(trace=trace, usage=usage, version=runtime.version)
         for observer in runtime.observers:
             observer(answer, self.question, runtime.preset)
         return answer

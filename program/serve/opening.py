@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
@@ -104,9 +105,8 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
         observers.append(TraceLog(opened.private, settings.trace.review_below).write_answer)
     budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
     links = tuple(host.lower() for host in settings.answer.links)
-    runtime = Runtime(
-        library, models, budget, tuple(observers), version, "" if version else settings.loop.preset, links
-    )
+    preset, reopen = "" if version else settings.loop.preset, partial(open_program, opened.folder, version=version)
+    runtime = Runtime(library, models, budget, tuple(observers), version, preset, links, reopen=reopen)
     program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[settings.loop.preset])
     if not str(models.decide.model).startswith(LOCAL):  # it thinks longer than a search takes: do both at once
