@@ -93,14 +93,15 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     from program.loop.rag import AgenticRAG
     from program.loop.state import Budget, Observer, Runtime
     from program.models.catalog import LOCAL, open_models
-    from program.serve.trace import TraceLog, emit_spans
+    from program.serve.trace import SpanLog, TraceLog
 
     opened = project if isinstance(project, Project) else Project.open(project)
     _check_prices(opened)
     settings, caps = opened.settings, opened.settings.budget
     models = open_models(settings.models, settings.provider)
     library = open_library(opened, models, progress)
-    observers: list[Observer] = [emit_spans]
+    texts = {passage.id: passage.text for passage in library.passages()} if settings.trace.texts else None
+    observers: list[Observer] = [SpanLog(None if texts is None else lambda id_: texts.get(id_, "")).emit_spans]
     if settings.trace.enabled:
         observers.append(TraceLog(opened.private, settings.trace.review_below).write_answer)
     budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
