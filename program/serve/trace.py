@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import dspy
 import orjson
 from filelock import FileLock
 
@@ -164,6 +165,8 @@ class SpanLog:
         inside = trace.set_span_in_context(whole)
         for step in answer.trace.steps:
             name, described = self._describe_step(step)
+            if described["openinference.span.kind"] == "LLM" and hasattr(dspy.Predict.forward, "__wrapped__"):
+                continue  # OpenInference's own instrumentation of DSPy has told of it
             span = tracer.start_span(name, inside, attributes=described, start_time=int(step.began * NANOSECONDS))
             if step.error:
                 span.set_attribute("error.type", step.error)

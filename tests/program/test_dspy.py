@@ -170,6 +170,23 @@ def test_callbacks_see_every_module_decision_and_search_once_with_the_real_value
     assert set(answer.found) <= {passage.id for passage in found}
 
 
+def test_openinference_shows_every_search_decision_and_text_once(shop, spans, monkeypatch):
+    instrumentor = pytest.importorskip("openinference.instrumentation.dspy").DSPyInstrumentor()
+    for kind in (dspy.Module, dspy.Predict, dspy.LM, dspy.utils.DummyLM, dspy.Adapter, dspy.Retrieve):
+        for name in {"__call__", "acall", "forward", "aforward"} & vars(kind).keys():
+            monkeypatch.setattr(kind, name, vars(kind)[name])  # it takes DSPy's own wrapper along when it goes
+    instrumentor.instrument()
+    try:
+        answers = [open_program(shop)(QUESTION), Scripted().rag("How big is it?")]
+    finally:
+        instrumentor.uninstrument()
+    told = Counter(span.attributes["openinference.span.kind"] for span in spans())
+    steps = [step for answer in answers for step in answer.trace.steps]
+    assert told["DECISION"] == sum(bool(step.scores) for step in steps)
+    assert told["RETRIEVER"] == sum(step.name == "search" for step in steps)
+    assert told["LLM"] == sum(step.tokens_out > 0 for step in steps) == 1
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_streamify_streams_the_answer_with_its_final_citation_numbers_and_ends(is_async):
     program = Scripted(replies={"answer": "Text 1 [2]. Text 0 [1]. Again [2]."}, fast_above=0.5, ground=0).rag
