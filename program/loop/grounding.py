@@ -41,12 +41,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A drafted text, its claims, those that their cited passages support, and the decision on the whole."""
+    """A drafted text, its claims, those that their cited passages support, and the decision on the whole.
+
+    A quotation is `responsive` when a piece of it is past the threshold.
+    """
 
     text: str
     stated: tuple[Claim, ...] = ()
     upheld: tuple[Claim, ...] = ()
     responsive: Any = None
+    quoted: float | None = None
+    """How probably a quotation states what is asked; None for a text that was written."""
 
     @property
     def unsupported(self) -> list[str]:
@@ -69,11 +74,8 @@ class _Quote:
 def write_draft(state: State) -> Flow[Draft]:
     """Return a draft with its claims checked, written twice where one fails."""
     draft = yield from write_text(state, strict=False)
-    if not draft.text.strip() or not state.tuning.ground:
-        return draft
-    if state.program.quotes(strict=False):  # a quotation stands where it was taken from
-        stated = tuple(split_claims(draft.text))
-        return replace(draft, stated=stated, upheld=stated)
+    if not draft.text.strip() or not state.tuning.ground or draft.quoted is not None:
+        return draft  # a quotation stands where it was taken from
     draft = yield from _check_claims(state, draft.text)
     return (yield from write_strictly(state)) if len(draft.upheld) < len(draft.stated) else draft
 
@@ -88,6 +90,9 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
     """Return the answer that a draft comes to, or None when nothing is upheld."""
     if not draft.text.strip():
         return None
+    if draft.quoted is not None:
+        withheld = state.tuning.ground and (not draft.responsive or draft.quoted < state.tuning.answer_above)
+        return None if withheld else _answer_with_conflicts(state, draft.text, draft.quoted, stopped_by)
     if not state.tuning.ground:
         confidence = yield from _estimate_confidence(state, draft.text, stopped_by)
         return None if confidence is None else _answer_with_conflicts(state, draft, draft.text, confidence, stopped_by)
@@ -113,19 +118,24 @@ def _ask_draft(state: State, strict: bool) -> Ask:
     return Ask(DRAFT, {**inputs, "sentences": sentences, "strict": strict})
 
 
-def quote_passages(state: State) -> Flow[str]:
+def quote_passages(state: State) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
-    The most probable piece comes first. Of each look-up at most `sentences` pieces past the threshold are taken; where
-    none is, the best `quote_at_least` of all. Nothing is said twice.
+    The most probable piece comes first. Of each look-up at most `sentences` pieces past the threshold are taken, and
+    the best `quote_at_least` whether past it or not. Nothing is said twice. The draft is as probable as the best piece
+    of a look-up is, on average, and responsive when any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
+    best: list[float] = []
     for look_up in range(max(len(state.queries), 1)):
-        of_this = [quote for quote in found if quote.look_up == look_up and quote.stated]
-        taken += _take(of_this, taken, state.tuning.sentences)
-    taken += _take(found, taken, state.tuning.quote_at_least - len(taken))
-    return " ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)
+        of_this = [quote for quote in found if quote.look_up == look_up]
+        best.append(max((quote.probability for quote in of_this), default=0.0))
+        own = _take([quote for quote in of_this if quote.stated], taken, state.tuning.sentences)
+        taken += own + _take(of_this, [*taken, *own], state.tuning.quote_at_least - len(own))
+    text = " ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)
+    stated = any(quote.stated for quote in found)
+    return Draft(text, responsive=stated, quoted=sum(best) / len(best))
 
 
 def make_answer(
@@ -234,9 +244,9 @@ def write_text(state: State, strict: bool) -> Flow[Draft]:
     The embedded writer quotes, a language model writes.
     """
     if state.program.quotes(strict):
-        text = yield from quote_passages(state)
-        state.path.append("quote")
-        return Draft(text)
+        draft = yield from quote_passages(state)
+        state.path.append(f"quote {format_share(draft.quoted or 0.0)}")
+        return draft
     (reply,) = yield [_ask_draft(state, strict)]
     state.path.append("generate strictly" if strict else "generate")
     return Draft(str(reply["answer"]))
