@@ -209,7 +209,7 @@ class Replay:
             name: sum(getattr(one, name) for one in run.entries)
             for name in ("tokens_in", "tokens_out", "usd", "seconds")
         }
-        return replace(answer, usage=Usage(**run.counts, **totals), trace=replace(answer.trace, path=tuple(run.path)))
+        return answer.copy(usage=Usage(**run.counts, **totals), trace=replace(answer.trace, path=tuple(run.path)))
 
     def _obtain_replies(self, wanted: Mapping[Hashable, PendingCall]) -> None:
         """Bring replies into memory: read from the store, else performed; or note how they failed."""

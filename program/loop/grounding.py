@@ -21,6 +21,7 @@ NOTE = "(another source says otherwise; the {} one is followed)"
 """What an answer adds, after its sentences, on a passage that was overruled."""
 _MARK = re.compile(r"\[(\d{1,3})\]")
 _MARK_AT_END = re.compile(r"\[(\d{1,3})\]\Z")
+_MAY_BE_MARK = re.compile(r"\[\d{0,3}\Z")
 _LONGEST_MARK = len("[999]")
 _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
 
@@ -94,7 +95,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
         return None if withheld else _answer_with_conflicts(state, draft.text, draft.quoted, stopped_by)
     if not state.tuning.ground:
         confidence = yield from _estimate_confidence(state, draft.text, stopped_by)
-        return None if confidence is None else _answer_with_conflicts(state, draft.text, confidence, stopped_by)
+        return None if confidence is None else _answer_with_conflicts(state, draft, draft.text, confidence, stopped_by)
     if not draft.upheld:
         return None
     decision = draft.responsive
@@ -107,7 +108,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
         return None
     supported = len(draft.upheld) / len(draft.stated)
     text = " ".join(claim.text for claim in draft.upheld)
-    return _answer_with_conflicts(state, text, responsive * supported, stopped_by, supported)
+    return _answer_with_conflicts(state, draft, text, responsive * supported, stopped_by, supported)
 
 
 def _ask_draft(state: State, strict: bool) -> Ask:
@@ -145,13 +146,14 @@ def make_answer(
     passages: Sequence[Passage] = (),
     stopped_by: StoppedBy = StoppedBy.DONE,
     supported: float = 1.0,
+    draft: str = "",
 ) -> Answer:
     """Return the answer, without links, images and tags planted in it.
 
-    Its marks point into `passages`.
+    Its marks point into `passages`; they are numbered in the order of the `draft` that it is left of.
     """
     known = known_addresses(passages, state.program.links)
-    text, cited = cite_passages(remove_links(text, known), passages)
+    text, cited = cite_passages(remove_links(text, known), passages, remove_links(draft, known))
     return Answer(
         text=text,
         outcome=outcome,
@@ -197,19 +199,43 @@ def state_claims(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[
     )
 
 
-def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation, ...]]:
-    """Renumber an answer's marks in order of use, and list their citations.
+def cite_passages(answer: str, passages: Sequence[Passage], draft: str = "") -> tuple[str, tuple[Citation, ...]]:
+    """Renumber an answer's marks in order of use, in its draft first, and list their citations.
 
-    Marks of no passage are taken out.
+    Marks of no passage are taken out. Where a claim of the draft was withdrawn, its number may be missing.
     """
-    order: dict[int, int] = {}
-
-    def renumber(match: re.Match[str]) -> str:
-        return f"[{order.setdefault(int(match[1]), len(order) + 1)}]"
-
-    text = _MARK.sub(renumber, _drop_unknown_marks(answer, len(passages))).strip()
-    cited = [(n, passages[old - 1]) for old, n in order.items()]
+    numbering = MarkNumbering(len(passages))
+    numbering.feed(f"{draft} ")
+    text = (numbering.feed(answer) + numbering.rest()).strip()
+    used = {int(n) for n in _MARK.findall(text)}
+    cited = [(n, passages[old - 1]) for old, n in numbering.order.items() if n in used]
     return text, tuple(Citation(n, p.source, p.id, p.title, p.reason) for n, p in cited)
+
+
+class MarkNumbering:
+    """The numbering of a text's marks in order of use, whole or in pieces; what may become a mark is held back."""
+
+    def __init__(self, passages: int) -> None:
+        self.order: dict[int, int] = {}
+        """The number given to each passage, by its place from 1."""
+        self._passages = passages
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """Return what can be shown now, marks of no passage taken out."""
+        text = self._held + piece
+        at = _MAY_BE_MARK.search(text)
+        cut = at.start() if at else len(text)
+        self._held = text[cut:]
+        return _MARK.sub(self._renumber, _drop_unknown_marks(text[:cut], self._passages))
+
+    def rest(self) -> str:
+        """Return what is still held, at the end."""
+        text, self._held = self._held, ""
+        return text
+
+    def _renumber(self, match: re.Match[str]) -> str:
+        return f"[{self.order.setdefault(int(match[1]), len(self.order) + 1)}]"
 
 
 def write_text(state: State, strict: bool) -> Flow[Draft]:
@@ -279,14 +305,14 @@ def _cited_passages(kept: Sequence[Passage], claim: Claim) -> list[Passage]:
 
 
 def _answer_with_conflicts(
-    state: State, text: str, confidence: float, stopped_by: StoppedBy, supported: float = 1.0
+    state: State, draft: Draft, text: str, confidence: float, stopped_by: StoppedBy, supported: float = 1.0
 ) -> Answer:
-    """Return the answer; what was overruled is mentioned, and cited, after it."""
+    """Return the answer, marked as its draft was streamed; what was overruled is mentioned, and cited, after it."""
     passages = list(state.kept)
     for conflict in state.conflicts:
         passages.append(conflict.overruled)
         text += f" {NOTE.format(conflict.reason)} [{len(passages)}]"
-    return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported)
+    return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported, draft.text)
 
 
 def _drop_unknown_marks(answer: str, passages: int) -> str:

@@ -173,6 +173,10 @@ class Runtime:
     preset: str = ""
     links: tuple[str, ...] = ()
     """The hosts that answers may link to."""
+    configured: str = ""
+    """The writer that DSPy is configured with, where the project names none."""
+    reopen: Callable[[], Any] | None = None
+    """What opens such a program anew, in another process too; None where nothing can."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Runtime:
         return self

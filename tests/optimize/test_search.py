@@ -97,7 +97,7 @@ class Table:
 
 
 def answered(right, calls=1):
-    return Answer("right" if right else "wrong", "answered", usage=Usage(calls))
+    return Answer(text="right" if right else "wrong", outcome="answered", usage=Usage(calls))
 
 
 def labelled(n):
@@ -202,7 +202,7 @@ def test_a_value_that_wins_on_one_topic_alone_is_not_taken(rag):
 
 
 def test_a_search_scores_a_padded_answer_as_a_report_does(rag):
-    answer = Answer("right. Anything else?", Outcome.ANSWERED, usage=Usage(1))
+    answer = Answer(text="right. Anything else?", outcome=Outcome.ANSWERED, usage=Usage(1))
     scoring = Scoring([Arm(Table(rag.deepcopy(), lambda setting, n: answer), [labelled(0)])], WEIGHTS)
     grade = Grader(rag, WEIGHTS, relevancy=False)(labelled(0), answer)
     assert scoring(read_setting(rag)).utility == [grade.utility] == [1 - WEIGHTS.padding / 2 - WEIGHTS.call]

@@ -43,7 +43,7 @@ class LocalDecider:
         self.embedder, self.reader = embedder, reader
         self.model = model
         self.callbacks: list[Any] = []
-        self.cache = False
+        self.cache = True  # what it fitted is kept, and no answer costs a request
         self.kwargs: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._sets: OrderedDict[bytes, DemonstrationSet] = OrderedDict()

@@ -13,7 +13,7 @@ from program.loop.state import Budget, Find, Runtime
 from program.models.catalog import Models
 from program.models.embedded.writer import format_reply, read_prompt
 from program.passage import NO_FILTERS, Passage, SourceCard
-from program.serve.trace import TraceLog, emit_spans
+from program.serve.trace import SpanLog, TraceLog
 from program.settings import ModelSettings
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
@@ -172,7 +172,8 @@ class Scripted:
         self.shelf = Shelf(cards, pool)
         names = ModelSettings(decide="scripted/model", write="scripted/model")
         clients = Models(self.models, self.models.lm(), None, None, self.models, names, judging)
-        observers = (TraceLog(log).write_answer, emit_spans) if log else (emit_spans,)
+        spans = SpanLog().emit_spans
+        observers = (TraceLog(log).write_answer, spans) if log else (spans,)
         runtime = Runtime(self.shelf, clients, budget or Budget(10, 120), observers, "scripted@v1", "", links)
         self.rag = AgenticRAG(cards, runtime)
         self.rag.policy.turn(**knobs)
