@@ -16,18 +16,20 @@ from dspy.lm15 import Request, Response, TextPart
 from pydantic import TypeAdapter
 
 from optimize.compiler.candidates import CandidateSets, find_candidates
-from optimize.compiler.choice import BALANCED, OperatingPoints
+from optimize.compiler.choice import BALANCED, OperatingPoints, fit_doubt
 from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, Failure, learns_demos
 from optimize.compiler.publish import read_ancestors
 from optimize.compiler.record import Entry, Record, compiler_digest, digest_json, fingerprint_predictor
-from optimize.compiler.replay import Arm
+from optimize.compiler.replay import Arm, Replay
 from optimize.compiler.scoring import group_topics, observe_routing, split_topics
 from optimize.compiler.search import Session
 from optimize.compiler.study import Caps, Note, Share, Spending, Study, create_study
+from optimize.evaluation.metrics import judge_answer
 from optimize.labelled.check import find_empty_split, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import hold_lock
+from program.answer import Outcome
 from program.errors import BudgetStop, DataError, StudyError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
@@ -318,7 +320,7 @@ def make_demonstrations(session: Session, opened: Opened) -> list[Demonstration]
 
 
 def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
-    """Return the program to be sealed, with the heads asked on dev."""
+    """Return the program to be sealed, with the heads asked on dev, and the bound of confidence fitted there."""
     program = copy_program(opened.base)
     plan.candidates.equip_program(program)
     asked: set[str] = set()
@@ -329,6 +331,14 @@ def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: 
                 asked |= {ask.predictor for ask, _ in path}
     sealed = copy_program(program)  # what was asked of it so far depends on the record
     apply_setting(sealed, points.points[BALANCED])
+    with suppress(BudgetStop):
+        answers = Replay(sealed, session.record, session.spending).answer_all([q.question for q in opened.parts["dev"]])
+        judged = [
+            (answer.confidence, judge_answer(question, answer.outcome, answer.text).wrong)
+            for question, answer in zip(opened.parts["dev"], answers, strict=True)
+            if answer.outcome is Outcome.ANSWERED
+        ]
+        sealed.policy.turn(unsure_below=fit_doubt(judged))
     for name in sorted(asked):
         fit_head(sealed, name)
     return sealed

@@ -120,8 +120,8 @@ class Replay:
 
     def _run_all(self, questions: Sequence[str]) -> list[_Run]:
         program, tuning = self.program, self.program.tuning()  # the knobs are read once for all questions
-        same = ("judges_at_once", "sources", "strategies", "links", "tables", "quotes", "threshold")
-        read = {name: getattr(program, name) for name in same}
+        same = ("judges_at_once", "sources", "strategies", "links", "tables", "quotes", "threshold", "withholds")
+        read = {name: getattr(program, name) for name in (*same, "prompt_of")}
         view = SimpleNamespace(**read, vouches=self._vouches, tuning=lambda: tuning)
         rounds = self.program.runtime.budget.max_rounds
         runs = []

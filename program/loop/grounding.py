@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
+from program.loop.claims import Claim, is_echo, split_claims, trace_claims
 from program.loop.decisions import read_chances
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, remove_links
@@ -17,35 +18,28 @@ from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 FOUND_NOTHING = "I could not find this in the knowledge I have"
+NOTHING_STATED = "no passage states what was written about it"
 NOTE = "(another source says otherwise; the {} one is followed)"
 """What an answer adds, after its sentences, on a passage that was overruled."""
+UNSURE = "(not certain)"
+"""What an answer begins with whose confidence is under the version's bound."""
 _MARK = re.compile(r"\[(\d{1,3})\]")
 _MARK_AT_END = re.compile(r"\[(\d{1,3})\]\Z")
 _LONGEST_MARK = len("[999]")
-_CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A stretch of the answer up to its citation marks. `cites` holds passage numbers, from 1."""
-
-    text: str
-    cites: tuple[int, ...]
-
-    @property
-    def bare(self) -> str:
-        """The claim without its marks."""
-        return _MARK.sub("", self.text).strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A drafted text, its claims, those that their cited passages support, and the decision on the whole."""
+    """What was drafted: its claims, those that passages support, and the decision on the whole."""
 
-    text: str
     stated: tuple[Claim, ...] = ()
     upheld: tuple[Claim, ...] = ()
     responsive: Any = None
+
+    @property
+    def text(self) -> str:
+        """What of it can be said."""
+        return " ".join(claim.text for claim in self.upheld)
 
     @property
     def unsupported(self) -> list[str]:
@@ -67,42 +61,81 @@ class _Quote:
 
 def write_draft(state: State) -> Flow[Draft]:
     """Return a draft with its claims checked, written twice where one fails."""
-    draft = yield from write_text(state, strict=False)
-    if not draft.text.strip() or not state.tuning.ground:
-        return draft
-    if state.program.quotes(strict=False):  # a quotation stands where it was taken from
-        stated = tuple(split_claims(draft.text))
-        return replace(draft, stated=stated, upheld=stated)
-    draft = yield from _check_claims(state, draft.text)
-    return (yield from write_strictly(state)) if len(draft.upheld) < len(draft.stated) else draft
+    draft = yield from write_once(state, strict=False)
+    if (draft.unsupported or not draft.upheld) and state.tuning.rewrites and not state.program.quotes(strict=False):
+        again = yield from write_once(state, strict=True)
+        draft = again if again.upheld else draft
+    return draft
 
 
-def write_strictly(state: State) -> Flow[Draft]:
-    """Return a checked draft that quotes rather than paraphrases."""
-    draft = yield from write_text(state, strict=True)
-    return (yield from _check_claims(state, draft.text))
+def write_once(state: State, strict: bool) -> Flow[Draft]:
+    """Return a checked draft; `strict` quotes rather than paraphrases.
+
+    The embedded writer's quotation stands where it was taken from. Of what a language model writes an echo of its
+    prompt has no claims, and a claim that no passage states has no support.
+    """
+    if state.program.quotes(strict):
+        return (yield from _quote_draft(state))
+    (reply,) = yield [_ask_draft(state, strict)]
+    state.path.append("generate strictly" if strict else "generate")
+    text = _drop_unknown_marks(str(reply["answer"]), len(state.kept))
+    if not state.program.withholds:
+        stated = tuple(split_claims(text))
+        return Draft(stated, stated)
+    if repeats_prompt(state, DRAFT, text):
+        return Draft()
+    stated = tuple(trace_claims(text, state.kept, state.tuning.stated_above))
+    upheld = tuple(claim for claim in stated if claim.cites)
+    if len(upheld) < len(stated):
+        state.path.append(f"stated {len(upheld)}/{len(stated)}")
+    return (
+        (yield from _check_claims(state, stated, upheld)) if state.tuning.ground and upheld else Draft(stated, upheld)
+    )
 
 
 def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[Answer | None]:
     """Return the answer that a draft comes to, or None when nothing is upheld."""
-    if not draft.text.strip():
-        return None
-    if not state.tuning.ground:
-        confidence = yield from _estimate_confidence(state, draft.text, stopped_by)
-        return None if confidence is None else _answer_with_conflicts(state, draft.text, confidence, stopped_by)
     if not draft.upheld:
         return None
-    decision = draft.responsive
-    if decision is None or draft.upheld != draft.stated:
-        (reply,) = yield [_ask_responsive(state, draft.upheld)]
-        decision = reply["responsive"]
-    responsive = float(decision.probability)
-    state.path.append(f"responsive {format_share(responsive)}")
-    if not decision.value or responsive < state.tuning.answer_above:
-        return None
     supported = len(draft.upheld) / len(draft.stated)
-    text = " ".join(claim.text for claim in draft.upheld)
-    return _answer_with_conflicts(state, text, responsive * supported, stopped_by, supported)
+    if not state.tuning.ground:
+        confidence = yield from _estimate_confidence(state, draft.upheld, stopped_by)
+        confidence = None if confidence is None else confidence * supported
+    else:
+        decision = draft.responsive
+        if decision is None or draft.upheld != draft.stated:
+            (reply,) = yield [_ask_responsive(state, draft.upheld)]
+            decision = reply["responsive"]
+        responsive = float(decision.probability)
+        state.path.append(f"responsive {format_share(responsive)}")
+        withheld = not decision.value or responsive < state.tuning.answer_above
+        confidence = None if withheld else responsive * supported
+    if confidence is None:
+        return None
+    return _answer_with_conflicts(state, draft.text, confidence, stopped_by, supported)
+
+
+def repeats_prompt(state: State, predictor: str, text: str) -> bool:
+    """Tell whether a text is empty, or an echo of what its predictor was asked; the path says so."""
+    prompt = f"{state.program.prompt_of(predictor)}\n{state.question}"
+    echo = state.program.withholds and is_echo(text, prompt, state.kept)
+    state.path += [f"{'echo' if text.strip() else 'no text'} of {predictor}"] if echo else []
+    return echo
+
+
+def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
+    """Return a quotation in place of what a language model wrote without any support."""
+    if draft.upheld or not state.program.withholds or state.program.quotes(strict=False):
+        return draft
+    state.missing = state.missing or NOTHING_STATED
+    return (yield from _quote_draft(state))
+
+
+def _quote_draft(state: State) -> Flow[Draft]:
+    text = yield from quote_passages(state)
+    state.path.append("quote")
+    stated = tuple(split_claims(text))
+    return Draft(stated, stated)
 
 
 def _ask_draft(state: State, strict: bool) -> Ask:
@@ -142,6 +175,8 @@ def make_answer(
     """
     known = known_addresses(passages, state.program.links)
     text, cited = cite_passages(remove_links(text, known), passages)
+    if outcome is Outcome.ANSWERED and confidence < state.tuning.unsure_below:
+        text = f"{UNSURE} {text}"
     return Answer(
         text=text,
         outcome=outcome,
@@ -173,12 +208,6 @@ def known_addresses(passages: Iterable[Passage], hosts: Sequence[str]) -> set[st
     return find_addresses((passage.text for passage in passages), hosts) if hosts else set()
 
 
-def split_claims(answer: str) -> list[Claim]:
-    """Split an answer into claims; text after the last mark cites nothing."""
-    found = (match[0].strip() for match in _CLAIM.finditer(answer))
-    return [Claim(text, tuple(dict.fromkeys(int(n) for n in _MARK.findall(text)))) for text in found if text]
-
-
 def state_claims(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[Statement, ...]:
     """Return claims under the title of the first passage that each cites."""
     return tuple(
@@ -202,45 +231,31 @@ def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[
     return text, tuple(Citation(n, p.source, p.id, p.title, p.reason) for n, p in cited)
 
 
-def write_text(state: State, strict: bool) -> Flow[Draft]:
-    """Return a text from the kept passages, quoted or written.
-
-    The embedded writer quotes, a language model writes.
-    """
-    if state.program.quotes(strict):
-        text = yield from quote_passages(state)
-        state.path.append("quote")
-        return Draft(text)
-    (reply,) = yield [_ask_draft(state, strict)]
-    state.path.append("generate strictly" if strict else "generate")
-    return Draft(str(reply["answer"]))
-
-
-def _check_claims(state: State, text: str) -> Flow[Draft]:
-    """Return the draft with those of its claims that their cited passages support."""
-    stated = split_claims(text)
-    checked = [claim for claim in stated if _cited_passages(state.kept, claim)]
+def _check_claims(state: State, stated: tuple[Claim, ...], cited: tuple[Claim, ...]) -> Flow[Draft]:
+    """Return the draft with those of its claims that a model, too, finds their cited passages to support."""
     supported: list[Any] = []
     responsive = None
-    if checked and state.at_once:
-        claims = [CitedClaim(n=n, text=claim.bare, cites=claim.cites) for n, claim in enumerate(checked, 1)]
+    if state.at_once:
+        claims = [CitedClaim(n=n, text=claim.bare, cites=claim.cites) for n, claim in enumerate(cited, 1)]
         inputs = {"question": state.question, "claims": claims, "passages": state.kept}
         (reply,) = yield [Ask("grounder.claims", {**inputs, "answer": state_claims(stated, state.kept)})]
         state.at_once = reply is not None
         if state.at_once:
             threshold = state.program.threshold("grounder.support", "supported")
-            supported = read_chances(reply["supported"], len(checked), threshold)
+            supported = read_chances(reply["supported"], len(cited), threshold)
             threshold = state.program.threshold("grounder.responsive", "responsive")
             (responsive,) = read_chances(reply["responsive"], 1, threshold)
-    if checked and not supported:
-        asks = [Ask("grounder.support", {"claim": c.bare, "passages": _cited_passages(state.kept, c)}) for c in checked]
+    if not supported:
+        asks = [
+            Ask("grounder.support", {"claim": c.bare, "passages": [state.kept[n - 1] for n in c.cites]}) for c in cited
+        ]
         supported = [reply["supported"] for reply in (yield [*asks])]
-    upheld = [claim for claim, decision in zip(checked, supported, strict=True) if decision.value]
+    upheld = tuple(claim for claim, decision in zip(cited, supported, strict=True) if decision.value)
     state.path.append(f"ground {len(upheld)}/{len(stated)}")
-    return Draft(text, tuple(stated), tuple(upheld), responsive)
+    return Draft(stated, upheld, responsive)
 
 
-def _estimate_confidence(state: State, text: str, stopped_by: StoppedBy) -> Flow[float | None]:
+def _estimate_confidence(state: State, stated: Sequence[Claim], stopped_by: StoppedBy) -> Flow[float | None]:
     """Return how probably an unchecked draft is right; None when that is too little to say it.
 
     The draft of a routed question is put to it once, if that costs no call or the draft may be withheld for it. Else
@@ -252,7 +267,7 @@ def _estimate_confidence(state: State, text: str, stopped_by: StoppedBy) -> Flow
     if not (tuning.route and wanted) or state.tripped():
         return otherwise
     try:
-        (reply,) = yield [_ask_responsive(state, split_claims(text))]
+        (reply,) = yield [_ask_responsive(state, stated)]
     except StepFailed:  # the draft is there all the same
         return otherwise
     responsive = float(reply["responsive"].probability)
@@ -262,10 +277,6 @@ def _estimate_confidence(state: State, text: str, stopped_by: StoppedBy) -> Flow
 
 def _ask_responsive(state: State, stated: Sequence[Claim]) -> Ask:
     return Ask("grounder.responsive", {"question": state.question, "answer": state_claims(stated, state.kept)})
-
-
-def _cited_passages(kept: Sequence[Passage], claim: Claim) -> list[Passage]:
-    return [kept[n - 1] for n in claim.cites if 1 <= n <= len(kept)]
 
 
 def _answer_with_conflicts(

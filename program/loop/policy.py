@@ -28,7 +28,8 @@ INSTRUCTIONS, DEMONSTRATIONS = "#instructions", "#demonstrations"
 class Knob(Parameter):
     """A number with a default, a range and a meaning, saved with the program's state.
 
-    An integer default makes an integer knob. The range is closed and holds the value that changes nothing.
+    An integer default makes an integer knob. The range is closed and holds the value that changes nothing. What is not
+    `searched` is fitted in another way.
     """
 
     default: float
@@ -36,6 +37,7 @@ class Knob(Parameter):
     high: float
     _: KW_ONLY
     step: float | None = None
+    searched: bool = True
     meaning: str
 
     def __post_init__(self) -> None:
@@ -113,6 +115,11 @@ class Tuning:
     clarify_above: float = _knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
     search_claims: int = _switch(0, "search once more for a claim that has no support")
     follow: int = _switch(1, "write look-ups anew that wait for what others find")
+    rewrites: int = _switch(1, "write a text once more of which no passage states a part")
+    stated_above: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="share of a claim's words that a passage must hold")
+    unsure_below: float = _knob(
+        0.0, 0.0, 1.0, searched=False, meaning="confidence under which an answer says that it is not certain"
+    )
     document_weight: float = _knob(0.0, 0.0, 0.8, step=0.2, meaning="share of a score from its document's best")
 
 
@@ -250,7 +257,7 @@ class ProgramParameters:
         self._slots: dict[str, tuple[Callable[[], float], Callable[[float], None]]] = {}
         self._predictors: list[dspy.Predict] = []
         for name, parameter in program.named_parameters():
-            if isinstance(parameter, Knob):
+            if isinstance(parameter, Knob) and parameter.searched:
                 self._add_knob(name, parameter)
             elif isinstance(parameter, dspy.Predict):
                 self._predictors.append(parameter)

@@ -18,6 +18,7 @@ from program.loop.decisions import RequestCache, clients_of, is_direct, is_embed
 from program.loop.policy import PLAIN, Knob, Policy, Tuning, offer_strategies
 from program.loop.state import Runtime
 from program.models.catalog import DOUBT
+from program.models.language.adapter import FencedAdapter
 from program.passage import SourceCard
 
 MAX_QUESTION = 10_000
@@ -116,6 +117,15 @@ class AgenticRAG(dspy.Module):
         """Whether an embedded decider says if a draft answers, which costs no call."""
         clients = clients_of(self, self.grounder.responsive, {})
         return all(is_embedded(client) and is_direct(client) for client in clients)
+
+    @property
+    def withholds(self) -> bool:
+        """Whether a text that no passage states is withheld: always, but for the control arm."""
+        return self.runtime.preset != "plain"
+
+    def prompt_of(self, predictor: str) -> str:
+        """Return what a language model is told for a predictor beside its inputs."""
+        return FencedAdapter().format_system_message(self.predictor(predictor).signature)
 
     def quotes(self, strict: bool) -> bool:
         """Tell whether the embedded writer answers, which quotes."""

@@ -193,7 +193,13 @@ class Program(Protocol):
     @property
     def vouches(self) -> bool: ...
 
+    @property
+    def withholds(self) -> bool:
+        """Whether a text that no passage states is withheld."""
+
     def quotes(self, strict: bool) -> bool: ...
+
+    def prompt_of(self, predictor: str) -> str: ...
 
     @property
     def judges_at_once(self) -> bool: ...

@@ -143,7 +143,9 @@ def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any])
 def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> Iterator[str]:
     settings = {"": {name: part["value"] for name, part in state.items() if "value" in part}}
     settings |= {f" at {point}": dict(values) for point, values in manifest.section("points").items()}
-    ranges = {d.name: _loadable_range(d.name, d.low, d.high) for d in find_dimensions(program)}
+    knobs = ((name, knob) for name, knob in program.named_parameters() if isinstance(knob, Knob))
+    ranges = {name: (knob.low, knob.high) for name, knob in knobs}
+    ranges |= {d.name: _loadable_range(d.name, d.low, d.high) for d in find_dimensions(program)}
     for where, setting in settings.items():
         for name, value in setting.items():
             if name not in ranges:

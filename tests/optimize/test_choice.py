@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from optimize.cli.main import app
-from optimize.compiler.choice import Candidate, find_best, find_frontier, price_points
+from optimize.compiler.choice import Candidate, find_best, find_frontier, fit_doubt, price_points
 from optimize.compiler.scoring import gain_out_of_fold, survives
 from optimize.labelled.dataset import read_labelled
 from program import load
@@ -110,3 +110,10 @@ def test_ask_takes_a_point_by_name(compiled):
         told = load("shop@v2", artifacts=compiled / "artifacts", point=point)(question)
         asked = ask(compiled, "--point", point, question=question)
         assert (asked["text"], asked["usage"]["decisions"]) == (told.text, told.usage.decisions)
+
+
+def test_answers_are_said_to_be_uncertain_under_the_confidence_where_most_were_wrong():
+    low, high = [(n / 10, True) for n in range(4)], [(0.5 + n / 10, False) for n in range(5)]
+    assert fit_doubt([*low, *high]) == 0.5
+    assert fit_doubt(high * 2) == 0.0 and fit_doubt(low * 2) == 1.0
+    assert fit_doubt(low) == 0.0  # too few to tell
