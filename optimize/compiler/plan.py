@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from optimize.compiler.candidates import CandidateSets, find_candidates
 from optimize.compiler.choice import BALANCED, OperatingPoints, fit_doubt
 from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, Failure, learns_demos
+from optimize.compiler.layouts import screen_layouts
 from optimize.compiler.publish import read_ancestors
 from optimize.compiler.record import Entry, Record, compiler_digest, digest_json, fingerprint_predictor
 from optimize.compiler.replay import Arm, Replay
@@ -36,7 +37,9 @@ from program.knowledge.project import Project
 from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
+from program.loop.state import DRAFT
 from program.models.language.gateway import ProviderEngine, ProviderLM, to_response
+from program.models.language.layout import Layout
 from program.models.language.spending import track_spending
 from program.models.language.transport import Reply
 from program.serve.artifact import ROLES, require_keys
@@ -68,9 +71,7 @@ class Opened:
             "preset": settings.loop.preset,
             "start": read_setting(self.base),
             "predictors": {
-                name: [
-                    fingerprint_predictor(self.base, predictor, model) for model in clients_of(self.base, predictor, {})
-                ]
+                name: [fingerprint_predictor(self.base, name, model) for model in clients_of(self.base, predictor, {})]
                 for name, predictor in self.base.named_predictors()
             },
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
@@ -153,8 +154,12 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     """
     if study.notes.get(Note.PLANNED):
         return load_plan(session, opened, study)
-    session.begin_stage("choosing candidates")
+    session.begin_stage("screening layouts of prompts")
     arms = make_arms(session, opened)
+    session.limit(Share.LAYOUTS)
+    replay = session.replay(copy_program(opened.base))
+    layouts = tuple(screen_layouts(replay, opened.parts["train"], opened.seed, session.advance))
+    session.begin_stage("choosing candidates")
     session.limit(Share.CANDIDATES)
     model = opened.base.runtime.models.propose
     candidates = find_candidates(
@@ -165,6 +170,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
         propose=partial(propose_instructions, open_proposer(model, session.record, session.spending), opened.base)
         if model is not None
         else None,
+        layouts={DRAFT: layouts} if layouts else {},
         progress=session.advance,
     )
     session.limit(Share.CHOICE)
@@ -193,6 +199,10 @@ def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
         predictor = base.predictor(name)
         predictor.signature = predictor.signature.with_instructions(learned.signature.instructions)
         predictor.demos = list(learned.demos)
+    laid = {name: one for name, one in parent.named_parameters() if isinstance(one, Layout)}
+    for name, layout in base.named_parameters():
+        if name in laid:
+            layout.value = laid[name].value
     return base
 
 

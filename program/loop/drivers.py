@@ -133,7 +133,7 @@ def _perform_request(driver: Driver, request: Request) -> Reply:
             said = _run_within(call.limit, partial(_ask_tiers, program, call, request))
             return driver.note_decision(call, said, spent)
         reply = None
-        with use_adapter(call.client), dspy.track_usage() as tracker:
+        with use_adapter(call.client, program.layout_of(request.predictor)), dspy.track_usage() as tracker:
             try:
                 reply = _run_within(call.limit, partial(call.predictor, lm=call.client, **call.inputs))
             except LMError as error:
@@ -153,7 +153,7 @@ async def _aperform_request(driver: Driver, request: Request) -> Reply:
         if call.direct:
             return driver.note_decision(call, await _aask_tiers(program, call, request), spent)
         reply = None
-        with use_adapter(call.client), dspy.track_usage() as tracker:
+        with use_adapter(call.client, program.layout_of(request.predictor)), dspy.track_usage() as tracker:
             try:
                 if driver.tell is not None and is_draft(request):
                     reply = await _stream_draft(call, request.inputs["passages"], program.links, driver.tell)

@@ -21,6 +21,7 @@ FOUND_NOTHING = "I could not find this in the knowledge I have"
 NOTHING_STATED = "no passage states what was written about it"
 NOTE = "(another source says otherwise; the {} one is followed)"
 """What an answer adds, after its sentences, on a passage that was overruled."""
+BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
 UNSURE = "(not certain)"
 """What an answer begins with whose confidence is under the version's bound."""
 _MARK = re.compile(r"\[(\d{1,3})\]")
@@ -76,7 +77,7 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
     """
     if state.program.quotes(strict):
         return (yield from _quote_draft(state))
-    (reply,) = yield [_ask_draft(state, strict)]
+    (reply,) = yield [(yield from _ask_draft(state, strict))]
     state.path.append("generate strictly" if strict else "generate")
     text = _drop_unknown_marks(str(reply["answer"]), len(state.kept))
     if not state.program.withholds:
@@ -138,11 +139,26 @@ def _quote_draft(state: State) -> Flow[Draft]:
     return Draft(stated, stated)
 
 
-def _ask_draft(state: State, strict: bool) -> Ask:
-    """Return the request for a text from the kept passages."""
-    inputs = {"question": state.question, "sub_queries": tuple(state.queries), "passages": state.kept}
+def _ask_draft(state: State, strict: bool) -> Flow[Ask]:
+    """Return the request for a text from the kept passages, as many and as much of each as the prompt shows."""
+    layout = state.program.layout_of(DRAFT)
+    shown = state.kept[: layout.passages or len(state.kept)]
+    if layout.excerpt != "whole":
+        shown = yield from _cut_to_best(state, shown)
+    inputs = {"question": state.question, "sub_queries": tuple(state.queries), "passages": shown}
     sentences = state.tuning.sentences * max(len(state.queries), 1)
     return Ask(DRAFT, {**inputs, "sentences": sentences, "strict": strict})
+
+
+def _cut_to_best(state: State, passages: Sequence[Passage]) -> Flow[list[Passage]]:
+    """Return the passages with those of their pieces that state most probably what is asked, in order."""
+    found = yield from _weigh_pieces(state)
+    cut = []
+    for n, passage in enumerate(passages, 1):
+        best = list(dict.fromkeys(quote.text for quote in found if quote.n == n))[:BEST_PIECES]
+        told = [piece.text for piece in split_pieces(passage.text) if piece.text in best]
+        cut.append(replace(passage, text=" ".join(dict.fromkeys(told)) or passage.text))
+    return cut
 
 
 def quote_passages(state: State) -> Flow[str]:

@@ -15,13 +15,14 @@ from dspy.predict.parameter import Parameter
 
 from program.errors import IntegrityError
 from program.knowledge.index.fusion import GRAPH
+from program.models.language.layout import LAYOUT, Layout
 from program.passage import SourceCard
 
 KNOB = "knob"
 LEAST, MOST = 0.02, 0.98
 LIGHTEST, HEAVIEST = 0.25, 4.0
 LEVEL = ">"
-INSTRUCTIONS, DEMONSTRATIONS = "#instructions", "#demonstrations"
+INSTRUCTIONS, DEMONSTRATIONS, LAYOUTS = "#instructions", "#demonstrations", "#layout"
 
 
 @dataclass(eq=False)
@@ -243,7 +244,7 @@ class Candidates:
 
 def is_candidate(name: str) -> bool:
     """Tell whether a parameter is a choice among candidates; none is sealed."""
-    return name.endswith((INSTRUCTIONS, DEMONSTRATIONS))
+    return name.endswith((INSTRUCTIONS, DEMONSTRATIONS, LAYOUTS))
 
 
 class ProgramParameters:
@@ -259,6 +260,11 @@ class ProgramParameters:
         for name, parameter in program.named_parameters():
             if isinstance(parameter, Knob) and parameter.searched:
                 self._add_knob(name, parameter)
+            elif isinstance(parameter, Layout) and len(parameter.candidates) > 1:
+                found = Dimension(
+                    name.removesuffix(LAYOUT) + LAYOUTS, 0, len(parameter.candidates) - 1, integral=True, nominal=True
+                )
+                self._add(found, partial(attrgetter("chosen"), parameter), parameter.choose)
             elif isinstance(parameter, dspy.Predict):
                 self._predictors.append(parameter)
                 self._add_decisions(name, parameter)

@@ -19,6 +19,7 @@ from program.loop.policy import PLAIN, Knob, Policy, Tuning, offer_strategies
 from program.loop.state import Runtime
 from program.models.catalog import DOUBT
 from program.models.language.adapter import FencedAdapter
+from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.passage import SourceCard
 
 MAX_QUESTION = 10_000
@@ -31,12 +32,14 @@ _attribute = object.__getattribute__  # a `dspy.Module` looks at each attribute'
 
 
 class Stage(dspy.Module):
-    """The predictors of one part of the loop, by name."""
+    """The predictors of one part of the loop, by name, and the layouts of the prompts of those that write."""
 
     def __init__(self, **asked: type[dspy.Signature]) -> None:
         super().__init__()
         for name, signature in asked.items():
             setattr(self, name, dspy.Predict(signature))
+            if choices := getattr(signature, "layout", None):
+                setattr(self, name + LAYOUT, Layout(choices))
 
 
 class Doubt(dspy.Module):
@@ -120,12 +123,22 @@ class AgenticRAG(dspy.Module):
 
     @property
     def withholds(self) -> bool:
-        """Whether a text that no passage states is withheld: always, but for the control arm."""
-        return self.runtime.preset != "plain"
+        """Whether a text that no passage states is withheld."""
+        return self.runtime.withholds
 
     def prompt_of(self, predictor: str) -> str:
         """Return what a language model is told for a predictor beside its inputs."""
-        return FencedAdapter().format_system_message(self.predictor(predictor).signature)
+        return (
+            FencedAdapter()
+            .lay_out(self.layout_of(predictor))
+            .format_system_message(self.predictor(predictor).signature)
+        )
+
+    def layout_of(self, predictor: str) -> PromptLayout:
+        """Return how the prompt of a predictor is laid out."""
+        stage, _, name = predictor.partition(".")
+        found = getattr(_attribute(self, stage), name + LAYOUT, None)
+        return found.value if found is not None else AS_IT_IS
 
     def quotes(self, strict: bool) -> bool:
         """Tell whether the embedded writer answers, which quotes."""
@@ -159,7 +172,7 @@ class AgenticRAG(dspy.Module):
 
     def plain(self) -> AgenticRAG:
         """Return plain RAG over the same library and models: the control arm."""
-        control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain"))
+        control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain", withholds=False))
         control.policy.turn(**PLAIN)
         return control
 

@@ -12,6 +12,7 @@ from program.knowledge.library import Library
 from program.loop.decide import LoopProgress, Verdict
 from program.loop.policy import Strategy, Tuning, order_strategies
 from program.models.catalog import Models
+from program.models.language.layout import PromptLayout
 from program.passage import NO_FILTERS, Filters, Passage
 from program.signatures import BASE_PREFIX, Detail
 
@@ -173,6 +174,8 @@ class Runtime:
     preset: str = ""
     links: tuple[str, ...] = ()
     """The hosts that answers may link to."""
+    withholds: bool = True
+    """Whether a text that no passage states is withheld; the control arm says whatever was written."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Runtime:
         return self
@@ -200,6 +203,8 @@ class Program(Protocol):
     def quotes(self, strict: bool) -> bool: ...
 
     def prompt_of(self, predictor: str) -> str: ...
+
+    def layout_of(self, predictor: str) -> PromptLayout: ...
 
     @property
     def judges_at_once(self) -> bool: ...

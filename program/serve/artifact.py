@@ -19,6 +19,7 @@ from program.knowledge.project import Project
 from program.loop.policy import LEVEL, Knob, apply_setting, find_dimensions
 from program.loop.rag import AgenticRAG
 from program.models.catalog import list_names, missing_keys
+from program.models.language.layout import Layout
 from program.serve.manifest import Manifest
 
 STATE = "program.json"
@@ -70,11 +71,14 @@ def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = N
 
 
 def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
-    """Return predictors with their fields, and knobs with their ranges, in order."""
+    """Return predictors with their fields, layouts, and knobs with their ranges, in order."""
     structure: list[dict[str, Any]] = []
     for name, parameter in program.named_parameters():
         if isinstance(parameter, Knob):
             structure.append({"knob": name, "low": parameter.low, "high": parameter.high})
+            continue
+        if isinstance(parameter, Layout):
+            structure.append({"layout": name})
             continue
         ways = {"in": parameter.signature.input_fields, "out": parameter.signature.output_fields}
         fields = [[n, way, _type_name(f)] for way, found in ways.items() for n, f in found.items()]
@@ -172,5 +176,7 @@ def _type_name(field: Any) -> str:
 def _show_item(item: Mapping[str, Any]) -> str:
     if "knob" in item:
         return f"knob {item['knob']}"
+    if "layout" in item:
+        return f"layout {item['layout']}"
     fields = ", ".join(f"{name}: {kind} ({way})" for name, way, kind in item["fields"])
     return f"{item['predictor']}({fields})"

@@ -14,6 +14,7 @@ from optimize.compiler.plan import inherit_learned
 from program import load, open_program
 from program.errors import StudyError
 from program.knowledge.project import Project
+from program.loop import grounding
 from program.loop.decisions import to_jsonable
 from program.loop.policy import apply_setting, find_dimensions, is_candidate
 from program.loop.policy import read_setting as values
@@ -49,7 +50,7 @@ def writes(proposed):
             return proposal(body, proposed)
         if "<passage" not in user or "Form:" in system:
             return obliging(body)
-        asked = user.partition("</question>")[0]
+        asked = user.partition("<question>")[2].partition("</question>")[0]
         wanted = next((fact for word, fact in KNOWN.items() if word in asked), "-")
         found = next(((n, text) for n, text in PASSAGE.findall(user) if wanted in text), None)
         if found is None or "FIGURES FIRST" not in system:
@@ -60,10 +61,16 @@ def writes(proposed):
     return brain
 
 
+def quote_nothing(state):
+    yield []
+    return ""
+
+
 @contextmanager
 def written_by(folder, monkeypatch, brain):
     """The project with its texts, and new instructions, from a model on loopback."""
     shared_gateway.cache_clear()
+    monkeypatch.setattr(grounding, "quote_passages", quote_nothing)  # a quotation in a text's place would do as well
     with serve(None, brain) as provider:
         monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         monkeypatch.setenv("OPENAI_API_KEY", "none")
