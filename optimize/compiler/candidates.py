@@ -150,7 +150,9 @@ def find_candidates(
     layouts: Mapping[str, tuple[PromptLayout, ...]],
     progress: Progress,
 ) -> CandidateSets:
-    """Return the candidates worth searching for each predictor, the `layouts` of prompts among them.
+    """Return the candidates worth searching for each predictor.
+
+    The `layouts` of prompts are among them.
 
     `first` has the instructions in the code, `base` what is compiled from. The programs of the arms are given the
     candidates on the way.

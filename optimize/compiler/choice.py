@@ -275,7 +275,7 @@ def to_candidates(scored: Scored) -> list[Candidate]:
 
 
 def fit_doubt(judged: Sequence[tuple[float, bool]]) -> float:
-    """Return the confidence under which most answers were wrong, 0 where there is none.
+    """Return the confidence under which most answers were wrong, else 0.
 
     `judged` has each answer's confidence, and whether it was wrong.
     """

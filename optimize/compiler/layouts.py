@@ -50,9 +50,9 @@ class Case:
 def screen_layouts(
     replay: Replay, questions: Sequence[LabelledQuestion], seed: int, progress: Callable[[int, int], None]
 ) -> list[PromptLayout]:
-    """Return the layouts of the writer's prompt that do better than its own, the best first.
+    """Return the layouts of the writer's prompt that do better than its own.
 
-    There is none for the embedded writer. A cap ends the race where it is.
+    The best come first. There is none for the embedded writer. A cap ends the race where it is.
     """
     program = replay.program
     if program.quotes(strict=False):
@@ -79,7 +79,10 @@ def screen_layouts(
 def race_layouts(
     now: PromptLayout, choices: Mapping[str, Sequence[Any]], score: Score, count: int, seed: int
 ) -> list[PromptLayout]:
-    """Return the layouts left of a race over `count` questions, the best first; `now` is in it to the end."""
+    """Return the layouts left of a race over `count` questions, the best first.
+
+    The layout `now` is in it to the end.
+    """
     draw = random.Random(seed)
     racing = list(dict.fromkeys([now, *(_draw_layout(choices, draw) for _ in range(4 * ROUNDS[0][0]))]))
     found: dict[PromptLayout, list[float]] = {}
@@ -112,7 +115,7 @@ def count_calls(count: int) -> int:
 
 
 def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: int) -> list[Case]:
-    """Return questions with facts, of as many topics as can be, each with its evidence among what was found."""
+    """Return questions with their evidence among what is found, of many topics."""
     texts = {passage.id: passage for passage in replay.program.runtime.library.passages()}
     told = [q for q in questions if q.facts and q.evidence and all(one in texts for one in q.evidence)]
     topics: dict[str, list[LabelledQuestion]] = {}
@@ -135,7 +138,10 @@ def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: in
 
 
 def score_cases(replay: Replay, cases: Sequence[Case]) -> list[float]:
-    """Return for each question the share of its facts that is stated by what would be delivered, 0 for a wrong text."""
+    """Return for each question the share of its facts that would be delivered.
+
+    It is 0 for a wrong text.
+    """
     scores = []
     for case, draft in zip(cases, write_cases(replay, cases), strict=True):
         verdict = judge_answer(case.question, Outcome.ANSWERED, draft.text)
@@ -144,7 +150,7 @@ def score_cases(replay: Replay, cases: Sequence[Case]) -> list[float]:
 
 
 def write_cases(replay: Replay, cases: Sequence[Case]) -> list[Draft]:
-    """Return what the writer makes of the cases, checked but not judged; requests of all go together."""
+    """Return what the writer makes of the cases, checked but not judged."""
     drafts = [Draft() for _ in cases]
     flows: dict[int, Flow[Draft]] = {
         n: write_once(_state_of(replay, case), strict=False) for n, case in enumerate(cases)

@@ -330,7 +330,7 @@ def make_demonstrations(session: Session, opened: Opened) -> list[Demonstration]
 
 
 def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
-    """Return the program to be sealed, with the heads asked on dev, and the bound of confidence fitted there."""
+    """Return the program to be sealed, its heads and bound of confidence from dev."""
     program = copy_program(opened.base)
     plan.candidates.equip_program(program)
     asked: set[str] = set()

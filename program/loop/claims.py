@@ -1,7 +1,4 @@
-"""A written text against what it was written from: its claims, the passages that state them, and what is no answer.
-
-A passage states a claim when it holds the claim's numbers, units and names, and enough of its other words.
-"""
+"""A written text against what it was written from: its claims, the passages that state them, and what is no answer."""
 
 from __future__ import annotations
 
@@ -13,10 +10,9 @@ from functools import lru_cache
 from program.models.text import STOP_WORDS, WORD, split_sentences, split_words, stem_word
 from program.passage import Passage
 
-GRAM = 4
-"""The words of a stretch by which an echo is told."""
-ECHOED = 0.6
-"""The share of a text's stretches that stand in its prompt, and in no passage, from which it is an echo."""
+GRAM, ECHOED = 4, 0.6
+"""The words of a stretch, and the share of a text's that stand in its prompt, and in no passage, of an echo."""
+LONGEST_PHRASE = 6  # words of an answer that is no sentence, as small models give them: `8 working days`
 _MARK = re.compile(r"\[(\d{1,3})\]")
 _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
 _ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
@@ -52,12 +48,13 @@ def trace_claims(answer: str, passages: Sequence[Passage], least: float) -> list
     """
     traced = []
     for claim in split_claims(answer):
-        cited = [passages[n - 1] for n in claim.cites if 1 <= n <= len(passages)]
-        if cited and len(cited) == len(claim.cites) and _states(cited, claim.bare, least):
+        cited = [passages[n - 1] for n in claim.cites if 0 < n <= len(passages)]
+        if cited and _states(cited, claim.bare, least):
             traced.append(claim)
             continue
         for said in split_sentences(claim.bare):
-            stated = (one for one in [*cited, *passages] if claim.cites or _ENDED.search(said))
+            ended = bool(claim.cites) or _ENDED.search(said) is not None
+            stated = (one for one in [*cited, *passages] if ended or _holds_phrase(one, said))
             found = next((one for one in stated if _states([one], said, least)), None)
             n = 0 if found is None else passages.index(found) + 1
             traced.append(Claim(f"{said.rstrip(' .;:,')} [{n}]." if n else said, (n,) if n else ()))
@@ -81,6 +78,14 @@ def _states(passages: Sequence[Passage], claim: str, least: float) -> bool:
     return bool(words) and numbers <= held and names <= held and covered >= least * len(words)
 
 
+def _holds_phrase(passage: Passage, phrase: str) -> bool:
+    """Tell whether a few words stand in a passage just so, and no content word goes on from them."""
+    said, text = WORD.findall(phrase.lower()), _text_of(passage).lower()
+    just_so = r"\b" + r"\W+".join(map(re.escape, said)) + r"(?!\w) *"
+    found = re.finditer(just_so, text) if 2 <= len(said) <= LONGEST_PHRASE else ()
+    return any((after := WORD.match(text, one.end())) is None or after[0] in STOP_WORDS for one in found)
+
+
 @lru_cache(maxsize=4096)
 def _read_words(text: str) -> frozenset[str]:
     """Return the stems of a text's words, and its numbers, units and signs in their one spelling."""
@@ -92,10 +97,7 @@ def _read_number(match: re.Match[str]) -> Iterator[str]:
     """Yield a number in one spelling, the sign before it and the unit after it: 1,000 as 1000, 4.50 as 4.5."""
     value = _THOUSANDS.sub("", match["value"])
     yield "#" + (value.rstrip("0").rstrip(".") if value.count(".") == 1 else value)
-    if match["sign"]:
-        yield match["sign"]
-    if (unit := (match["unit"] or "").lower()) and unit not in STOP_WORDS:
-        yield stem_word(unit)
+    yield from (stem_word(one.lower()) for one in match.group("sign", "unit") if one and one.lower() not in STOP_WORDS)
 
 
 def _find_names(claim: str) -> Iterator[str]:

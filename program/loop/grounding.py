@@ -117,7 +117,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
 
 
 def repeats_prompt(state: State, predictor: str, text: str) -> bool:
-    """Tell whether a text is empty, or an echo of what its predictor was asked; the path says so."""
+    """Tell whether a text is empty or an echo of its prompt, and note it on the path."""
     prompt = f"{state.program.prompt_of(predictor)}\n{state.question}"
     echo = state.program.withholds and is_echo(text, prompt, state.kept)
     state.path += [f"{'echo' if text.strip() else 'no text'} of {predictor}"] if echo else []

@@ -71,7 +71,7 @@ def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = N
 
 
 def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
-    """Return predictors with their fields, layouts, and knobs with their ranges, in order."""
+    """Return predictors with fields, layouts, and knobs with ranges, in order."""
     structure: list[dict[str, Any]] = []
     for name, parameter in program.named_parameters():
         if isinstance(parameter, Knob):

@@ -139,7 +139,7 @@ class PlainListener(dspy.streaming.StreamListener):
 
 @contextmanager
 def use_adapter(lm: Any, layout: PromptLayout = AS_IT_IS) -> Iterator[None]:
-    """Have a predictor inside speak to `lm` as it wants, its prompt laid out, without DSPy's history."""
+    """Have predictors inside speak to `lm` as it wants, in a layout, without history."""
     adapter = getattr(lm, "adapter", None)
     adapter = adapter.lay_out(layout) if isinstance(adapter, FencedAdapter) else adapter
     kept = {"trace": None} if dspy.settings.trace is _DEFAULT_TRACE else {}

@@ -78,6 +78,20 @@ def test_another_number_unit_or_name_is_not_stated(claim):
     assert trace_claims(claim, [PRICE], 0.5)[0].cites == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("1.7 litres", True),
+        ("10 days", True),
+        ("Companies have 10", False),
+        ("1.7", False),
+        ("the Merle kettle", False),
+    ],
+)
+def test_a_few_words_without_a_full_stop_are_an_answer_where_a_passage_says_just_them(text, whole):
+    assert bool(trace_claims(text, POOL, 0.5)[0].cites) is whole
+
+
 def test_a_text_of_the_fallback_and_a_question_back_are_held_to_it_too():
     program = writing(BAD["echo of the prompt"])
     program.models.replies["route"] = RuntimeError("gone")
