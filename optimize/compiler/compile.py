@@ -105,7 +105,8 @@ def compile_project(
             raise _explain_too_little(stop, session, project) from None
         final = copy_program(opened.base)
         plan.candidates.equip_program(final)
-        validation = Validation(search.scoring, Arm(session.replay(final), opened.parts["dev"]), search.price)
+        dev = Arm(session.replay(final), opened.parts["dev"])
+        validation = Validation(search.scoring, dev, search.price, wary=bool(opened.origin))
         points = choose(session, opened, plan, search, validation)
         apply_setting(final, points.points[BALANCED])
         tested = test(session, opened, current, final)
@@ -214,7 +215,7 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> T
     looks = Publisher(opened.project, opened.parts).note_look(study.key)  # first, so that one cut short counts
     session.limit(1.0)
     programs = [opened.first.plain(), opened.parent, final]
-    asked = [(program, session.replay(program)) for program in programs]
+    asked = [(program, session.replay(program).answer_all) for program in programs]
     plain, before, after = evaluate_side_by_side(
         asked, opened.parts["test"], opened.project.settings.utility, session.advance
     )
@@ -265,6 +266,8 @@ def seal(
         decisions=[asdict(one) for one in decisions],
         given=plan.candidates.describe_choice(opened.base, chosen),
         importances=search.knob_importances(),
+        meanings={one.name: one.meaning for one in search.space if one.meaning},
+        stage_seconds=session.live.seconds,
     )
     optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
     reference = publisher.find_sealed(study.key) or publisher.publish(

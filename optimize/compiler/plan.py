@@ -45,7 +45,7 @@ from program.models.language.transport import Reply
 from program.serve.artifact import ROLES, require_keys
 from program.serve.opening import load, open_program
 
-SEARCHED = 120  # questions of train on which settings are tried at most; a compile's time grows with them
+SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
 LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
 DEFAULT_TRIALS = 60  # settings that a search proposes by default
 

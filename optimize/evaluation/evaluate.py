@@ -19,6 +19,8 @@ from program.knowledge.index.build import Advance
 from program.loop.rag import AgenticRAG
 from program.settings import UtilitySettings
 
+TOGETHER = 16  # questions that a replay answers at once; a cap that is reached loses no more
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -74,18 +76,20 @@ def evaluate(
     progress: Advance = lambda done, of: None,
 ) -> Evaluation:
     """Ask every question and grade the answers."""
-    return evaluate_side_by_side([(program, program)], questions, weights, progress)[0]
+    asking = lambda asked: [program(question) for question in asked]  # noqa: E731
+    return evaluate_side_by_side([(program, asking)], questions, weights, progress, together=1)[0]
 
 
 def evaluate_side_by_side(
-    programs: Sequence[tuple[AgenticRAG, Callable[[str], Answer]]],
+    programs: Sequence[tuple[AgenticRAG, Callable[[Sequence[str]], Sequence[Answer]]]],
     questions: Sequence[LabelledQuestion],
     weights: UtilitySettings | None = None,
     progress: Advance = lambda done, of: None,
+    together: int = TOGETHER,
 ) -> list[Evaluation]:
     """Ask several programs the same questions; return one evaluation each.
 
-    Beside each program stands what answers as it does: itself, or a replay of it.
+    Beside each program stands what answers as it does, `together` questions at a time: itself, or a replay of it.
     A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
     questions not answered by all. No model's reply is remembered from one program for the next: each pays for its own.
     Raises `DataError` when there is no question.
@@ -97,13 +101,15 @@ def evaluate_side_by_side(
     graded: list[list[tuple[Grade, float]]] = []
     failed = []
     with suppress(BudgetStop):
-        for done, question in enumerate(questions, 1):
-            answers = [ask(question.question) for _, ask in programs]
-            try:
-                graded.append([(g(question, a), a.usage.seconds) for g, a in zip(graders, answers, strict=True)])
-            except Exception as error:
-                failed.append(f"{question.id} ({type(error).__name__}: {error})")
-            progress(done, len(questions))
+        for first in range(0, len(questions), together):
+            asked = questions[first : first + together]
+            answered = [ask([question.question for question in asked]) for _, ask in programs]
+            for question, *answers in zip(asked, *answered, strict=True):
+                try:
+                    graded.append([(g(question, a), a.usage.seconds) for g, a in zip(graders, answers, strict=True)])
+                except Exception as error:
+                    failed.append(f"{question.id} ({type(error).__name__}: {error})")
+            progress(first + len(asked), len(questions))
     return [
         Evaluation(tuple(row[n][0] for row in graded), tuple(row[n][1] for row in graded), tuple(failed), weights.best)
         for n in range(len(programs))

@@ -31,11 +31,16 @@ _LONGEST_MARK = len("[999]")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What was drafted: its claims, those that passages support, and the decision on the whole."""
+    """What was drafted: its claims, those that passages support, and the decision on the whole.
+
+    A quotation is `responsive` when a piece of it is past the threshold.
+    """
 
     stated: tuple[Claim, ...] = ()
     upheld: tuple[Claim, ...] = ()
     responsive: Any = None
+    quoted: float | None = None
+    """How probably a quotation states what is asked; None for a text that was written."""
 
     @property
     def text(self) -> str:
@@ -76,7 +81,7 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
     prompt has no claims, and a claim that no passage states has no support.
     """
     if state.program.quotes(strict):
-        return (yield from _quote_draft(state))
+        return (yield from quote_passages(state))
     (reply,) = yield [(yield from _ask_draft(state, strict))]
     state.path.append("generate strictly" if strict else "generate")
     text = _drop_unknown_marks(str(reply["answer"]), len(state.kept))
@@ -96,6 +101,10 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
 
 def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[Answer | None]:
     """Return the answer that a draft comes to, or None when nothing is upheld."""
+    if draft.quoted is not None:
+        withheld = state.tuning.ground and (not draft.responsive or draft.quoted < state.tuning.answer_above)
+        said = draft.upheld and not withheld
+        return _answer_with_conflicts(state, draft.text, draft.quoted, stopped_by) if said else None
     if not draft.upheld:
         return None
     supported = len(draft.upheld) / len(draft.stated)
@@ -129,14 +138,7 @@ def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
     if draft.upheld or not state.program.withholds or state.program.quotes(strict=False):
         return draft
     state.missing = state.missing or NOTHING_STATED
-    return (yield from _quote_draft(state))
-
-
-def _quote_draft(state: State) -> Flow[Draft]:
-    text = yield from quote_passages(state)
-    state.path.append("quote")
-    stated = tuple(split_claims(text))
-    return Draft(stated, stated)
+    return (yield from quote_passages(state))
 
 
 def _ask_draft(state: State, strict: bool) -> Flow[Ask]:
@@ -161,19 +163,27 @@ def _cut_to_best(state: State, passages: Sequence[Passage]) -> Flow[list[Passage
     return cut
 
 
-def quote_passages(state: State) -> Flow[str]:
+def quote_passages(state: State) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
-    The most probable piece comes first. Of each look-up at most `sentences` pieces past the threshold are taken; where
-    none is, the best `quote_at_least` of all. Nothing is said twice.
+    The most probable piece comes first. Of each look-up at most `sentences` pieces past the threshold are taken, and
+    the best `quote_at_least` whether past it or not. Nothing is said twice. The draft is as probable as the best piece
+    of a look-up is, on average, and responsive when any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
+    best: list[float] = []
     for look_up in range(max(len(state.queries), 1)):
-        of_this = [quote for quote in found if quote.look_up == look_up and quote.stated]
-        taken += _take(of_this, taken, state.tuning.sentences)
-    taken += _take(found, taken, state.tuning.quote_at_least - len(taken))
-    return " ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)
+        of_this = [quote for quote in found if quote.look_up == look_up]
+        best.append(max((quote.probability for quote in of_this), default=0.0))
+        own = _take([quote for quote in of_this if quote.stated], taken, state.tuning.sentences)
+        taken += own + _take(of_this, [*taken, *own], state.tuning.quote_at_least - len(own))
+    text = " ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)
+    stated = any(quote.stated for quote in found)
+    probability = sum(best) / len(best)
+    state.path.append(f"quote {format_share(probability)}")
+    claims = tuple(split_claims(text))
+    return Draft(claims, claims, stated, probability)
 
 
 def make_answer(

@@ -96,16 +96,16 @@ class Tuning:
     keep_at_least: int = _knob(1, 0, 4, meaning="best passages kept whatever the judge says")
     keep_at_most: int = _knob(6, 1, 12, meaning="passages the writer sees at most")
     sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
-    quote_at_least: int = _knob(1, 0, 6, meaning="best sentences that the embedded writer quotes whatever it thinks")
+    quote_at_least: int = _knob(1, 0, 3, meaning="best sentences quoted for each look-up once anything is quoted")
     rerank_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of a reranker's score over fusion's")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
-    answer_above: float = _knob(0.0, 0.0, 1.0, meaning="responsiveness under which a draft is withheld")
+    answer_above: float = _knob(0.0, 0.0, 1.0, meaning="probability of answering under which a draft is withheld")
     base_prior: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score given for how likely a passage's base is wanted")
     graph_weight: float = _knob(GRAPH, 0.0, 1.0, step=0.1, meaning="weight of the graph over text scores in fusion")
     only_chosen_bases: int = _switch(0, "search the chosen bases only, not all")
     look_up_unknown: int = _switch(1, "look up what needs no look-up but could not be answered without one")
     glimpse: int = _switch(1, "show the classifier a first look; off: search while it thinks")
-    filter: int = _switch(1, "judge passage by passage which of them help")
+    filter: int = _switch(1, "judge passage by passage which of them help, unless a writer quotes")
     each_part: int = _switch(0, "judge the evidence of each look-up by itself too")
     one_strategy: int = _switch(0, "search by one strategy at a time, by the next when the evidence is poor")
     recency: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="lift of the newest when a question asks for the latest")
@@ -213,7 +213,10 @@ Setting = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One parameter's name, range and scale; `nominal` numbers are names, of which none is nearer than another."""
+    """One parameter's name, range, scale and meaning.
+
+    `nominal` numbers are names, of which none is nearer than another.
+    """
 
     name: str
     low: float
@@ -222,6 +225,7 @@ class Dimension:
     log: bool = False
     step: float | None = None
     nominal: bool = False
+    meaning: str = ""
 
 
 @dataclass(slots=True)
@@ -292,18 +296,21 @@ class ProgramParameters:
             if value != knob.value:
                 knob.set(min(max(value, knob.low), knob.high))
 
-        found = Dimension(name, knob.low, knob.high, knob.integral, step=knob.step)
+        found = Dimension(name, knob.low, knob.high, knob.integral, step=knob.step, meaning=knob.meaning)
         self._add(found, lambda: knob.value, write)
 
     def _add_decisions(self, name: str, predictor: dspy.Predict) -> None:
         for output, one in predictor.signature.output_fields.items():
             kind: Any = decision_type(one) or object
+            said = str((one.json_schema_extra or {}).get("desc", "")).rstrip(".")
             if issubclass(kind, Noul):
-                self._add_field(Dimension(f"{name}:{output}", LEAST, MOST), predictor, (output, "threshold"), 0.5)
+                found = Dimension(f"{name}:{output}", LEAST, MOST, meaning=f"probability from which it holds: {said}")
+                self._add_field(found, predictor, (output, "threshold"), 0.5)
             elif issubclass(kind, Choice):
                 # One label's weight is fixed: only ratios count.
                 for label in [str(v) for v in get_args(kind.model_fields["value"].annotation)][1:]:
-                    found = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True)
+                    meant = f"weight of {label} among: {said}"
+                    found = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True, meaning=meant)
                     self._add_field(found, predictor, (output, "weights", label), 1.0)
             elif issubclass(kind, Score):
                 # Each cut stays between its two levels, so that they are in order whatever is tried.

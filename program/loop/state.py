@@ -276,6 +276,11 @@ class State:
         self.at_once = self.program.judges_at_once
 
     @property
+    def filters(self) -> bool:
+        """Whether passages are judged one by one; a writer that quotes weighs each of their pieces instead."""
+        return bool(self.tuning.filter) and not self.program.quotes(strict=False)
+
+    @property
     def scope(self) -> tuple[str, ...]:
         """The sources to search: the strategy's chosen ones, or all in doubt."""
         sources = self.strategy.sources

@@ -63,7 +63,7 @@ def writes(proposed):
 
 def quote_nothing(state):
     yield []
-    return ""
+    return grounding.Draft(quoted=0.0)
 
 
 @contextmanager

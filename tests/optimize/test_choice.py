@@ -65,6 +65,7 @@ def test_a_gain_on_one_topic_alone_does_not_survive_and_one_on_most_does():
     alone = np.array([1.0 if topic == "t0" else -0.1 for topic in topics])
     most = np.array([0.4 if n % 4 else -0.1 for n in range(24)])
     assert not survives(alone, topics)
+    assert survives(alone + 0.1, topics, errors=0.0), "where there is nothing to protect"
     assert survives(most, topics)
 
 

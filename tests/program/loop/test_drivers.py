@@ -101,7 +101,8 @@ def test_searching_ends_while_there_is_time_to_write():
         threading.Event().wait(1.1)
         return 0.2
 
-    answer = Scripted(models=ScriptedModels("local/slow", sufficient=slow), budget=HURRY).rag(QUESTION)
+    models = ScriptedModels("local/slow", sufficient=slow, states=0.9)
+    answer = Scripted(models=models, budget=HURRY).rag(QUESTION)
     assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.SECONDS)
     assert answer.trace.path.count("search(1)") == 1
 

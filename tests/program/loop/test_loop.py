@@ -108,8 +108,8 @@ def test_plain_rag_is_one_search_and_one_text_and_withholds_nothing():
 
 @pytest.mark.parametrize("knobs", [{"judge": 0}, {"fast_above": 0.5}, {}])
 def test_how_sure_an_answer_is_whose_claims_nobody_checked(knobs):
-    """As sure as an embedded decider finds that it answers; else as its evidence suffices, or half the route's."""
-    embedded = ScriptedModels("local/scripted", sure=0.99, responsive=0.23)
+    """As sure as its best quotation states what is asked; else as its evidence suffices, or half the route's."""
+    embedded = ScriptedModels("local/scripted", sure=0.99, states=0.23)
     assert scripted({"ground": 0, **knobs}, models=embedded)().confidence == 0.23
     program = scripted({"ground": 0, **knobs}, sure=0.9, responsive=0.23)
     hoped = {"fast_above": 0.45, "judge": 0.5}.get(next(iter(knobs), ""), 0.9)

@@ -69,3 +69,20 @@ def test_a_quoted_answer_is_streamed_as_a_whole_before_it_is_returned():
 def test_a_quotation_is_not_checked_against_the_passage_that_it_is_taken_from():
     made = quoting(ground=1)
     assert made().supported == 1.0 and "supported" not in made.asked
+
+
+def test_a_checked_answer_is_withheld_where_no_piece_is_past_the_threshold_and_is_as_sure_as_its_best():
+    assert quoting(ground=1)().confidence == 0.9
+    assert quoting({"It holds two litres.": 0.45}, ground=1)().outcome is Outcome.ABSTAIN
+    assert quoting(ground=1, answer_above=0.95)().outcome is Outcome.ABSTAIN
+
+
+def test_once_anything_is_quoted_the_next_best_is_too_as_far_as_the_knob_says():
+    chances = {"It holds two litres.": 0.9, "The lid is red.": 0.3}
+    assert quoting(chances, ground=1)().text == "It holds two litres [1]."
+    assert quoting(chances, ground=1, quote_at_least=2)().text == "It holds two litres [1]. The lid is red [2]."
+
+
+def test_passages_are_not_judged_one_by_one_for_a_writer_that_quotes():
+    made = quoting(judge=1)
+    assert made().outcome is Outcome.ANSWERED and "relevant" not in made.asked and "sufficient" in made.asked

@@ -57,7 +57,7 @@ def test_the_language_model_is_asked_as_often_as_doubt_says(cascade):
     doubt(program, 0.0)
     never = program(QUESTION)
     assert (provider.calls, never.usage.asked) == (0, 0)
-    program.doubt.relevance.set(0.9)
+    program.doubt.sufficiency.set(1.0)
     some = program("How much water does the Tern kettle hold?")
     assert 0 < some.usage.asked < some.usage.decisions
     doubt(program, 1.0)

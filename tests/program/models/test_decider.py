@@ -24,7 +24,7 @@ from program.models.embedded.cases import read_case
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.features import BLOCKS, STATEMENT, FeatureSpace
-from program.models.embedded.heads import fit_decision
+from program.models.embedded.heads import EVIDENCE_SETS, fit_decision
 from program.models.embedded.reader import shared_reader
 
 FRUIT = ["apples", "pears", "plums", "cherries", "lemons", "grapes", "melons", "figs", "oranges", "peaches"]
@@ -260,7 +260,7 @@ def drawn(n: int, seed: int = 0) -> tuple[list[dict[str, np.ndarray]], list[int]
 
 
 def test_a_head_learns_what_two_numbers_tell_among_many_that_do_not() -> None:
-    fitted, (cases, labels, _) = fit_decision(*drawn(160), judged_against=True), drawn(160, seed=1)
+    fitted, (cases, labels, _) = fit_decision(*drawn(160), sets=EVIDENCE_SETS), drawn(160, seed=1)
     found = np.array([int(np.argmax(fitted.probabilities(case, 3))) for case in cases])
     assert np.mean(found[::8] == 0) > 0.9
     assert np.mean(found == labels) > 0.85

@@ -83,7 +83,7 @@ def test_a_refusal_or_a_page_is_no_answer(tmp_path, preset):
             rag = open_program(write_project(tmp_path / "x", at.url, provider="fallback = false"))
             rag.policy.turn(**PRESETS[preset])
             answer = rag(QUESTION)
-        assert reply not in answer.text and "quote" in answer.trace.path
+        assert reply not in answer.text and "> quote ." in str(answer.trace)
         assert "took the safe default" in str(answer.trace.path)
 
 
