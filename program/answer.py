@@ -201,7 +201,7 @@ class Answer(dspy.Prediction):
         given.pop("answer", None)
         super().__init__({**given, "answer": _MARK.sub("", given["text"])})
 
-    def toDict(self) -> dict[str, Any]:  # noqa: N802  # DSPy's name
+    def toDict(self) -> dict[str, Any]:  # DSPy's name
         """Return every field in JSON values."""
         found: dict[str, Any] = to_jsonable_python(self._store)
         return found

@@ -307,8 +307,12 @@ class _Lines:
         self._told: tuple[str, int] = ("", 0)
         self._line = ""
         self._at = 0.0
+        self._expected = ""
 
     def __call__(self, live: Live) -> None:
+        if self._expected != (expected := live.expected):
+            self._expected = expected
+            typer.echo(f"expected: {expected}", err=True)
         tenth = 10 * live.done // live.of if live.of and live.stage == SEARCHING else 0
         new, now = live.stage != self._told[0], time.monotonic()
         if (live.stage, tenth) == self._told and now - self._at < EVERY:
@@ -338,5 +342,7 @@ def _view(live: Live) -> Any:
     view.add_row(f"as it was, at most ({WORTH})", "" if live.baseline is None else f"{live.baseline:.3f}")
     view.add_row(BEST, "" if live.best is None else f"{live.best:.3f}")
     view.add_row("model calls", f"{live.calls}")
+    if live.expected:
+        view.add_row("expected", live.expected)
     view.add_row("seconds left", "" if left is None else f"{left:.0f}")
     return view

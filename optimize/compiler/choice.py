@@ -27,6 +27,7 @@ BALANCED = "balanced"
 LEAST_TOPICS = 2
 REVERTED = 12  # settings tried at most to simplify one
 EQUAL = 1e-9
+FEWEST = 8  # answers under which no bound of confidence is fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,19 @@ def find_frontier(candidates: Sequence[Candidate]) -> list[Candidate]:
 def to_candidates(scored: Scored) -> list[Candidate]:
     """Return the settings with their means."""
     return [Candidate(setting, float(np.nanmean(s.utility)), s.mean_calls, s.mean_usd) for setting, s in scored]
+
+
+def fit_doubt(judged: Sequence[tuple[float, bool]]) -> float:
+    """Return the confidence under which most answers were wrong, else 0.
+
+    `judged` has each answer's confidence, and whether it was wrong.
+    """
+    ranked = sorted(judged)
+    excess = np.cumsum([1 if wrong else -1 for _, wrong in ranked])
+    if len(ranked) < FEWEST or excess.max() <= 0:
+        return 0.0
+    last = int(np.flatnonzero(excess == excess.max())[-1])
+    return float(ranked[last + 1][0] if last + 1 < len(ranked) else 1.0)
 
 
 def setting_key(setting: Setting) -> str:

@@ -6,12 +6,13 @@ import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 from uuid import uuid4
 
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choose_points
+from optimize.compiler.layouts import ROUNDS, count_calls
 from optimize.compiler.plan import (
     SEARCHED,
     Opened,
@@ -26,12 +27,13 @@ from optimize.compiler.plan import (
 )
 from optimize.compiler.publish import Calibration, Compiled, Publisher, calibrate_decisions, compare_grades
 from optimize.compiler.record import Record
-from optimize.compiler.replay import Arm
+from optimize.compiler.replay import PARALLEL_CALLS, Arm
 from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, lead_study, open_study
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
+from optimize.report.estimate import estimate_cost, measure_models
 from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
@@ -96,6 +98,7 @@ def compile_project(
             opened = open_compile(session, project, seed or 0, origin, begun)
             current = begin_study(session, opened, begun, trials)
             held.enter_context(lead_study(project, current.name))
+            opened = _take_pace(session, opened)
             demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
             search = search_settings(session, opened, plan, current, stages)
@@ -323,6 +326,25 @@ def _resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Stu
                 f"Leave --{option} out to go on with it, or start anew without --resume.",
             )
     return begun
+
+
+def _take_pace(session: Session, opened: Opened) -> Opened:
+    """Return the project opened under limits that fit its models, and tell what the compile comes to."""
+    session.begin_stage("measuring the language models")
+    if measure_models(opened.project, session.spending):
+        anew = open_compile(session, opened.project, opened.seed, opened.origin, None, leads=False)
+        opened = replace(anew, doubts=opened.doubts)
+    parts = opened.parts
+    session.live.expected = estimate_cost(
+        opened.project,
+        searched=min(len(parts["train"]), SEARCHED) + len(parts["dev"]),
+        tested=len(parts["test"]),
+        screened=count_calls(ROUNDS[-1][1]),
+        at_once=PARALLEL_CALLS,
+        most=session.caps.calls,
+    ).describe()
+    session.tell()
+    return opened
 
 
 def _explain_too_little(stop: BudgetStop, session: Session, project: Project) -> BudgetError:

@@ -18,9 +18,10 @@ from optimize.evaluation.metrics import Correctness, judge_answer, supports_clai
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer
+from program.loop.claims import split_claims
 from program.loop.decisions import Decision, all_clients_of, clients_of, is_decision, to_jsonable, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
-from program.loop.grounding import split_claims, state_claims
+from program.loop.grounding import state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import LOCAL

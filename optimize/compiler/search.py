@@ -72,6 +72,7 @@ class Live:
     baseline: float | None = None  # utility, with routing credit, of the program as it was
     best: float | None = None  # the highest so far
     calls: int = 0  # model calls so far
+    expected: str = ""  # what the compile comes to, about, in a line; empty where no language model is asked
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)  # that each stage took which is over
 

@@ -40,7 +40,6 @@ from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
 from program.passage import Passage
 
-
 _tell: ContextVar[Tell | None] = ContextVar("ragc_tell", default=None)
 _UNHEARD = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy streams what some listener hears
 WRITERS = ("generator.answer", "generator.direct")
@@ -196,7 +195,8 @@ def _perform_request(driver: Driver, request: Request) -> Reply:
             said = _run_within(call.limit, partial(_ask_tiers, program, call, request))
             return driver.note_decision(call, said, spent)
         reply = None
-        with use_adapter(call.client), dspy.context(lm=call.client), dspy.track_usage() as tracker:
+        layout = program.layout_of(request.predictor)
+        with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
             try:
                 reply = _run_within(call.limit, partial(call.predictor, **call.inputs))
             except LMError as error:
@@ -216,7 +216,8 @@ async def _aperform_request(driver: Driver, request: Request) -> Reply:
         if call.direct:
             return driver.note_decision(call, await _aask_tiers(program, call, request), spent)
         reply = None
-        with use_adapter(call.client), dspy.context(lm=call.client), dspy.track_usage() as tracker:
+        layout = program.layout_of(request.predictor)
+        with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
             try:
                 if driver.tell is not None and is_draft(request):
                     reply = await _stream_draft(call, request.inputs["passages"], program.links, driver.tell)

@@ -15,20 +15,22 @@ from dspy.predict.parameter import Parameter
 
 from program.errors import IntegrityError
 from program.knowledge.index.fusion import GRAPH
+from program.models.language.layout import LAYOUT, Layout
 from program.passage import SourceCard
 
 KNOB = "knob"
 LEAST, MOST = 0.02, 0.98
 LIGHTEST, HEAVIEST = 0.25, 4.0
 LEVEL = ">"
-INSTRUCTIONS, DEMONSTRATIONS = "#instructions", "#demonstrations"
+INSTRUCTIONS, DEMONSTRATIONS, LAYOUTS = "#instructions", "#demonstrations", "#layout"
 
 
 @dataclass(eq=False)
 class Knob(Parameter):
     """A number with a default, a range and a meaning, saved with the program's state.
 
-    An integer default makes an integer knob. The range is closed and holds the value that changes nothing.
+    An integer default makes an integer knob. The range is closed and holds the value that changes nothing. What is not
+    `searched` is fitted in another way.
     """
 
     default: float
@@ -36,6 +38,7 @@ class Knob(Parameter):
     high: float
     _: KW_ONLY
     step: float | None = None
+    searched: bool = True
     meaning: str
 
     def __post_init__(self) -> None:
@@ -113,6 +116,11 @@ class Tuning:
     clarify_above: float = _knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
     search_claims: int = _switch(0, "search once more for a claim that has no support")
     follow: int = _switch(1, "write look-ups anew that wait for what others find")
+    rewrites: int = _switch(1, "write a text once more of which no passage states a part")
+    stated_above: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="share of a claim's words that a passage must hold")
+    unsure_below: float = _knob(
+        0.0, 0.0, 1.0, searched=False, meaning="confidence under which an answer says that it is not certain"
+    )
     document_weight: float = _knob(0.0, 0.0, 0.8, step=0.2, meaning="share of a score from its document's best")
 
 
@@ -240,7 +248,7 @@ class Candidates:
 
 def is_candidate(name: str) -> bool:
     """Tell whether a parameter is a choice among candidates; none is sealed."""
-    return name.endswith((INSTRUCTIONS, DEMONSTRATIONS))
+    return name.endswith((INSTRUCTIONS, DEMONSTRATIONS, LAYOUTS))
 
 
 class ProgramParameters:
@@ -254,8 +262,13 @@ class ProgramParameters:
         self._slots: dict[str, tuple[Callable[[], float], Callable[[float], None]]] = {}
         self._predictors: list[dspy.Predict] = []
         for name, parameter in program.named_parameters():
-            if isinstance(parameter, Knob):
+            if isinstance(parameter, Knob) and parameter.searched:
                 self._add_knob(name, parameter)
+            elif isinstance(parameter, Layout) and len(parameter.candidates) > 1:
+                found = Dimension(
+                    name.removesuffix(LAYOUT) + LAYOUTS, 0, len(parameter.candidates) - 1, integral=True, nominal=True
+                )
+                self._add(found, partial(attrgetter("chosen"), parameter), parameter.choose)
             elif isinstance(parameter, dspy.Predict):
                 self._predictors.append(parameter)
                 self._add_decisions(name, parameter)

@@ -19,6 +19,8 @@ from program.loop.decisions import RequestCache, clients_of, is_decision, is_dir
 from program.loop.policy import PLAIN, Knob, Policy, Tuning, offer_strategies
 from program.loop.state import Runtime
 from program.models.catalog import DOUBT
+from program.models.language.adapter import FencedAdapter
+from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.passage import SourceCard
 
 MAX_QUESTION = 10_000
@@ -32,12 +34,14 @@ _attribute = object.__getattribute__  # a `dspy.Module` looks at each attribute'
 
 
 class Stage(dspy.Module):
-    """The predictors of one part of the loop, by name."""
+    """The predictors of one part of the loop, by name, and the layouts of the prompts of those that write."""
 
     def __init__(self, **asked: type[dspy.Signature]) -> None:
         super().__init__()
         for name, signature in asked.items():
             setattr(self, name, dspy.Predict(signature))
+            if choices := getattr(signature, "layout", None):
+                setattr(self, name + LAYOUT, Layout(choices))
 
 
 class Doubt(dspy.Module):
@@ -199,6 +203,25 @@ class AgenticRAG(dspy.Module):
         clients = clients_of(self, self.grounder.responsive, {})
         return all(is_embedded(client) and is_direct(client) for client in clients)
 
+    @property
+    def withholds(self) -> bool:
+        """Whether a text that no passage states is withheld."""
+        return self.runtime.withholds
+
+    def prompt_of(self, predictor: str) -> str:
+        """Return what a language model is told for a predictor beside its inputs."""
+        return (
+            FencedAdapter()
+            .lay_out(self.layout_of(predictor))
+            .format_system_message(self.predictor(predictor).signature)
+        )
+
+    def layout_of(self, predictor: str) -> PromptLayout:
+        """Return how the prompt of a predictor is laid out."""
+        stage, _, name = predictor.partition(".")
+        found = getattr(_attribute(self, stage), name + LAYOUT, None)
+        return found.value if found is not None else AS_IT_IS
+
     def quotes(self, strict: bool) -> bool:
         """Tell whether the embedded writer answers, which quotes."""
         return is_embedded(self.runtime.models.writer({"strict": strict}))
@@ -231,7 +254,7 @@ class AgenticRAG(dspy.Module):
 
     def plain(self) -> AgenticRAG:
         """Return plain RAG over the same library and models: the control arm."""
-        control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain"))
+        control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain", withholds=False))
         control.policy.turn(**PLAIN)
         return control
 

@@ -93,11 +93,13 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     from program.loop.rag import AgenticRAG
     from program.loop.state import Budget, Observer, Runtime
     from program.models.catalog import LOCAL, open_models
+    from program.models.language.pace import follow_paces, read_paces
     from program.serve.trace import SpanLog, TraceLog
 
     opened = project if isinstance(project, Project) else Project.open(project)
     _check_prices(opened)
-    settings, caps = opened.settings, opened.settings.budget
+    settings = follow_paces(opened.settings, read_paces(opened.private))
+    caps = settings.budget
     models = open_models(settings.models, settings.provider)
     library = open_library(opened, models, progress)
     texts = {passage.id: passage.text for passage in library.passages()} if settings.trace.texts else None

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import orjson
 import pytest
 
+from program.loop import grounding
 from program.loop.policy import is_candidate
 from program.models.language.gateway import shared_gateway
 from program.serve.reference import resolve
@@ -40,7 +41,7 @@ def writes(proposed):
             return proposal(body, proposed)
         if "<passage" not in user or "Form:" in system:
             return obliging(body)
-        asked = user.partition("</question>")[0]
+        asked = user.partition("<question>")[2].partition("</question>")[0]
         wanted = next((fact for word, fact in KNOWN.items() if word in asked), "-")
         found = next(((n, text) for n, text in PASSAGE.findall(user) if wanted in text), None)
         if found is None or "FIGURES FIRST" not in system:
@@ -51,10 +52,16 @@ def writes(proposed):
     return brain
 
 
+def quote_nothing(state):
+    yield []
+    return grounding.Draft(quoted=0.0)
+
+
 @contextmanager
 def written_by(folder, monkeypatch, brain):
     """The project with its texts, and new instructions, from a model on loopback."""
     shared_gateway.cache_clear()
+    monkeypatch.setattr(grounding, "quote_passages", quote_nothing)  # a quotation in a text's place would do as well
     with serve(None, brain) as provider:
         paid(folder, provider.url, monkeypatch, MODELS)
         yield provider

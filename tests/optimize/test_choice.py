@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.compiler.choice import Candidate, find_best, find_frontier, price_points
+from optimize.compiler.choice import Candidate, find_best, find_frontier, fit_doubt, price_points
 from optimize.compiler.scoring import fit_threshold, fit_weights, gain_out_of_fold, survives
 from optimize.labelled.dataset import read_labelled
 from program import load
@@ -109,3 +109,10 @@ def test_fitted_weights_are_never_worse_than_none(pairs):
 def test_a_neglected_option_is_lifted():
     weights = fit_weights([{"a": 0.6, "b": 0.4}] * 9 + [{"a": 0.9, "b": 0.1}], ["b"] * 9 + ["a"])
     assert weights["b"] > 1.5
+
+
+def test_answers_are_said_to_be_uncertain_under_the_confidence_where_most_were_wrong():
+    low, high = [(n / 10, True) for n in range(4)], [(0.5 + n / 10, False) for n in range(5)]
+    assert fit_doubt([*low, *high]) == 0.5
+    assert fit_doubt(high * 2) == 0.0 and fit_doubt(low * 2) == 1.0
+    assert fit_doubt(low) == 0.0  # too few to tell

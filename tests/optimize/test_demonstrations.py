@@ -13,7 +13,7 @@ from optimize.compiler.replay import Arm, Replay
 from optimize.compiler.scoring import label_cases
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
-from program.loop.grounding import split_claims
+from program.loop.claims import split_claims
 from program.loop.policy import apply_setting, find_dimensions, read_setting
 from program.loop.state import Ask, read_look_ups
 

@@ -31,7 +31,10 @@ def passage(id, text="text", dense=0.8, **fields):
     return Passage(id, id.split("/", maxsplit=1)[0], fields.pop("title", id), text, scores=scores, **fields)
 
 
-POOL = [passage(f"{base}/a.md#{n}", f"text {n}", 0.9 - n / 10) for base in ("product", "billing") for n in range(3)]
+STATED = "Text 0, text 1, "  # what the scripted answer says
+POOL = [
+    passage(f"{base}/a.md#{n}", f"{STATED}text {n}", 0.9 - n / 10) for base in ("product", "billing") for n in range(3)
+]
 
 
 def turns(*values):

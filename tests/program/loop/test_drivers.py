@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from scripted import POOL, Scripted, ScriptedModels
+from scripted import POOL, Scripted, ScriptedModels, passage
 
 from program.answer import Outcome, StoppedBy
 from program.loop.metering import Progress, Token
@@ -135,7 +135,8 @@ def test_an_abandoned_stream_leaves_no_task_and_no_trace(tmp_path, until):
 
 
 def test_many_questions_at_once_each_get_their_own_answer_and_trace(tmp_path):
-    program = Scripted(log=tmp_path, replies={"answer": answered}).rag
+    said = {"pool": lambda find: [passage("product/a", f"{find.query} is 42.")], "replies": {"answer": answered}}
+    program = Scripted(log=tmp_path, **said).rag
     questions = [f"What is number {n}?" for n in range(100)]
 
     async def together():

@@ -8,8 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scripted import Scripted, passage
 
+from program.loop.claims import split_claims
 from program.loop.evidence import order_conflict, rank_pool, read_need
-from program.loop.grounding import cite_passages, split_claims
+from program.loop.grounding import cite_passages
 from program.loop.policy import Policy
 from program.loop.state import Need
 

@@ -136,3 +136,10 @@ def test_a_single_decisions_threshold_holds_for_the_list_and_what_gives_way_has_
     program.judge.relevance.fields["relevant"] = {"threshold": 0.5}
     program.policy.turn(keep_at_most=1)
     assert len(program(QUESTION).retrieved) == 1 and brain.asked("Decide now: sufficient") == 1
+
+
+def test_a_claim_that_is_not_supported_gives_way_to_a_quotation(asked):
+    program, brain = asked
+    brain.changed = lambda values: {**values, **({"supported": chances(9, 0.1)} if "supported" in values else {})}
+    answer = program(QUESTION)
+    assert "ground 0/1" in answer.trace.path and "> quote ." in str(answer.trace)
