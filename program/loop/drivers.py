@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from contextvars import ContextVar
@@ -40,7 +40,6 @@ from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
 from program.passage import Passage
 
-
 _tell: ContextVar[Tell | None] = ContextVar("ragc_tell", default=None)
 _UNHEARD = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy streams what some listener hears
 WRITERS = ("generator.answer", "generator.direct")
@@ -66,7 +65,7 @@ async def arun(question: str, program: RunnableProgram) -> Answer:
         return await _run_in_parallel(Driver(question, program, tell))
 
 
-async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncIterator[Event]:
+async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerator[Event, None]:
     """Yield progress and tokens of the answer that is asked for, then the answer.
 
     Abandoned, it stops the work.

@@ -92,7 +92,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
         return None
     if draft.quoted is not None:
         withheld = state.tuning.ground and (not draft.responsive or draft.quoted < state.tuning.answer_above)
-        return None if withheld else _answer_with_conflicts(state, draft.text, draft.quoted, stopped_by)
+        return None if withheld else _answer_with_conflicts(state, draft, draft.text, draft.quoted, stopped_by)
     if not state.tuning.ground:
         confidence = yield from _estimate_confidence(state, draft.text, stopped_by)
         return None if confidence is None else _answer_with_conflicts(state, draft, draft.text, confidence, stopped_by)

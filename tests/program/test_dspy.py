@@ -87,7 +87,9 @@ def test_best_of_n_and_refine_return_the_answer_that_pleases_most(rag, kind):
 
 async def test_asyncify_and_parallel_ask_it_many_times(rag):
     assert "1.7 litres" in (await dspy.asyncify(rag)(question=QUESTION)).answer
-    found = dspy.Parallel(num_threads=2, disable_progress_bar=True)([(rag, {"question": q}) for q in (QUESTION, REFUND)])
+    found = dspy.Parallel(num_threads=2, disable_progress_bar=True)(
+        [(rag, {"question": q}) for q in (QUESTION, REFUND)]
+    )
     assert [answer.outcome for answer in found] == [Outcome.ANSWERED] * 2
 
 
@@ -95,7 +97,11 @@ def test_an_agent_uses_it_as_a_tool_with_its_arguments_and_description(rag):
     tool = dspy.Tool(rag)
     assert (tool.name, tool.args) == ("ask_knowledge", {"question": {"type": "string"}})
     assert "kettles" in tool.desc and "refunds" in tool.desc
-    call = {"next_thought": "look", "next_tool_name": "ask_knowledge", "next_tool_args": json.dumps({"question": QUESTION})}
+    call = {
+        "next_thought": "look",
+        "next_tool_name": "ask_knowledge",
+        "next_tool_args": json.dumps({"question": QUESTION}),
+    }
     done = {"next_thought": "done", "next_tool_name": "finish", "next_tool_args": "{}"}
     lm = dspy.utils.DummyLM([call, done, {"reasoning": "r", "answer": "1.7 litres"}])
     agent = dspy.ReAct("question -> answer", tools=[dspy.Tool(own(rag))])
@@ -116,7 +122,9 @@ def test_dspys_language_model_writes_where_the_project_names_none_and_the_trace_
     with dspy.context(lm=lm):
         answer = rag(QUESTION)
         assert rag.get_lm() is lm
-    assert answer.text == "It holds 1.7 litres [1]." and "scripted/lm writes, as DSPy is configured" in answer.trace.path
+    assert (
+        answer.text == "It holds 1.7 litres [1]." and "scripted/lm writes, as DSPy is configured" in answer.trace.path
+    )
     assert rag.get_lm().model == rag.get_lm("decide").model == "local/reader"
     toml = (own_shop / "ragc.toml").read_text()
     (own_shop / "ragc.toml").write_text(toml.replace("[knowledge", '[models]\nwrite = "local/reader"\n[knowledge', 1))
@@ -160,9 +168,16 @@ def test_callbacks_see_every_module_decision_and_search_once_with_the_real_value
         answer = eval(asked)
     assert answer.text == unwatched.text and answer.trace.path == unwatched.trace.path
     names = {id(predictor): name for name, predictor in rag.named_predictors()}
-    told = Counter(names.get(id(one), "search" if isinstance(one, dspy.Retrieve) else "rag") for one, _, _ in seen.calls)
+    told = Counter(
+        names.get(id(one), "search" if isinstance(one, dspy.Retrieve) else "rag") for one, _, _ in seen.calls
+    )
     assert told == Counter(step.name for step in answer.trace.steps) + Counter(["rag"])
-    shown = [(names[id(one)], name, d.probability) for one, _, out in seen.calls if id(one) in names for name, d in out.items()]
+    shown = [
+        (names[id(one)], name, d.probability)
+        for one, _, out in seen.calls
+        if id(one) in names
+        for name, d in out.items()
+    ]
     steps = [(step.name, name, p) for step in answer.trace.steps for name, p in step.scores.items()]
     assert sorted(shown) == sorted(steps)
     assert {"question": QUESTION} in [inputs["kwargs"] for one, inputs, _ in seen.calls if one is rag]
