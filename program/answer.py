@@ -10,8 +10,9 @@ from typing import Any
 from uuid import uuid4
 
 import dspy
-from pydantic_core import to_jsonable_python
+from pydantic import TypeAdapter
 
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
 _MARK = re.compile(r"\s*\[\d{1,3}\]")
 
 
@@ -203,7 +204,7 @@ class Answer(dspy.Prediction):
 
     def toDict(self) -> dict[str, Any]:  # DSPy's name
         """Return every field in JSON values."""
-        found: dict[str, Any] = to_jsonable_python(self._store)
+        found: dict[str, Any] = _JSON.dump_python(self._store, mode="json")
         return found
 
     def as_dict(self) -> dict[str, Any]:

@@ -209,7 +209,8 @@ class Replay:
             name: sum(getattr(one, name) for one in run.entries)
             for name in ("tokens_in", "tokens_out", "usd", "seconds")
         }
-        return answer.copy(usage=Usage(**run.counts, **totals), trace=replace(answer.trace, path=tuple(run.path)))
+        trace = replace(answer.trace, path=tuple(run.path))
+        return Answer(answer, usage=Usage(**run.counts, **totals), trace=trace)
 
     def _obtain_replies(self, wanted: Mapping[Hashable, PendingCall]) -> None:
         """Bring replies into memory: read from the store, else performed; or note how they failed."""

@@ -7,13 +7,13 @@ the reply is decoded as DSPy decodes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import unwrap
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import dspy
 from dspy.adapters.types.decision import Choice, Score, decision_type
@@ -29,6 +29,8 @@ Evidence = dict[str, Any]
 """By output: the probability of a Noul, those of a Choice by option, or those of a Score in order of its levels; None
 where nobody could tell."""
 
+Call = TypeVar("Call", bound=Callable[..., Any])
+tell_callbacks: Callable[[Call], Call] = with_callbacks
 _DEFAULT_TRACE = dspy.settings.trace  # an optimizer puts a list of its own in its place
 
 
@@ -178,7 +180,7 @@ def ask_watched(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> l
 
     evidence = decide_all()
 
-    @with_callbacks
+    @tell_callbacks
     def decide(self: dspy.Predict, *args: Any, **kwargs: Any) -> dspy.Prediction:
         found.append(next(evidence))
         return dspy.Prediction(**decode(found[-1], self.fields))
@@ -193,7 +195,7 @@ async def await_client(program: RunnableProgram, client: Any, ask: Ask) -> Evide
     predictor, inputs = program.predictor(ask.predictor), to_prompt_inputs(ask.inputs)
     found: Evidence = {}
 
-    @with_callbacks
+    @tell_callbacks
     async def decide(self: dspy.Predict, *args: Any, **kwargs: Any) -> dspy.Prediction:
         found.update(await program.requests.aask(ask.predictor, self, client, kwargs))
         return dspy.Prediction(**decode(found, self.fields))
@@ -209,11 +211,11 @@ class Search(dspy.Retrieve):
         super().__init__()
         self._library, self._failed = library, failed
 
-    @with_callbacks
+    @tell_callbacks
     def __call__(self, query: str, sources: Sequence[str], depth: int, filters: Filters) -> Sequence[Passage]:
         return self._library.candidates(query, sources, depth, filters, failed=self._failed)
 
-    @with_callbacks
+    @tell_callbacks
     async def acall(self, query: str, sources: Sequence[str], depth: int, filters: Filters) -> Sequence[Passage]:
         """Return the same passages, awaited."""
         return await self._library.acandidates(query, sources, depth, filters, failed=self._failed)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from contextvars import ContextVar
@@ -65,7 +65,7 @@ async def arun(question: str, program: RunnableProgram) -> Answer:
         return await _run_in_parallel(Driver(question, program, tell))
 
 
-async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncIterator[Event]:
+async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerator[Event, None]:
     """Yield progress and tokens of the answer that is asked for, then the answer.
 
     Abandoned, it stops the work.

@@ -154,7 +154,7 @@ class Driver:
         runtime, meter = self.program.runtime, self.meter
         trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
         usage = replace(meter.totals, seconds=meter.seconds)
-        answer = answer.copy(trace=trace, usage=usage, version=runtime.version)
+        answer = Answer(answer, trace=trace, usage=usage, version=runtime.version)
         for observer in runtime.observers:
             observer(answer, self.question, runtime.preset)
         return answer
