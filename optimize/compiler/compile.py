@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 from uuid import uuid4
@@ -30,7 +30,7 @@ from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.replay import PARALLEL_CALLS, Arm
 from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
-from optimize.compiler.study import Caps, Note, Share, Spending, Study, open_study
+from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, lead_study, open_study
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
 from optimize.report.estimate import estimate_cost, list_asked, measure_model
@@ -94,10 +94,11 @@ def compile_project(
     record = Record(project.settings.study.storage or project.private / RECORD)
     session = Session(record, Spending(), caps, Live(), watch)
     session.limit(Share.CHOICE)
-    with closing(record):
+    with closing(record), ExitStack() as held:
         try:
             opened = open_compile(session, project, seed or 0, origin, begun)
             current = begin_study(session, opened, begun, trials)
+            held.enter_context(lead_study(project, current.name))
             opened = _take_pace(session, opened)
             demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
@@ -115,11 +116,11 @@ def compile_project(
         return seal(session, opened, plan, search, validation, points, tested, decisions)
 
 
-def join_study(project: Project, study: str, watch: Watch = lambda live: None) -> int:
+def join_study(project: Project, study: str, watch: Watch = lambda live: None, wait: float = WAIT) -> int:
     """Add trials to a study, and return how many were added.
 
-    The study's caps are this process's too. Raises `StudyError` when there is no such study, or it was made under other
-    conditions.
+    The study's caps are this process's too. Raises `StudyError` when there is no such study, it was made under other
+    conditions, or its compile does not say for `wait` seconds what is searched.
     """
     current = open_study(project, study)
     notes = current.notes[Note.IDENTITY]
@@ -130,7 +131,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
         opened = open_compile(session, project, notes["seed"], notes["from"], current, leads=False)
         current.expect(opened.describe_conditions())
         session.begin_stage("waiting for the compile")
-        current.wait_for(Note.PLANNED, lambda: session.advance(0, 0))
+        current.wait_for(Note.PLANNED, lambda: session.advance(0, 0), wait)
         plan = load_plan(session, opened, current)
         worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
         weights = project.settings.utility
@@ -138,7 +139,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
         session.begin_stage("searching")
         with suppress(BudgetStop):
             search.run(len(plan.firsts), session)
-            swept = current.wait_for(Note.SWEPT, lambda: session.advance(session.live.done, 0))
+            swept = current.wait_for(Note.SWEPT, lambda: session.advance(session.live.done, 0), wait)
             search.follow_sweeps(swept)
             search.run(current.notes[Note.TRIALS] + len(search.firsts), session)
         return search.count_own()
