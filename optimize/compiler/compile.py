@@ -26,20 +26,21 @@ from optimize.compiler.plan import (
     prepare_sealing,
 )
 from optimize.compiler.publish import Calibration, Compiled, Publisher, calibrate_decisions, compare_grades
-from optimize.compiler.record import Record
+from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.replay import PARALLEL_CALLS, Arm
 from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, lead_study, open_study
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
-from optimize.report.estimate import estimate_cost, measure_models
+from optimize.report.estimate import estimate_cost, list_asked, measure_model
 from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
 from program.loop.policy import PRESETS, Setting, apply_setting
 from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
+from program.models.language.pace import Pace, note_pace, read_paces
 from program.serve.reference import resolve
 
 FINALISTS = 5  # settings scored on dev
@@ -331,7 +332,11 @@ def _resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Stu
 def _take_pace(session: Session, opened: Opened) -> Opened:
     """Return the project opened under limits that fit its models, and tell what the compile comes to."""
     session.begin_stage("measuring the language models")
-    if measure_models(opened.project, session.spending):
+    before = read_paces(opened.project.private)
+    for name in list_asked(opened.project):
+        if name not in before and (pace := _find_pace(session, opened.project, name)) is not None:
+            note_pace(opened.project.private, name, pace)
+    if read_paces(opened.project.private) != before:
         anew = open_compile(session, opened.project, opened.seed, opened.origin, None, leads=False)
         opened = replace(anew, doubts=opened.doubts)
     parts = opened.parts
@@ -345,6 +350,16 @@ def _take_pace(session: Session, opened: Opened) -> Opened:
     ).describe()
     session.tell()
     return opened
+
+
+def _find_pace(session: Session, project: Project, name: str) -> Pace | None:
+    """Return the pace that the record holds of a model, else that of a call made now."""
+    digest = digest_json(["pace", name, project.settings.provider.model_dump(mode="json")])
+    if (found := session.record.read([digest]).get(digest)) is not None:
+        return Pace(**found.value)
+    if (pace := measure_model(project, name, session.spending)) is not None:
+        session.record.write({digest: Entry(asdict(pace), pace.seconds, pace.tokens_in, pace.tokens_out)})
+    return pace
 
 
 def _explain_too_little(stop: BudgetStop, session: Session, project: Project) -> BudgetError:

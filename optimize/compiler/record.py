@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
 from program.loop.state import Find, Request
 from program.models.catalog import LOCAL
+from program.models.language.layout import PromptLayout
 from program.passage import Passage
 from program.storage import digest_code
 
@@ -253,10 +254,16 @@ def fingerprint_predictor(program: AgenticRAG, name: str, model: Any) -> str:
         [dict(demo) for demo in predictor.demos], predictor.config, model.model,
         {name: value for name, value in (model.kwargs or {}).items() if "key" not in name},
         [source_digest(), *program.runtime.models.weights.values()] if here else
-        [dspy.__version__, asdict(program.layout_of(name))],
+        [dspy.__version__, asdict(_shown_layout(program, name))],
     ]  # fmt: skip
     packed = orjson.dumps(content, default=lambda item: item.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(packed, digest_size=16).hexdigest()
+
+
+def _shown_layout(program: AgenticRAG, name: str) -> PromptLayout:
+    """Return a predictor's layout as far as it changes the prompt: what passages are shown is among the inputs."""
+    layout, shown = program.layout_of(name), len(program.predictor(name).demos)
+    return replace(layout, passages=0, excerpt="whole", demonstrations=min(layout.demonstrations, shown))
 
 
 def digest_json(content: Any) -> bytes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from dspy.utils.exceptions import LMError
+
 from program.knowledge.project import Project
 from program.models.catalog import LOCAL, list_names, open_endpoint
 from program.models.language.gateway import ProviderLM
-from program.models.language.pace import allow_long_calls, measure_pace, note_pace, read_paces
+from program.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
 from program.models.language.spending import Cap
 from program.models.language.transport import CallFailed
 
@@ -41,18 +43,15 @@ def list_asked(project: Project) -> list[str]:
     return [name for name in dict.fromkeys(named) if name and not name.startswith(LOCAL)]
 
 
-def measure_models(project: Project, cap: Cap) -> bool:
-    """Measure how long a call to each language model takes; tell whether any is new.
+def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
+    """Return how long a call to a language model takes; None when it does not answer.
 
-    Limits follow it from then on. What it means that a model cannot be reached is said where it is asked. Raises
-    `BudgetStop` at the cap.
+    What that means is said where the model is asked. Raises `BudgetStop` at the cap.
     """
-    provider, known = allow_long_calls(project.settings.provider), read_paces(project.private)
-    lacking = [name for name in list_asked(project) if name not in known]
-    for name in lacking:
-        with suppress(CallFailed):
-            note_pace(project.private, name, measure_pace(ProviderLM(open_endpoint(name, provider)), cap))
-    return read_paces(project.private) != known
+    with suppress(CallFailed, LMError):
+        provider = allow_long_calls(project.settings.provider)
+        return measure_pace(ProviderLM(open_endpoint(name, provider)), cap)
+    return None
 
 
 def estimate_cost(

@@ -7,7 +7,7 @@ import pytest
 from optimize.compiler.compile import compile_project
 from optimize.compiler.study import Caps, Spending
 from optimize.report.doctor import examine_setup
-from optimize.report.estimate import estimate_cost, measure_models
+from optimize.report.estimate import estimate_cost, measure_model
 from program import open_program
 from program.errors import BudgetStop
 from program.knowledge.project import Project
@@ -69,11 +69,12 @@ def test_a_compile_measures_once_under_its_cap_and_tells_calls_minutes_and_money
     spent = next(calls for expected, calls in seen if expected)
     assert re.match(r"about \d+ calls to language models, \d+ minutes, US\$ \d+\.\d\d", first) and spent == 1
     assert done.calls == provider.calls
+    (folder / ".ragc" / "pace.json").unlink()
+    assert compile_project(Project.open(folder), trials=4).calls == 0  # the record holds the pace, too
+    spending = Spending(Caps(calls=1))
+    spending.before_call()
     with pytest.raises(BudgetStop):
-        (folder / ".ragc" / "pace.json").unlink()
-        spending = Spending(Caps(calls=1))
-        spending.before_call()
-        measure_models(Project.open(folder), spending)
+        measure_model(Project.open(folder), MODEL, spending)
 
 
 def test_an_estimate_grows_with_the_questions_and_ends_at_the_cap(slow_shop, shop):
