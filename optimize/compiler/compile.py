@@ -19,6 +19,7 @@ from optimize.compiler.plan import (
     SearchPlan,
     begin_study,
     copy_program,
+    lead_study,
     load_plan,
     make_demonstrations,
     open_compile,
@@ -30,7 +31,7 @@ from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.replay import PARALLEL_CALLS, Arm
 from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
-from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, lead_study, open_study
+from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, open_study
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
 from optimize.report.estimate import estimate_cost, list_asked, measure_model

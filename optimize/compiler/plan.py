@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, zip_longest
@@ -13,6 +13,7 @@ from typing import Any
 
 import dspy
 from dspy.lm15 import Request, Response, TextPart
+from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
 
 from optimize.compiler.candidates import CandidateSets, find_candidates
@@ -144,6 +145,22 @@ def begin_study(session: Session, opened: Opened, begun: Study | None, trials: i
     if session.record.store is not None:
         session.spending.join_study(session.record.store, study.key, leads=True)
     return study
+
+
+@contextmanager
+def lead_study(project: Project, name: str) -> Iterator[None]:
+    """Be the one compile of a study on this machine, until the process ends.
+
+    Raises `StudyError` when another is.
+    """
+    folder = project.private / "studies"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / f"{name}.lock", timeout=0):
+            yield
+    except Timeout as error:
+        what = f"Another process is compiling {name} already."
+        raise StudyError(what, f"Wait for it, or help it: ragc worker PROJECT --study {name}") from error
 
 
 def plan_search(session: Session, opened: Opened, study: Study, demonstrations: Sequence[Demonstration]) -> SearchPlan:

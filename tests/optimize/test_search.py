@@ -3,10 +3,11 @@
 import optuna
 import pytest
 
+from optimize.compiler.plan import lead_study
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
-from optimize.compiler.study import Caps, Note, Spending, create_study, lead_study, list_studies, open_study
+from optimize.compiler.study import Caps, Note, Spending, create_study, list_studies, open_study
 from optimize.evaluation.evaluate import Grader
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Outcome, Usage
