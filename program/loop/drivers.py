@@ -17,8 +17,8 @@ from threading import Thread
 from typing import Any
 
 import dspy
-from anyio import from_thread, to_thread
 from dspy.utils.exceptions import LMError
+from dspy.utils.lazy_import import require
 
 from program.answer import Answer, Outcome
 from program.errors import ModelError
@@ -40,6 +40,7 @@ from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
 from program.passage import Passage
 
+anyio = require("anyio")  # on which DSPy streams: its callbacks can send from these threads only
 _tell: ContextVar[Tell | None] = ContextVar("ragc_tell", default=None)
 _UNHEARD = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy streams what some listener hears
 WRITERS = ("generator.answer", "generator.direct")
@@ -49,7 +50,7 @@ WRITERS = ("generator.answer", "generator.direct")
 def run(question: str, program: RunnableProgram) -> Answer:
     """Return the answer, each request performed in turn; in a worker thread of `dspy.streamify` it is streamed."""
     if dspy.settings.send_stream is not None and _is_worker_thread():
-        answer: Answer = from_thread.run(arun, question, program)
+        answer: Answer = anyio.from_thread.run(arun, question, program)
         return answer
     driver = Driver(question, program)
     with _unstreamed():
@@ -116,7 +117,7 @@ def _unstreamed() -> AbstractContextManager[Any]:
 
 def _is_worker_thread() -> bool:
     try:
-        from_thread.check_cancelled()
+        anyio.from_thread.check_cancelled()
     except RuntimeError:
         return False
     return True
@@ -180,7 +181,8 @@ async def _aperform_group(driver: Driver, requests: Sequence[Request]) -> list[R
     """Return the replies likewise, awaited."""
     if len(requests) == 1:
         return [await _aperform_request(driver, requests[0])]
-    return await to_thread.run_sync(_perform_group, driver, requests, abandon_on_cancel=True)
+    found: list[Reply] = await anyio.to_thread.run_sync(_perform_group, driver, requests, abandon_on_cancel=True)
+    return found
 
 
 def _perform_request(driver: Driver, request: Request) -> Reply:
@@ -245,7 +247,7 @@ async def _aask_tiers(program: RunnableProgram, call: PreparedRequest, ask: Ask)
         if hasattr(client, "awaits"):
             said.append(await await_client(program, client, ask))
         else:
-            said += await to_thread.run_sync(_ask, program, call, client, [ask], abandon_on_cancel=True)
+            said += await anyio.to_thread.run_sync(_ask, program, call, client, [ask], abandon_on_cancel=True)
         if is_settled(said[-1], program.doubt_of(ask.predictor)):
             break
     return said

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import dspy
 from dspy.utils.exceptions import LMError
 
 from program.answer import Answer, Step, StoppedBy, Trace, Usage, new_trace_id
@@ -218,6 +219,9 @@ class Driver:
                 agreed.append(first == second)
             spent.cascaded(agreed, len(said) - 1, 2 - len(said))
         self.meter.add(decisions=1)
+        if (tracker := dspy.settings.usage_tracker) is not None and spent.tokens_in:  # of texts DSPy keeps it itself
+            counts = {"prompt_tokens": spent.tokens_in, "completion_tokens": spent.tokens_out}
+            tracker.add_usage(call.model, {**counts, "total_tokens": sum(counts.values())})
         return self._note_step(call, decisions[-1], spent)
 
     def note_reply(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any]) -> Reply:

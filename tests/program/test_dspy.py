@@ -13,6 +13,9 @@ from dspy.utils.callback import BaseCallback
 from program import Answer, Outcome, open_program
 from program.serve.trace import TraceLog
 from tests.program.loop.scripted import Scripted, ScriptedModels
+from tests.support.goods import ask_about, program_at
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 QUESTION = "How much water does the Merle hold?"
 REFUND = "How many days do I have to get my money back?"
@@ -110,11 +113,13 @@ def test_an_agent_uses_it_as_a_tool_with_its_arguments_and_description(rag):
     assert found.answer == "1.7 litres" and "1.7 litres" in found.trajectory["observation_0"].answer
 
 
-def test_usage_is_tracked_by_model():
-    program = Scripted().rag
-    with dspy.context(track_usage=True):
-        answer = program("How big is it?")
-    assert answer.get_lm_usage()["scripted/model"]["prompt_tokens"] == answer.usage.tokens_in > 0
+def test_usage_is_tracked_by_model_for_texts_and_decisions(own_shop, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with serve(Script(), obliging) as provider:
+        program = program_at(provider.url, own_shop / "goods")
+        with dspy.context(track_usage=True):
+            answer = program(ask_about(1))
+    assert answer.get_lm_usage()["openai/stand-in"]["prompt_tokens"] == answer.usage.tokens_in > 0
 
 
 def test_dspys_language_model_writes_where_the_project_names_none_and_the_trace_says_so(shop, own_shop):
