@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -45,19 +44,6 @@ def test_what_one_process_writes_another_reads_to_the_bit(place):
     assert len(Record(place).read([b"%016d" % n for n in range(1300)])) == 1203
     Record().write(kept)
     assert Record().read([KEY]) == {}, "without a place nothing is kept"
-
-
-def test_a_file_that_is_locked_for_a_while_is_waited_for(tmp_path):
-    import sqlite3
-
-    record = Record(tmp_path / "record.sqlite")
-    other = sqlite3.connect(tmp_path / "record.sqlite", check_same_thread=False, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
-    threading.Timer(1.0, lambda: other.execute("COMMIT")).start()
-    started = time.monotonic()
-    record.write({KEY: Entry(1)})
-    assert record.read([KEY])[KEY].value == 1
-    assert time.monotonic() - started > 0.5
 
 
 def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):

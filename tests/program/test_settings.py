@@ -32,15 +32,6 @@ def test_a_missing_file_says_how_to_make_one(tmp_path):
         Project.open(tmp_path / "ragc.toml")
 
 
-def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_one(own_shop):
-    write_shop(own_shop, about="abuot")
-    with pytest.raises(SettingsError) as error:
-        Project.open(own_shop)
-    assert error.value.what == "ragc.toml line 6: unknown key 'knowledge.product.abuot'."
-    assert error.value.mend == "Did you mean 'about'?"
-    assert error.value.as_dict()["nearest"] == ["about"]
-
-
 @pytest.mark.parametrize(
     ("more", "told"),
     [

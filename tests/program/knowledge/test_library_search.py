@@ -117,17 +117,6 @@ def test_a_source_that_fails_is_left_out_and_told_unless_all_do(bases, folder, e
         library.search(QUESTION, ["down"])
 
 
-def test_candidates_are_kept_by_all_that_was_asked_and_those_of_a_source_that_may_change_are_not(library, monkeypatch):
-    first = library.candidates(QUESTION)
-    assert len(library.candidates(QUESTION, ["product"], 1)) < len(library.candidates(QUESTION, ["product"]))
-    official = library.candidates(QUESTION, ["product"], filters=Filters(min_authority=3))
-    assert 0 < len(official) < len(library.candidates(QUESTION, ["product"]))
-    monkeypatch.setattr(WordEmbedder, "encode", None)  # a second look must not need it
-    second = library.candidates(QUESTION)
-    assert [p for p in first if p.source != "orders"] == [p for p in second if p.source != "orders"]
-    assert [p.text for p in first + second if p.source == "orders"] == ["look 1", "look 2"]
-
-
 def test_what_was_found_is_kept_on_disk_to_the_bit_and_a_damaged_file_costs_only_the_search(
     bases, folder, tmp_path, monkeypatch
 ):

@@ -98,17 +98,6 @@ def test_other_weights_than_the_card_names_are_refused_in_a_sentence(tmp_path):
         assert "\n" not in str(stop.value) and stop.value.mend
 
 
-@pytest.mark.parametrize("content", [b"no graph at all", None], ids=["no graph", "another graph"])
-def test_a_graph_that_is_no_reader_is_refused_though_its_card_names_it(tmp_path, content):
-    import hashlib
-
-    content = content or GRAPH.read_bytes()
-    folder = copied(tmp_path / "reader", lambda card: {**card, "sha256": hashlib.sha256(content).hexdigest()})
-    (folder / FILE).write_bytes(content)
-    with pytest.raises(ModelError, match="cannot be loaded"):
-        Reader(folder).read(QUESTION, PASSAGES)
-
-
 @pytest.mark.parametrize("card", [None, b"", b"{}", b"[]", b"\xff"])
 def test_a_folder_without_a_card_holds_no_reader(tmp_path, card):
     folder = copied(tmp_path / "reader")
