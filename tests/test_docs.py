@@ -85,7 +85,7 @@ def test_the_python_examples_run_on_a_small_compiled_version(compiled, monkeypat
 
 
 def test_every_metric_and_every_stop_is_explained():
-    figures, loop = ((ROOT / "docs" / name).read_text() for name in ("figures.md", "loop.md"))
+    figures, loop = ((ROOT / "docs" / name).read_text() for name in ("results.md", "loop.md"))
     assert [name for name in METRICS if f"`{name}`" not in figures] == []
     assert [name for name in StoppedBy if f"`{name}`" not in loop] == []
 

@@ -140,6 +140,7 @@ def worker(
     study: Annotated[
         str | None, typer.Option(callback=_named, help="The study to join; the last one when not given.")
     ] = None,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the compile to say what is searched.")] = 1800,
     json: Json = False,
 ) -> None:
     """Help a study that `ragc compile` began, from here or another machine."""
@@ -147,7 +148,7 @@ def worker(
     from program.knowledge.project import Project
 
     with _live(json, lambda: "interrupted") as watch:
-        added = join_study(Project.open(project), study or "", watch=watch)
+        added = join_study(Project.open(project), study or "", watch=watch, wait=wait)
     if json:
         print_json({"trials": added})
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 from uuid import uuid4
@@ -29,7 +29,7 @@ from optimize.compiler.record import Record
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
-from optimize.compiler.study import Caps, Note, Share, Spending, Study, open_study
+from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, lead_study, open_study
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
 from optimize.report.page import CompileReport, render_compile_page
@@ -91,10 +91,11 @@ def compile_project(
     record = Record(project.settings.study.storage or project.private / RECORD)
     session = Session(record, Spending(), caps, Live(), watch)
     session.limit(Share.CHOICE)
-    with closing(record):
+    with closing(record), ExitStack() as held:
         try:
             opened = open_compile(session, project, seed or 0, origin, begun)
             current = begin_study(session, opened, begun, trials)
+            held.enter_context(lead_study(project, current.name))
             demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
             search = search_settings(session, opened, plan, current, stages)
@@ -111,11 +112,11 @@ def compile_project(
         return seal(session, opened, plan, search, validation, points, tested, decisions)
 
 
-def join_study(project: Project, study: str, watch: Watch = lambda live: None) -> int:
+def join_study(project: Project, study: str, watch: Watch = lambda live: None, wait: float = WAIT) -> int:
     """Add trials to a study, and return how many were added.
 
-    The study's caps are this process's too. Raises `StudyError` when there is no such study, or it was made under other
-    conditions.
+    The study's caps are this process's too. Raises `StudyError` when there is no such study, it was made under other
+    conditions, or its compile does not say for `wait` seconds what is searched.
     """
     current = open_study(project, study)
     notes = current.notes[Note.IDENTITY]
@@ -126,7 +127,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
         opened = open_compile(session, project, notes["seed"], notes["from"], current, leads=False)
         current.expect(opened.describe_conditions())
         session.begin_stage("waiting for the compile")
-        current.wait_for(Note.PLANNED, lambda: session.advance(0, 0))
+        current.wait_for(Note.PLANNED, lambda: session.advance(0, 0), wait)
         plan = load_plan(session, opened, current)
         worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
         weights = project.settings.utility
@@ -134,7 +135,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
         session.begin_stage("searching")
         with suppress(BudgetStop):
             search.run(len(plan.firsts), session)
-            swept = current.wait_for(Note.SWEPT, lambda: session.advance(session.live.done, 0))
+            swept = current.wait_for(Note.SWEPT, lambda: session.advance(session.live.done, 0), wait)
             search.follow_sweeps(swept)
             search.run(current.notes[Note.TRIALS] + len(search.firsts), session)
         return search.count_own()
@@ -263,6 +264,8 @@ def seal(
         decisions=[asdict(one) for one in decisions],
         given=plan.candidates.describe_choice(opened.base, chosen),
         importances=search.knob_importances(),
+        meanings={one.name: one.meaning for one in search.space if one.meaning},
+        stage_seconds=session.live.seconds,
     )
     optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
     reference = publisher.find_sealed(study.key) or publisher.publish(

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import optuna
+from filelock import FileLock, Timeout
 from optuna.exceptions import DuplicatedStudyError, ExperimentalWarning, StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
@@ -224,9 +225,9 @@ class Study:
         """Note a JSON value of the study as a whole."""
         _run_patiently(lambda: self.optuna.set_user_attr(key, value))
 
-    def wait_for(self, key: str, check: Callable[[], None]) -> Any:
-        """Return a note once it is there. Raises `StudyError` when it never comes."""
-        end = time.monotonic() + WAIT
+    def wait_for(self, key: str, check: Callable[[], None], seconds: float = WAIT) -> Any:
+        """Return a note once it is there. Raises `StudyError` when it does not come in time."""
+        end = time.monotonic() + seconds
         while (noted := self.notes.get(key)) is None:
             check()
             if time.monotonic() > end or self.finished:
@@ -291,6 +292,22 @@ def open_study(project: Project, name: str = "") -> Study:
     if not known:
         raise StudyError(f"{project.name} has no study to go on with.", "Start one: ragc compile PROJECT")
     raise StudyError(f"The study {name or known[-1]} holds nothing.", "Start anew: ragc compile PROJECT")
+
+
+@contextlib.contextmanager
+def lead_study(project: Project, name: str) -> Iterator[None]:
+    """Be the one compile of a study on this machine, until the process ends.
+
+    Raises `StudyError` when another is.
+    """
+    folder = _folder_of(project)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / f"{name}.lock", timeout=0):
+            yield
+    except Timeout as error:
+        what = f"Another process is compiling {name} already."
+        raise StudyError(what, f"Wait for it, or help it: ragc worker PROJECT --study {name}") from error
 
 
 def list_studies(project: Project) -> list[str]:

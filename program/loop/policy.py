@@ -205,7 +205,10 @@ Setting = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One parameter's name, range and scale; `nominal` numbers are names, of which none is nearer than another."""
+    """One parameter's name, range, scale and meaning.
+
+    `nominal` numbers are names, of which none is nearer than another.
+    """
 
     name: str
     low: float
@@ -214,6 +217,7 @@ class Dimension:
     log: bool = False
     step: float | None = None
     nominal: bool = False
+    meaning: str = ""
 
 
 @dataclass(slots=True)
@@ -279,18 +283,21 @@ class ProgramParameters:
             if value != knob.value:
                 knob.set(min(max(value, knob.low), knob.high))
 
-        found = Dimension(name, knob.low, knob.high, knob.integral, step=knob.step)
+        found = Dimension(name, knob.low, knob.high, knob.integral, step=knob.step, meaning=knob.meaning)
         self._add(found, lambda: knob.value, write)
 
     def _add_decisions(self, name: str, predictor: dspy.Predict) -> None:
         for output, one in predictor.signature.output_fields.items():
             kind: Any = decision_type(one) or object
+            said = str((one.json_schema_extra or {}).get("desc", "")).rstrip(".")
             if issubclass(kind, Noul):
-                self._add_field(Dimension(f"{name}:{output}", LEAST, MOST), predictor, (output, "threshold"), 0.5)
+                found = Dimension(f"{name}:{output}", LEAST, MOST, meaning=f"probability from which it holds: {said}")
+                self._add_field(found, predictor, (output, "threshold"), 0.5)
             elif issubclass(kind, Choice):
                 # One label's weight is fixed: only ratios count.
                 for label in [str(v) for v in get_args(kind.model_fields["value"].annotation)][1:]:
-                    found = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True)
+                    meant = f"weight of {label} among: {said}"
+                    found = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True, meaning=meant)
                     self._add_field(found, predictor, (output, "weights", label), 1.0)
             elif issubclass(kind, Score):
                 # Each cut stays between its two levels, so that they are in order whatever is tried.

@@ -16,7 +16,7 @@ from optimize.compiler.choice import Candidate, find_best, find_frontier, price_
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Scoring, fit_threshold, fit_weights, gain_out_of_fold, survives, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
-from optimize.compiler.study import Caps, Spending, create_study, list_studies, open_study
+from optimize.compiler.study import Caps, Note, Spending, create_study, lead_study, list_studies, open_study
 from optimize.evaluation.evaluate import Grader
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import load
@@ -64,6 +64,15 @@ def test_each_study_has_a_name_of_its_own_and_the_last_is_opened_by_default(own_
     assert open_study(project).name == "shop-3"
     with pytest.raises(StudyError, match=r"Known: shop-1, shop-2, shop-3"):
         open_study(project, "shop-9")
+
+
+def test_one_process_alone_compiles_a_study_and_a_worker_waits_no_longer_than_it_is_told(own_shop):
+    project = Project.open(own_shop)
+    study = create_study(project, {}, {})
+    with lead_study(project, study.name), pytest.raises(StudyError, match="already"), lead_study(project, study.name):
+        pass
+    with lead_study(project, study.name), pytest.raises(StudyError, match="has not said"):
+        study.wait_for(Note.PLANNED, lambda: None, seconds=0)
 
 
 def test_a_study_that_was_killed_before_it_was_whole_is_passed_over(own_shop):
