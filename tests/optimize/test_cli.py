@@ -107,11 +107,6 @@ def test_ls_says_where_it_looked_in_vain(ragc, tmp_path):
     assert (code, json.loads(out), err) == (0, [], "")
 
 
-def test_index_tells_what_it_did_and_then_that_nothing_changed(ragc, own_shop):
-    assert json.loads(ragc("index", own_shop, "--json")[1])["passages"] == 6
-    assert json.loads(ragc("index", own_shop, "--json")[1])["unchanged"] is True
-
-
 def test_doctor_finds_nothing_wrong_with_a_good_project_and_names_what_is(ragc, own_shop):
     assert ragc("doctor", own_shop)[0] == 0
     (own_shop / "labelled.jsonl").unlink()

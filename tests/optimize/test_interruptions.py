@@ -161,25 +161,6 @@ def test_a_worker_adds_trials_to_the_study_and_the_compile_goes_on_with_them(pai
     assert TRIALS + FIRSTS <= len(open_study(project).trials()) <= TRIALS + FIRSTS + 1
 
 
-class Finalized:
-    """Something whose finalizer Ctrl-C falls into: Python prints that it was ignored, and goes on."""
-
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
-
-
-def finalizing(monkeypatch, of, name):
-    """Ctrl-C falls into a finalizer each time that the method is called."""
-    method = getattr(of, name)
-
-    def called(*given, **named):
-        Finalized()
-        return method(*given, **named)
-
-    monkeypatch.setattr(of, name, called)
-
-
 def stopped(monkeypatch, *arguments):
     """What a command exits with."""
     from optimize.cli.main import main
@@ -191,8 +172,14 @@ def stopped(monkeypatch, *arguments):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_ctrl_c_in_a_finalizer_is_not_lost(paid_shop, capsys, monkeypatch):
-    finalizing(monkeypatch, Search, "_try_setting")
+def test_ctrl_c_that_falls_into_a_finalizer_where_python_ignores_it_is_not_lost(paid_shop, capsys, monkeypatch):
+    class Finalized:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+
+    whole = Search._try_setting
+    monkeypatch.setattr(Search, "_try_setting", lambda *given: Finalized() and whole(*given))
     assert stopped(monkeypatch, "compile", paid_shop, "--trials", "4") == 130
     assert "--resume" in capsys.readouterr().err
 

@@ -127,18 +127,6 @@ def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_
         assert spending.usd == pytest.approx((provider.tokens_in + provider.tokens_out) / 1e6)
 
 
-def test_a_call_that_a_cap_forbids_is_made_by_whoever_may_make_it(own_shop):
-    with serve(None, obliging) as provider:
-        add_toml(own_shop, f'{MODELS}api_base = "{provider.url}"')
-        program, record = open_program(own_shop), Record(own_shop / "record.sqlite")
-        question = "How much water does the Merle hold?"
-        with pytest.raises(BudgetStop, match="calls"):
-            Replay(program, record, Spending(Caps(calls=0)))(question)
-        assert provider.calls == 0
-        Replay(program, record, Spending(Caps()))(question)
-        assert provider.calls > 0
-
-
 @pytest.mark.parametrize(("cap", "sent"), [(Caps(usd=1.0), MAX_REPLY_TOKENS), (Caps(calls=9), None)])
 def test_where_money_is_capped_a_reply_is_no_longer_than_what_is_reserved_for_it(cap, sent):
     asked = []

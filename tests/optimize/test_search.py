@@ -309,10 +309,6 @@ def test_no_cut_gets_more_labels_right_than_the_chosen_one(pairs):
         assert np.mean((probabilities >= cut) == labels) >= best - 1e-9
 
 
-def test_labels_of_one_kind_leave_the_threshold_at_a_half():
-    assert fit_threshold([0.1, 0.9], [True, True]) == 0.5
-
-
 tables = st.lists(
     st.tuples(st.lists(st.floats(0.01, 1), min_size=3, max_size=3), st.sampled_from("abc")), min_size=1, max_size=30
 )

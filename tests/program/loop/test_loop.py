@@ -1,6 +1,5 @@
 """The loop: what it asks for, in which order, and how it ends. Models and searches are scripted."""
 
-import json
 from dataclasses import replace
 from datetime import date
 
@@ -9,17 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scripted import POOL, Scripted, ScriptedModels, passage, turns
 
-from optimize.compiler.replay import Record, Replay
-from program import open_program
 from program.answer import Outcome, StoppedBy
-from program.loop.evidence import order_conflict, rank_pool, read_need
+from program.loop.evidence import order_conflict, rank_pool
 from program.loop.grounding import cite_passages, split_claims
 from program.loop.policy import PLAIN, PRESETS, Policy
-from program.loop.state import Budget, Need
+from program.loop.state import Budget
 from program.passage import SourceCard
-from tests.conftest import add_toml
-from tests.support.provider import Script, serve
-from tests.support.replies import obliging
 
 NOT_FOUND = "I could not find this in the knowledge I have"
 NO_ROUND_ENDS = turns(*(f"try {n}" for n in range(60)))
@@ -241,24 +235,6 @@ def test_an_embedded_writer_is_not_asked(monkeypatch):
     assert program.rag.tables == {} and not hasattr(program.rag, "retriever")
 
 
-def test_a_replay_asks_as_the_program_does(own_shop):
-    (own_shop / "visits").mkdir()
-    (own_shop / "visits" / "visits.csv").write_text("town,guests\nYork,3\nLeith,4\n")
-
-    def reply(body):
-        asks_sql = "Write the one SELECT" in body["messages"][0]["content"]
-        return json.dumps({"sql": "SELECT MAX(guests) AS most FROM visits"}) if asks_sql else obliging(body)
-
-    with serve(Script(), reply) as provider:
-        settings = '[knowledge.visits]\nkind = "tables"\npath = "visits"\n[models]\nwrite = "openai/x"\n'
-        settings += f'[provider]\nfallback = false\n[provider.model."openai/x"]\napi_base = "{provider.url}"\n'
-        program = open_program(add_toml(own_shop, settings))
-        program.policy.turn(route=0.0)
-        answer = program("Which town had most guests?")
-        assert "sql(1)" in answer.trace.path
-        assert Replay(program, Record())("Which town had most guests?").trace.path == answer.trace.path
-
-
 TUNING = Policy().tuning()
 RANKED = [passage(f"a/b.md#{n}", dense=1 - n / 10) for n in range(6)]
 
@@ -290,20 +266,6 @@ def test_what_is_kept_is_within_its_bounds_and_in_the_order_it_was_found(least, 
     kept = [id[-1] for id in program().retrieved]
     assert kept == sorted(kept) and min(least, most) <= len(kept) <= most
     assert set(helping) <= set(kept) or len(helping) > most
-
-
-@pytest.mark.parametrize(
-    ("question", "need"),
-    [
-        ("What are the latest release notes?", Need(True)),
-        ("Which offers run this year?", Need(True)),
-        ("What did Home Plus cost in 2025?", Need(False, 2025)),
-        ("How do I renew my plan?", Need()),
-        ("What is known about knowledge bases?", Need()),
-    ],
-)
-def test_a_question_says_itself_how_fresh_its_evidence_must_be(question, need):
-    assert read_need(question) == need
 
 
 @pytest.mark.parametrize(

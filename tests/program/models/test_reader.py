@@ -162,14 +162,6 @@ def test_a_text_has_the_same_vector_to_the_bit_whatever_it_is_embedded_with():
     assert np.array_equal(together, np.concatenate(pairs))
 
 
-def test_texts_that_threads_want_at_once_get_the_vectors_they_have_alone():
-    one = Embedder()
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda text: one.encode([text, "Refund"]), TEXTS * 3))
-    alone = Embedder().encode([*TEXTS, "Refund"])
-    assert all(np.array_equal(rows, alone[[at % len(TEXTS), -1]]) for at, rows in enumerate(found))
-
-
 def test_vectors_are_those_of_sentence_transformers_and_of_unit_length(other):
     found = shared_embedder().encode(TEXTS[:-1])
     assert np.abs(found - other.encode(TEXTS[:-1])).max() < 1e-4

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from program.models.embedded.arithmetic import LONGEST, solve_arithmetic
 from program.models.embedded.reader import Reader, Reading, shared_reader
-from program.models.embedded.splitting import FEWEST_WORDS, MOST_PARTS, split_question
 from program.models.embedded.writer import local_writer
 from program.models.text import split_pieces
 from program.signatures import AnswerDirectly, Clarify, Decompose, Excerpt, FollowUp, Generate, Missing
@@ -150,15 +149,6 @@ def test_an_order_to_a_model_is_quoted_as_any_other_sentence_and_a_prompt_mark_n
 )
 def test_a_question_is_split_where_a_question_word_begins_a_clause(question, parts):
     assert ask(Decompose, question=question).sub_queries == (parts or [question])
-
-
-@given(st.one_of(st.text(max_size=300), st.lists(st.sampled_from("who , and ; what? is Ada it".split())).map(" ".join)))
-def test_parts_are_the_question_cut_and_each_has_words(question):
-    parts = split_question(question)
-    assert len(parts) <= MOST_PARTS
-    assert parts == (question,) or all(
-        part in " ".join(question.split()) and len(part.split()) >= FEWEST_WORDS for part in parts
-    )
 
 
 def test_a_follow_up_adds_the_span_that_the_passages_give():
