@@ -10,7 +10,6 @@ from optimize.compiler.compile import join_study
 from optimize.compiler.replay import PARALLEL_CALLS
 from optimize.compiler.study import Share
 from program.knowledge.project import Project
-from program.models.language.gateway import shared_gateway
 from tests.optimize.conftest import compile_
 
 CALLS, SECONDS = 60, 600.0
@@ -66,24 +65,6 @@ def test_a_compile_stopped_after_its_search_is_sealed_under_its_caps_when_it_is_
     gone[0] = 0.0
     done = compile_(paid_shop, resume=True)
     assert (done.reference, done.stopped_by) == ("shop@v2", "seconds")
-
-
-def test_what_an_outage_left_unknown_of_the_settings_tried_keeps_none_from_being_sealed(paid_shop, model):
-    stage = [""]
-
-    def stop(live):
-        stage[0] = live.stage
-        if live.stage == "testing":
-            raise KeyboardInterrupt
-
-    model.fails = lambda n: stage[0] in {"trying the first settings", "searching"} and n % 3 == 0
-    with pytest.raises(KeyboardInterrupt):
-        compile_(paid_shop, max_calls=CALLS, trials=30, watch=stop)
-    shared_gateway.cache_clear()
-    model.fails = lambda n: False
-    done = compile_(paid_shop, resume=True, trials=30)
-    assert (done.reference, done.stopped_by) == ("shop@v2", "calls")
-    assert len(model.calls) <= CALLS
 
 
 def test_a_worker_spends_what_the_search_has_left_and_no_more(paid_shop, model):

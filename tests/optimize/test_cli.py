@@ -13,7 +13,7 @@ from optimize.report.doctor import examine_setup
 from program import load
 from program.knowledge.project import Project
 from tests.conftest import add_toml
-from tests.optimize.conftest import invoke, invoke_json
+from tests.optimize.conftest import compile_, invoke, invoke_json
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
@@ -105,11 +105,6 @@ def test_ls_says_where_it_looked_in_vain(ragc, tmp_path):
     assert f"no version in {tmp_path / 'none'}" in err.replace("\n", " ")
     code, out, err = ragc("ls", "--artifacts", tmp_path / "none", "--json")
     assert (code, json.loads(out), err) == (0, [], "")
-
-
-def test_index_tells_what_it_did_and_then_that_nothing_changed(ragc, own_shop):
-    assert json.loads(ragc("index", own_shop, "--json")[1])["passages"] == 6
-    assert json.loads(ragc("index", own_shop, "--json")[1])["unchanged"] is True
 
 
 def test_doctor_finds_nothing_wrong_with_a_good_project_and_names_what_is(ragc, own_shop):
@@ -317,3 +312,57 @@ def test_doctor_tries_the_models_that_embed_and_rerank(own_shop):
     add_toml(own_shop, '[models]\nembed = "nobody/knows-this-model"\nrerank = "nobody/knows-that-one"')
     failed = [found.what for found in examine_setup(own_shop) if "cannot be loaded" in found.what and not found.good]
     assert len(failed) == 2 and "nobody/knows-this-model" in failed[0] and "knows-that-one" in failed[1]
+
+
+STAGES = ["indexing the knowledge", "checking the labels", "searching"]
+COUNTED = ("making demonstrations", "choosing candidates", "sweeping one knob at a time", "choosing on dev")
+
+
+def compiled(folder, stderr):
+    command = [sys.executable, "-m", "optimize.cli.main", "compile", str(folder), "--trials", "4"]
+    screen = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=stderr, check=False, env=screen)
+    assert done.returncode in (0, 3)  # better, or no detectable difference
+
+
+def test_without_a_terminal_each_stage_is_a_line_and_the_search_tells_how_far_it_is(own_shop, tmp_path):
+    with (tmp_path / "log").open("w+") as log:
+        compiled(own_shop, log.fileno())
+        log.seek(0)
+        lines = log.read().splitlines()
+    assert [line for stage in STAGES for line in lines if line == stage] == STAGES
+    told = r"searching: \d+/\d+, best so far \(utility \+ routing credit\) -?\d\.\d{3}"
+    searching = [line for line in lines if re.fullmatch(told, line)]
+    done, of = map(int, searching[-1].split(",")[0].removeprefix("searching: ").split("/"))
+    assert done == of and len(searching) <= 11
+    assert len(lines) == len(set(lines))
+    assert "\x1b" not in "".join(lines)
+
+
+def test_each_stage_tells_how_far_it_is_and_never_goes_back(own_shop):
+    counts = {}
+
+    def watch(live):
+        counts.setdefault(live.stage, []).append((live.done, live.of))
+        assert live.stage != "choosing on dev" or live.seconds_left is None  # nobody knows how many there will be
+
+    compile_(own_shop, trials=4, watch=watch)
+    for stage in COUNTED:
+        done = [at for at, _ in counts[stage][1:]]
+        assert done == sorted(done) and len(set(done)) > 1, stage
+        assert stage == "choosing on dev" or 0 <= counts[stage][-1][1] - done[-1] <= 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "option", "value"),
+    [
+        *(("compile", option, "9" * 20) for option in ("--trials", "--seed", "--max-calls")),
+        *(("compile", option, "inf") for option in ("--max-usd", "--max-seconds")),
+        *(("compile", option, "") for option in ("--study", "--from", "--promote")),
+        ("worker", "--study", ""),
+    ],
+)
+def test_a_number_beyond_all_use_and_an_empty_name_are_refused_and_nothing_is_begun(own_shop, verb, option, value):
+    refused = invoke(verb, own_shop, option, value)
+    assert refused.exit_code == 2 and option in refused.output and (value or "empty" in refused.output)
+    assert not (own_shop / ".ragc").exists()

@@ -150,15 +150,6 @@ def test_nothing_but_a_table_may_be_shared_by_two_splits(report, first, second, 
     assert report(question(**labels, split="train"), question(**labels, id="q2", split="test")).passed
 
 
-def test_a_repeat_within_a_split_is_told_once_and_a_twin_with_another_label_is_none(report):
-    long = "How long may I ask for a refund of a thing that I bought in the shop in town, {}?"
-    words = "lamp door kettle window hinge paper river cloud stone glass".split()
-    alike = [question(id=w, question=long.format(w), split="train") for w in words]
-    assert len([w for w in report(*alike).warnings if "nearly the question" in w.what]) == len(words) - 1
-    vague = alike[0].model_copy(update={"id": "q2", "outcome": "clarify", "facts": (), "evidence": ()})
-    assert not [w for w in report(alike[0], vague).warnings if "nearly" in w.what]
-
-
 @pytest.mark.parametrize(
     ("text", "warned"),
     [
@@ -191,21 +182,6 @@ def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning():
     assert "'b/b.md#t', as near" in warning.what and "b/c.md" not in warning.what
     both = check_questions([question(**labels, evidence=["b/a.md#t", "b/b.md#t"])], passages)
     assert not [w for w in both.warnings if w.id]
-
-
-@pytest.mark.parametrize(("n", "warned"), [(38, True), (39, False)])
-def test_too_few_test_questions_of_an_outcome_for_an_interval_are_a_warning(report, n, warned):
-    labels = {**NOTHING, "route": None}
-    found = report(
-        *(question(id=s, question=f"{s} {s}", topic=s, outcome="abstain", split=s, **labels) for s in ("train", "dev")),
-        *(
-            question(id=f"{outcome}{i}", question=f"{i} {outcome}", topic="t", outcome=outcome, split="test", **labels)
-            for outcome in ("answered", "clarify", "abstain")
-            for i in range(n)
-        ),
-    )
-    told = "test questions by outcome: answered 38, clarify 38, abstain 38; an interval no wider than 0.3 takes 39"
-    assert any(told in w.what for w in found.warnings) == warned
 
 
 def test_a_project_is_read_without_an_index(tmp_path):

@@ -7,14 +7,12 @@ import pty
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 
 import pytest
-import sqlalchemy as sa
 
 from optimize.compiler.compile import compile_project, join_study
 from optimize.compiler.replay import PARALLEL_CALLS
@@ -31,7 +29,6 @@ KILLS = int(os.environ.get("RAGC_KILLS", "4"))  # all of them happen; a hundred 
 ON_THEIR_WAY = 2 * PARALLEL_CALLS  # calls that a kill loses at most
 TRIALS = 8
 FIRSTS = 3 + len(PRESETS) + 1
-AWAY = 1.5  # seconds
 processes = multiprocessing.get_context("forkserver")
 # What a compile imports on its way, so that a kill falls into its work:
 processes.set_forkserver_preload(
@@ -141,44 +138,6 @@ def test_killed_at_random_moments_and_resumed_it_ends_in_the_same_program_for_th
     killed_and_resumed(paid_shop, model.url, KILLS // 2, lambda: moments.uniform(0.2, 2.5), whole, clear)
 
 
-def test_a_database_that_refuses_connections_for_a_while_changes_neither_the_version_nor_what_is_paid(
-    paid_shop, model, undisturbed
-):
-    expected, paid = undisturbed
-    in_database(paid_shop)
-    begun, refused = [], []
-
-    def refusing(error):
-        def refuse(*_):
-            if begun and time.monotonic() - begun[-1] < AWAY:
-                refused.append(begun[-1])
-                raise error
-
-        return refuse
-
-    def leaves(n):
-        begun.extend([time.monotonic()] if n == paid // 3 else [])
-        return False
-
-    def look(live):
-        if live.stage == "searching" and live.done == FIRSTS + TRIALS and len(begun) == 1:
-            begun.append(time.monotonic())
-
-    model.fails = leaves
-    hooks = [(sa.Engine, "do_connect", refusing(sqlite3.OperationalError("unable to open database file")))]
-    hooks.append((sa.pool.Pool, "checkout", refusing(sa.exc.DisconnectionError("the database is going down"))))
-    for hook in hooks:
-        sa.event.listen(*hook)
-    try:
-        compile_project(Project.open(paid_shop), trials=TRIALS, watch=look)
-    finally:
-        for hook in hooks:
-            sa.event.remove(*hook)
-    assert len(begun) == 2 and set(refused) == set(begun)
-    assert digests(paid_shop)[-1] == expected
-    assert len(model.calls) == paid
-
-
 def test_two_compiles_of_one_project_at_once_both_finish_in_the_same_program(paid_shop, model, undisturbed):
     expected, paid = undisturbed
     both = [started(run, paid_shop, False, model.url) for _ in range(2)]
@@ -202,25 +161,6 @@ def test_a_worker_adds_trials_to_the_study_and_the_compile_goes_on_with_them(pai
     assert TRIALS + FIRSTS <= len(open_study(project).trials()) <= TRIALS + FIRSTS + 1
 
 
-class Finalized:
-    """Something whose finalizer Ctrl-C falls into: Python prints that it was ignored, and goes on."""
-
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
-
-
-def finalizing(monkeypatch, of, name):
-    """Ctrl-C falls into a finalizer each time that the method is called."""
-    method = getattr(of, name)
-
-    def called(*given, **named):
-        Finalized()
-        return method(*given, **named)
-
-    monkeypatch.setattr(of, name, called)
-
-
 def stopped(monkeypatch, *arguments):
     """What a command exits with."""
     from optimize.cli.main import main
@@ -232,8 +172,14 @@ def stopped(monkeypatch, *arguments):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_ctrl_c_in_a_finalizer_is_not_lost(paid_shop, capsys, monkeypatch):
-    finalizing(monkeypatch, Search, "_try_setting")
+def test_ctrl_c_that_falls_into_a_finalizer_where_python_ignores_it_is_not_lost(paid_shop, capsys, monkeypatch):
+    class Finalized:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+
+    whole = Search._try_setting
+    monkeypatch.setattr(Search, "_try_setting", lambda *given: Finalized() and whole(*given))
     assert stopped(monkeypatch, "compile", paid_shop, "--trials", "4") == 130
     assert "--resume" in capsys.readouterr().err
 

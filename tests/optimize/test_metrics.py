@@ -5,7 +5,7 @@ import math
 import pytest
 
 from optimize.evaluation.evaluate import evaluate
-from optimize.evaluation.metrics import grade_answer, judge_answer, score_utility, split_answer
+from optimize.evaluation.metrics import grade_answer, judge_answer, score_utility
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.answer import Answer, Citation, Outcome, Usage
@@ -103,13 +103,6 @@ def test_sentences_that_state_no_fact_cost_their_share(question, text, precision
     found = grade_answer(question, Answer(text=text, outcome=Outcome.ANSWERED), WEIGHTS)
     assert (found.metrics["answer_precision"], found.metrics["sentences"]) == (precision, sentences)
     assert found.utility == pytest.approx(worth)
-
-
-def test_an_answer_is_split_at_sentences_list_items_and_rows_without_its_marks():
-    text = "It opens at 9 a.m. [1] See:\n\n- Monday [2]\n- Sunday. Or not. [3]\n| Fee | GBP 5 |\n|---|---|"
-    rows = ("It opens at 9 a.m.", "See:", "- Monday", "- Sunday.", "Or not.", "| Fee | GBP 5 |")
-    assert split_answer(text) == rows
-    assert split_answer("[1]") == split_answer("") == ()
 
 
 def test_money_is_charged_at_the_rate_the_project_says():

@@ -72,12 +72,6 @@ def test_a_trace_is_found_by_the_beginning_of_its_id_when_that_is_enough(traces)
             find_trace(log, unclear)
 
 
-def test_a_default_that_stands_for_an_unreadable_judgement_is_no_score(tmp_path):
-    unread = entry(0, rounds=((0.0, ["a"]),), path=["no readable decision from m (why): took the safe default"])
-    (tmp_path / "traces.jsonl").write_text(json.dumps(ENTRIES[0]) + "\n" + json.dumps(unread) + "\n")
-    assert summarise_traces(open_log(tmp_path))["judge_by_week"] == {"2026-W01": 0.9}
-
-
 def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
     for name in ("traces.jsonl", "review.jsonl"):
         with (traces / name).open("a") as file:

@@ -155,20 +155,6 @@ def test_without_the_package_onnx_nothing_is_begun(ragc, tmp_path, monkeypatch):
     assert code == 2 and "ragc[train]" in err and not (tmp_path / "out").exists()
 
 
-def test_a_first_ctrl_c_waits_for_the_step_under_way(ragc, tmp_path, monkeypatch):
-    reached = []
-
-    def make(files, out, training, dev, licence, advance, tell):
-        os.kill(os.getpid(), signal.SIGINT)
-        reached.append("the step's end")
-        advance(1, 2)
-        reached.append("the next step")
-
-    monkeypatch.setattr("optimize.reader.card.make_reader", make)
-    code, _, err = ragc("reader", "train", "a.jsonl", "--out", tmp_path)
-    assert code == 130 and "same command" in err and reached == ["the step's end"]
-
-
 @pytest.mark.slow
 def test_a_training_through_the_command_line_ends_in_a_reader_that_opens(ragc, tmp_path):
     data = write_lines(tmp_path / "a.jsonl", [*ROWS, *SILENT])

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -45,19 +44,6 @@ def test_what_one_process_writes_another_reads_to_the_bit(place):
     assert len(Record(place).read([b"%016d" % n for n in range(1300)])) == 1203
     Record().write(kept)
     assert Record().read([KEY]) == {}, "without a place nothing is kept"
-
-
-def test_a_file_that_is_locked_for_a_while_is_waited_for(tmp_path):
-    import sqlite3
-
-    record = Record(tmp_path / "record.sqlite")
-    other = sqlite3.connect(tmp_path / "record.sqlite", check_same_thread=False, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
-    threading.Timer(1.0, lambda: other.execute("COMMIT")).start()
-    started = time.monotonic()
-    record.write({KEY: Entry(1)})
-    assert record.read([KEY])[KEY].value == 1
-    assert time.monotonic() - started > 0.5
 
 
 def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):
@@ -139,18 +125,6 @@ def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_
             assert len(list(threads.map(ask, range(12)))) == 12
         assert provider.calls == spending.calls == 12 and provider.most_in_flight == 1
         assert spending.usd == pytest.approx((provider.tokens_in + provider.tokens_out) / 1e6)
-
-
-def test_a_call_that_a_cap_forbids_is_made_by_whoever_may_make_it(own_shop):
-    with serve(None, obliging) as provider:
-        add_toml(own_shop, f'{MODELS}api_base = "{provider.url}"')
-        program, record = open_program(own_shop), Record(own_shop / "record.sqlite")
-        question = "How much water does the Merle hold?"
-        with pytest.raises(BudgetStop, match="calls"):
-            Replay(program, record, Spending(Caps(calls=0)))(question)
-        assert provider.calls == 0
-        Replay(program, record, Spending(Caps()))(question)
-        assert provider.calls > 0
 
 
 @pytest.mark.parametrize(("cap", "sent"), [(Caps(usd=1.0), MAX_REPLY_TOKENS), (Caps(calls=9), None)])

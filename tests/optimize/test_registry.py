@@ -150,17 +150,6 @@ def test_verify_tells_damage_and_lost_versions_by_its_exit_code(ragc, two):
     assert "which is not there" in ragc("verify", "--all", "--json").stdout
 
 
-@pytest.mark.parametrize("content", [b"", b"<<<<<<< HEAD", b"[]", b'{"files": 1}', b'{"files": [], "parent": 7}'])
-def test_one_version_that_cannot_be_read_is_named_and_the_others_are_listed(ragc, two, content):
-    (folder(two, "helpdesk@v1") / "manifest.json").write_bytes(content)
-    done = ragc("ls", "--json")
-    assert done.exit_code == 0
-    broken, sound = json.loads(done.stdout)
-    assert broken["version"].startswith("v1-") and "unreadable. Restore the folder from a copy" in broken["broken"]
-    assert sound["version"].startswith("v2-") and "broken" not in sound
-    assert "broken: " in ragc("ls").stdout
-
-
 def test_a_broken_alias_is_named_and_set_again_by_promoting_but_compared_with_nothing(ragc, two):
     promote_version("helpdesk@v1", "canary", root=two)
     (two / "helpdesk" / "aliases" / "production.json").write_bytes(b"{")

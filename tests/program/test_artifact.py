@@ -12,16 +12,13 @@ import pytest
 
 from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version, roll_back
-from optimize.report.doctor import examine_setup
 from program import Answer, Outcome, load
-from program.errors import IntegrityError, ModelError, SettingsError, VersionError
+from program.errors import IntegrityError, ModelError, VersionError
 from program.loop.policy import read_setting
 from program.serve import follow
 from program.serve.artifact import describe_structure
 from program.serve.manifest import read_manifest
 from program.serve.opening import open_latest
-from tests.conftest import add_toml
-from tests.support.provider import serve
 
 QUESTION = "How many watts does the Wren draw?"
 
@@ -89,18 +86,6 @@ def test_an_unknown_point_option_or_version_is_refused_by_name(compiled, own_sho
     assert open_latest(compiled).runtime.version == "shop@v2"
 
 
-def test_a_project_that_moved_or_has_other_knowledge_bases_is_named(compiled, tmp_path):
-    shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
-    with pytest.raises(SettingsError, match="project=FOLDER"):
-        load("shop@v2", artifacts=tmp_path / "artifacts")
-    assert load("shop@v2", artifacts=tmp_path / "artifacts", project=compiled)(QUESTION).text
-    shutil.copytree(compiled, tmp_path / "copy", ignore=shutil.ignore_patterns(".ragc"))
-    toml = tmp_path / "copy/ragc.toml"
-    toml.write_text(toml.read_text().replace("[knowledge.billing]", "[knowledge.money]"))
-    with pytest.raises(IntegrityError, match="base_billing"):
-        load("shop@v2", artifacts=tmp_path / "copy/artifacts")
-
-
 ODD = [
     ("policy.k", 1), ("policy.k", 13), ("policy.dense_weight", "high"), ("policy.route", True), ("policy.k", None),
     ("judge.relevance:relevant", 1.5), ("judge.relevance:relevant", -0.1), ("classifier.route:route=simple", 0),
@@ -163,18 +148,6 @@ def test_a_model_without_its_key_is_refused_and_another_than_at_compile_time_is_
     keyless.setenv("RAGC_MODELS__JUDGE", "openai/gpt-4o-mini")  # a chat model judges by predictors of its own
     with pytest.raises(IntegrityError, match=r"missing in the artifact: judge\.evidence"):
         load("shop@v2", artifacts=compiled / "artifacts")
-
-
-def test_a_server_of_the_projects_own_wants_no_providers_key_at_load_nor_of_doctor(own_shop, compiled, keyless):
-    keyless.setenv("RAGC_MODELS__WRITE", "openai/own")
-    with serve() as provider:
-        add_toml(own_shop, f'[provider.model."openai/own"]\napi_base = "{provider.url}"')
-        assert load("shop@v2", artifacts=compiled / "artifacts", project=own_shop)
-        (told,) = [finding for finding in examine_setup(own_shop) if finding.what.startswith("write:")]
-        assert told.good
-    keyless.setenv("RAGC_MODELS__WRITE", "openai/theirs")
-    (told,) = [finding for finding in examine_setup(own_shop) if finding.what.startswith("write:")]
-    assert (told.good, told.mend) == (False, "Set OPENAI_API_KEY in the environment.")
 
 
 def test_verify_tells_what_keeps_a_version_from_loading(changed, compiled, tmp_path):

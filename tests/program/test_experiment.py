@@ -236,12 +236,6 @@ def test_an_arm_depends_on_nothing_but_experiment_unit_and_the_ratios_of_weights
     assert 0 <= first < len(shares)
 
 
-@given(units, st.floats(0.01, 1), st.floats(0.01, 1))
-def test_a_larger_share_keeps_everyone_who_was_included(unit, one, other):
-    low, high = sorted((round(one, 3), round(other, 3)))
-    assert Assignment("exp-a", (1, 1), high).includes(unit) >= Assignment("exp-a", (1, 1), low).includes(unit)
-
-
 def open_log(folder):
     return ExposureLog(folder, NAME, "sha256:0", KEY.encode())
 
@@ -271,13 +265,3 @@ def test_rows_survive_a_killed_process_and_its_torn_last_line_is_counted(tmp_pat
     *found, torn = read_rows(tmp_path)
     assert [row["request"] for row in found[1:]] == [str(n) for n in range(len(found) - 1)]
     assert (len(found), torn) == (whole - 1, None)
-
-
-def test_a_process_id_that_comes_again_starts_on_a_line_of_its_own(tmp_path):
-    first = open_log(tmp_path)
-    first.append("exposure", request="1")
-    with first.path.open("ab") as file:
-        file.write(b'[1]\n{"kind":"exposure"}\n\xff\xfe\n{"kind":"exposure","ts":1,"requ')
-    open_log(tmp_path).append("exposure", request="2")
-    kinds = [row and row["kind"] for row in read_rows(tmp_path)]
-    assert kinds == ["opened", "exposure", None, None, None, None, "opened", "exposure"]

@@ -6,14 +6,7 @@ from program import errors
 from program.errors import IntegrityError, RagcError, SettingsError, VersionError
 from program.knowledge.project import Project
 from program.settings import artifacts_root
-
-
-def write_shop(folder, more="", **replaced):
-    path = folder / "ragc.toml"
-    text = path.read_text()
-    for old, new in replaced.items():
-        text = text.replace(old, new)
-    path.write_text(f"{text}\n{more}")
+from tests.conftest import add_toml
 
 
 def test_a_project_knows_the_places_its_settings_name(shop):
@@ -30,15 +23,6 @@ def test_a_missing_file_says_how_to_make_one(tmp_path):
     (tmp_path / "ragc.toml").write_text("")
     with pytest.raises(SettingsError, match="is a file"):
         Project.open(tmp_path / "ragc.toml")
-
-
-def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_one(own_shop):
-    write_shop(own_shop, about="abuot")
-    with pytest.raises(SettingsError) as error:
-        Project.open(own_shop)
-    assert error.value.what == "ragc.toml line 6: unknown key 'knowledge.product.abuot'."
-    assert error.value.mend == "Did you mean 'about'?"
-    assert error.value.as_dict()["nearest"] == ["about"]
 
 
 @pytest.mark.parametrize(
@@ -61,9 +45,8 @@ def test_a_misspelt_key_is_named_with_its_line_and_the_nearest_one(own_shop):
     ],
 )
 def test_a_mistake_is_named_with_its_line(own_shop, more, told):
-    write_shop(own_shop, more)
     with pytest.raises(SettingsError, match=told):
-        Project.open(own_shop)
+        add_toml(own_shop, f"\n{more}")
 
 
 def test_the_environment_overrides_the_file(own_shop, tmp_path, monkeypatch):

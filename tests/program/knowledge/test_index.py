@@ -71,22 +71,6 @@ def test_only_changed_texts_are_embedded_again_and_deleted_files_go(bases, folde
     assert not index.keywords.scores("slide").any()
 
 
-def test_an_index_that_was_open_goes_on_while_others_take_its_place(bases, folder, knowledge, embedder):
-    held = open_index(folder, embedder)
-    query = embedder.encode(["four cells"])[0]
-    before = held.vectors.search(query, 3)
-    for n in range(3):
-        (knowledge / f"product/new{n}.md").write_text(f"# New {n}\n\nText {n}.\n")
-        build_index(bases, folder, embedder)
-    assert held.vectors.search(query, 3) == before
-    assert len(open_index(folder, embedder).passages) == 13
-    assert len(list(folder.glob("gen-*"))) == 2  # the one in use and the one before
-    for n in range(3):
-        (knowledge / f"product/new{n}.md").unlink()
-    back = build_index(bases, folder, embedder)
-    assert (back.index_digest, back.unchanged, back.embedded) == (held.index_digest, False, 0)
-
-
 def test_another_embedder_or_format_is_refused_by_readers_and_made_anew(bases, folder):
     other = WordEmbedder("2")
     with pytest.raises(KnowledgeError, match=r"another embedding model.*ragc index"):

@@ -269,16 +269,6 @@ def test_a_pdf_is_cited_by_page_under_its_bookmarks_with_its_broken_lines_joined
         ]
 
 
-def test_each_heading_with_text_under_it_is_one_passage_with_its_lines():
-    text = "# Locks\n\nIntro.\n\n## Empty\n\n## Warden 3\n\nA lock.\n\n### Cells\n\nFour AA.\n\n#### Deep\n\nTwo.\n"
-    passages = parse_file("x/a.md", text.encode())[0].passages
-    assert [(p.id, p.title, p.text, p.link) for p in passages] == [
-        ("x/a.md#locks", "Locks", "Intro.", "x/a.md:3-3"),
-        ("x/a.md#warden-3", "Locks > Warden 3", "A lock.", "x/a.md:9-9"),
-        ("x/a.md#cells", "Locks > Warden 3 > Cells", "Four AA.\n\n#### Deep\n\nTwo.", "x/a.md:13-17"),
-    ]
-
-
 def test_anchors_are_those_of_github():
     headings = [
         "What's new in 3.8?", "snake_case stays", "Größe, naïveté", "日本語 の 見出し",

@@ -117,17 +117,6 @@ def test_a_source_that_fails_is_left_out_and_told_unless_all_do(bases, folder, e
         library.search(QUESTION, ["down"])
 
 
-def test_candidates_are_kept_by_all_that_was_asked_and_those_of_a_source_that_may_change_are_not(library, monkeypatch):
-    first = library.candidates(QUESTION)
-    assert len(library.candidates(QUESTION, ["product"], 1)) < len(library.candidates(QUESTION, ["product"]))
-    official = library.candidates(QUESTION, ["product"], filters=Filters(min_authority=3))
-    assert 0 < len(official) < len(library.candidates(QUESTION, ["product"]))
-    monkeypatch.setattr(WordEmbedder, "encode", None)  # a second look must not need it
-    second = library.candidates(QUESTION)
-    assert [p for p in first if p.source != "orders"] == [p for p in second if p.source != "orders"]
-    assert [p.text for p in first + second if p.source == "orders"] == ["look 1", "look 2"]
-
-
 def test_what_was_found_is_kept_on_disk_to_the_bit_and_a_damaged_file_costs_only_the_search(
     bases, folder, tmp_path, monkeypatch
 ):
@@ -165,16 +154,12 @@ HOUSES = {
     "meramec.md": "# Meramec River\n\nIn Missouri the longest stream rises near Salem and bends past many bluffs.",
     "salem.md": "# Ohio Canal\n\nA canal in Ohio that boats left long ago, cut by hand over nine years.",
 }
-HARLOWS = {
-    f"harlow-{n}.md": f"# Harlow {n}\n\nThe Harlow {n} was a plane of the Harlow works, flown from a Lexow barge."
-    for n in (23, 24, 25, 26)
-} | {"lexow.md": "# Lexow barge\n\nSuch a ship was first made in 1911 and carried mail."}  # fmt: skip
 STATE = "Where does the longest stream rise in the state of Kraus House?"
 
 
 @pytest.fixture
 def houses(write, tmp_path, embedder):
-    for name, text in (FILLER | HOUSES | HARLOWS).items():
+    for name, text in (FILLER | HOUSES).items():
         base = write(name, text)
     bases = [BaseSpec("notes", kind="graph", path=base)]
     build_index(bases, tmp_path / "houses", embedder)
@@ -193,11 +178,6 @@ def test_what_a_named_thing_mentions_leads_to_the_passage_about_it(houses):
     assert {p.title for p in found[:2]} == {"Kraus House", "Meramec River"}
     deeper = houses.candidates("the Kraus House", depth=4)
     assert any(p.method == "graph" and p.title == "Meramec River" for p in deeper)
-
-
-def test_what_repeats_the_best_passage_stands_behind_what_adds_to_it(houses):
-    found = [p.title for p in houses.search("Of which works was the plane Harlow 23?", k=5)]
-    assert found[0] == "Harlow 23" and "Lexow barge" in found[:3]
 
 
 def test_an_attribute_that_the_question_names_raises_its_passages_and_filters_hold(houses):

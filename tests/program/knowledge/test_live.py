@@ -182,14 +182,3 @@ def test_a_pointer_that_leads_nowhere_is_told_what_is_there(server):
         api(server, items="/data/list").search(QUERY, 5)
     with pytest.raises(KnowledgeError, match=r"text at '/body'; the first has the keys url, title.*`text`"):
         api(server, text="/body").search(QUERY, 5)
-
-
-def test_items_without_a_text_are_left_out_and_other_values_are_json(server):
-    rows = [{"content": ""}, {"content": None}, {"title": "none"}, 7, {"content": {"a": [1]}}, {"content": " x "}]
-    server.replies["/api"] = Reply({"data": {"rows": rows}})
-    assert sorted(p.text for p in api(server).search(QUERY, 9)) == ["x", '{"a": [1]}']
-    server.replies["/api"] = Reply(["One.", "Two."])
-    assert sorted(p.text for p in api(server, items="", text="").search(QUERY, 9)) == ["One.", "Two."]
-    server.replies["/api"] = Reply({"a/b": [{"~": ["no", "it"]}], "rows": {"content": "a single item"}})
-    assert [p.text for p in api(server, items="/a~1b", text="/~0/1").search(QUERY, 9)] == ["it"]  # RFC 6901
-    assert [p.text for p in api(server, items="/rows").search(QUERY, 9)] == ["a single item"]

@@ -1,10 +1,6 @@
 """What holds of every decision the local decider makes."""
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import dspy
@@ -114,28 +110,6 @@ def test_several_inputs_are_answered_as_each_alone(decider):
     state = {**_state("", demos), "input_fields": "`question` `passage` `sentence`"}
     together = decider.batch(state, QUESTIONS, inputs)
     assert together == [fresh()({**state, "inputs": one}, QUESTIONS) for one in inputs]
-
-
-_PROGRAM = """
-import json
-from program.models.embedded.encoder import Embedder
-from program.models.embedded.reader import shared_reader
-from program.models.embedded.decider import LocalDecider
-from tests.program.models.test_decider import QUESTIONS, _demos, _passages, _state
-passages = _passages(("Shelf plan", "Pears and quinces: north. Hammers: south."), ("Hours", "We open at 9."))
-demos = [{**demo, "passages": passages[i % 2:]} for i, demo in enumerate(_demos())]
-decider = LocalDecider(Embedder(), shared_reader())
-print(json.dumps(decider(_state("Where are the quinces?", demos, passages=passages), QUESTIONS)))
-"""
-
-
-def test_another_process_gives_the_same_bytes(capsys):
-    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", _PROGRAM]
-    other = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    exec(_PROGRAM, {})
-    assert other.stdout == capsys.readouterr().out
-    assert json.loads(other.stdout)["aisle"]["probabilities"]
 
 
 @pytest.mark.parametrize("questions", [QUESTIONS, BESIDE])

@@ -98,17 +98,6 @@ def test_other_weights_than_the_card_names_are_refused_in_a_sentence(tmp_path):
         assert "\n" not in str(stop.value) and stop.value.mend
 
 
-@pytest.mark.parametrize("content", [b"no graph at all", None], ids=["no graph", "another graph"])
-def test_a_graph_that_is_no_reader_is_refused_though_its_card_names_it(tmp_path, content):
-    import hashlib
-
-    content = content or GRAPH.read_bytes()
-    folder = copied(tmp_path / "reader", lambda card: {**card, "sha256": hashlib.sha256(content).hexdigest()})
-    (folder / FILE).write_bytes(content)
-    with pytest.raises(ModelError, match="cannot be loaded"):
-        Reader(folder).read(QUESTION, PASSAGES)
-
-
 @pytest.mark.parametrize("card", [None, b"", b"{}", b"[]", b"\xff"])
 def test_a_folder_without_a_card_holds_no_reader(tmp_path, card):
     folder = copied(tmp_path / "reader")
@@ -171,14 +160,6 @@ def test_a_text_has_the_same_vector_to_the_bit_whatever_it_is_embedded_with():
     assert np.array_equal(together, np.concatenate([Embedder().encode([text]) for text in TEXTS]))
     pairs = [Embedder().encode(TEXTS[at : at + 2]) for at in range(0, len(TEXTS), 2)]
     assert np.array_equal(together, np.concatenate(pairs))
-
-
-def test_texts_that_threads_want_at_once_get_the_vectors_they_have_alone():
-    one = Embedder()
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda text: one.encode([text, "Refund"]), TEXTS * 3))
-    alone = Embedder().encode([*TEXTS, "Refund"])
-    assert all(np.array_equal(rows, alone[[at % len(TEXTS), -1]]) for at, rows in enumerate(found))
 
 
 def test_vectors_are_those_of_sentence_transformers_and_of_unit_length(other):
