@@ -1,4 +1,4 @@
-"""The search: studies on disk, first settings, sweeps of one knob at a time, and trials given up in time."""
+"""The search: studies on disk, sweeps, trials given up in time, thresholds fitted, and the settings that are chosen."""
 
 import sqlite3
 from itertools import pairwise

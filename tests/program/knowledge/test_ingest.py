@@ -17,7 +17,6 @@ from program.knowledge.ingest.sections import READ, TABLE, count_tokens, parse_f
 from program.passage import AUTHORITY
 from program.settings import CHUNK_TOKENS
 
-TOKENS = BaseSpec("x").chunk_tokens
 
 
 def read(path, name="x", **more):

@@ -28,19 +28,15 @@ BASES = ["product", "billing", "web"]
 
 
 class Orders:
-    """A source made elsewhere, whose one row changes between two looks."""
+    """A source made elsewhere, of one row."""
 
     name = "orders"
-
-    def __init__(self):
-        self.asked = []
 
     def describe(self):
         return SourceCard(self.name, "tables", "orders")
 
     def candidates(self, query, depth, filters=NO_FILTERS):
-        self.asked.append(query)
-        return [Passage("orders#1", "orders", "t", f"look {len(self.asked)}", 0.9, "sql")]
+        return [Passage("orders#1", "orders", "t", "a row", 0.9, "sql")]
 
     def search(self, query, k, filters=NO_FILTERS):
         return self.candidates(query, k, filters)[:k]

@@ -105,8 +105,8 @@ class Server:
     def __init__(self, url, store, bases, folder):
         self.url, self.store, self.bases, self.folder = url, store, bases, folder
 
-    def build(self, above=100, bases=None):
-        return build_index(bases or self.bases, self.folder, WordEmbedder(), settings=IndexSettings(self.url, above))
+    def build(self, above=100):
+        return build_index(self.bases, self.folder, WordEmbedder(), settings=IndexSettings(self.url, above))
 
     def open(self, above=100):
         return Library.open(self.bases, self.folder, WordEmbedder(), settings=IndexSettings(self.url, above))

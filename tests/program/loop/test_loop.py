@@ -1,4 +1,4 @@
-"""The loop: what it asks for, in which order, and how it ends. Models and searches are scripted."""
+"""The loop: what it asks for, which evidence it keeps, and how it ends. Models and searches are scripted."""
 
 from dataclasses import replace
 from datetime import date
