@@ -18,7 +18,6 @@ from program.passage import AUTHORITY
 from program.settings import CHUNK_TOKENS
 
 
-
 def read(path, name="x", **more):
     return read_base(BaseSpec(name, path=path, **more))
 
