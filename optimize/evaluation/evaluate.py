@@ -13,7 +13,6 @@ import numpy as np
 from optimize.evaluation.metrics import METRICS, PROPORTIONS, Grade, grade_answer
 from optimize.evaluation.stats import ANY, Interval, mean_interval
 from optimize.labelled.dataset import LabelledQuestion
-from program.answer import Answer
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import Advance
 from program.loop.rag import AgenticRAG
@@ -74,39 +73,38 @@ def evaluate(
     progress: Advance = lambda done, of: None,
 ) -> Evaluation:
     """Ask every question and grade the answers."""
-    return evaluate_side_by_side([(program, program)], questions, weights, progress)[0]
+    weights = weights or UtilitySettings()
+    return evaluate_side_by_side([(Grader(program, weights), program)], questions, weights.best, progress)[0]
 
 
 def evaluate_side_by_side(
-    programs: Sequence[tuple[AgenticRAG, Callable[[str], Answer]]],
+    arms: Sequence[tuple[Callable[[LabelledQuestion, Any], Grade], Callable[[str], Any]]],
     questions: Sequence[LabelledQuestion],
-    weights: UtilitySettings | None = None,
+    best: float = math.inf,
     progress: Advance = lambda done, of: None,
 ) -> list[Evaluation]:
     """Ask several programs the same questions; return one evaluation each.
 
-    Beside each program stands what answers as it does: itself, or a replay of it.
+    Each arm is a grader, and what answers: a program or a replay of it. `best` is the highest utility there can be.
     A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
     questions not answered by all. No model's reply is remembered from one program for the next: each pays for its own.
     Raises `DataError` when there is no question.
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
-    weights = weights or UtilitySettings()
-    graders = [Grader(program, weights) for program, _ in programs]
     graded: list[list[tuple[Grade, float]]] = []
     failed = []
     with suppress(BudgetStop):
         for done, question in enumerate(questions, 1):
-            answers = [ask(question.question) for _, ask in programs]
+            answers = [ask(question.question) for _, ask in arms]
             try:
-                graded.append([(g(question, a), a.usage.seconds) for g, a in zip(graders, answers, strict=True)])
+                graded.append([(g(question, a), a.usage.seconds) for (g, _), a in zip(arms, answers, strict=True)])
             except Exception as error:
                 failed.append(f"{question.id} ({type(error).__name__}: {error})")
             progress(done, len(questions))
     return [
-        Evaluation(tuple(row[n][0] for row in graded), tuple(row[n][1] for row in graded), tuple(failed), weights.best)
-        for n in range(len(programs))
+        Evaluation(tuple(row[n][0] for row in graded), tuple(row[n][1] for row in graded), tuple(failed), best)
+        for n in range(len(arms))
     ]
 
 
